@@ -231,7 +231,6 @@ class paused_between_fetches : public ojs::transport {
 
 ojs::transport_ref open(ojs::amqp_options options) {
     if (options.url.empty()) options.url = broker_url();
-    options.declared_queue_type = queue_type();
     auto opened = ojs::open_amqp(std::move(options));
     if (!opened) throw std::runtime_error(opened.error().text);
     return *opened;

@@ -24,12 +24,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-namespace detail {
-namespace rabbitmq {
-std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slowly if inline
-}
-}  // namespace detail
-
 // Options of RabbitMQ's queues.
 struct amqp_options {
     // amqp://USER:PASSWORD@HOST:PORT/VHOST, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
@@ -39,18 +33,15 @@ struct amqp_options {
     // Of a message without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any
     // return.
     std::int64_t max_attempts = 20;
-    // Delays before the second, third, ... run; the last one repeats; 0 and none: at once. Each waits in a
-    // queue NAME.retry.MS, which is declared when first needed.
-    std::vector<std::chrono::milliseconds> retry_delays =
-        detail::rabbitmq::default_retry_delays();  // {1s, 10s, 60s}
+    // Delays before the second, third, ... run; the last one repeats; 0: at once; none: 1 s, 10 s, 60 s. Each
+    // waits in a queue NAME.retry.MS, declared as a quorum queue (RabbitMQ 3.10 or later) if it is missing.
+    std::vector<std::chrono::milliseconds> retry_delays;
     // Gets messages whose attempts are used up, or whose error is not retryable, with the headers x-ojs-error
-    // and x-ojs-attempt. Declared when first needed. Empty: NAME.dead.
+    // and x-ojs-attempt. Declared as a quorum queue if it is missing. Empty: NAME.dead.
     std::string dead_letter_queue;
     // True: such messages are rejected instead, so that the queue's own dead-letter exchange gets them. A
     // queue without one drops them.
     bool use_dead_letter_exchange = false;
-    // Type of the queues that are declared: "quorum", or "classic" for RabbitMQ before 3.10.
-    std::string declared_queue_type = "quorum";
     // Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
     std::chrono::seconds heartbeat{10};
     // Receives one line for each change of the connection or of a queue. Called from any thread; must be

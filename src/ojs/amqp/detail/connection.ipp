@@ -1,22 +1,17 @@
-// connection: librabbitmq with time limits, frame by frame, for one thread.
+// connection: librabbitmq with time limits, frame by frame, for one thread at a time.
 #pragma once
 
 #include <amqp.h>
 #include <amqp_framing.h>
 #include <amqp_tcp_socket.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
-#include "../../base/detail/sync.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
+#include "../../net/detail/socket.ipp"
 
 namespace ojs::detail {
 namespace rabbitmq {
@@ -29,24 +24,28 @@ OJS_SHUTDOWN_INLINE std::string_view view_of(amqp_bytes_t bytes) {
 }
 
 // Where the broker is. The password is in no text that is made of it.
-struct endpoint {
-    std::string host, user, password, virtual_host;
-    int port = 0;
+struct broker_address {
+    std::string name, user, password, virtual_host;  // "host:5672"
+    ref<resolver> host;
 };
 
-OJS_SHUTDOWN_INLINE result<endpoint> parse_url(std::string url) {
+OJS_SHUTDOWN_INLINE result<broker_address> parse_url(std::string url) {
     amqp_connection_info found{};
     amqp_default_connection_info(&found);
     if (amqp_parse_url(url.data(), &found) != AMQP_STATUS_OK || found.ssl != 0)
         return error{errc::invalid_argument, 0, "the URL is not amqp://USER:PASSWORD@HOST:PORT/VHOST"};
+    endpoint at;
+    at.host = found.host;
+    at.port = static_cast<std::uint16_t>(found.port);
+    at.name = host_port(at.host, at.port);
     const bool is_default = found.vhost == nullptr || *found.vhost == '\0';
-    return endpoint{found.host, found.user, found.password, is_default ? "/" : found.vhost, found.port};
+    return broker_address{at.name, found.user, found.password, is_default ? "/" : found.vhost,
+                          make_ref<resolver>(at)};
 }
 
-// How a synchronous method ended.
-enum class rpc_status { done, channel_closed, disconnected };
+// How a synchronous method, or a wait for a frame, ended.
+enum class rpc_status { done, timed_out, channel_closed, disconnected };
 
-// A connection. Used by one thread, but for interrupt().
 class connection {
   public:
     connection() = default;
@@ -56,39 +55,36 @@ class connection {
 
     bool is_open() const noexcept { return state_ != nullptr; }
     amqp_connection_state_t state() const noexcept { return state_; }
-    int socket() const noexcept { return socket_; }
+    int socket() const noexcept { return amqp_get_sockfd(state_); }
     // Of the last failure.
     const std::string& fault() const noexcept { return fault_; }
 
-    // Connects and logs in, within about 10 s. False: see fault().
-    bool open(const endpoint& broker, std::chrono::seconds heartbeat) {
+    // Connects and logs in. 0: without heartbeats. False: see fault().
+    bool open(const broker_address& broker, std::chrono::seconds heartbeat, time_point deadline) {
+        result<unique_fd> connected = broker.host->connect(deadline);
+        if (!connected) return keep_fault(connected.error().text);
         state_ = amqp_new_connection();
         amqp_socket_t* const tcp = state_ == nullptr ? nullptr : amqp_tcp_socket_new(state_);
         if (tcp == nullptr) return fail("out of memory");
-        timeval limit{time_limit, 0};
-        const int status = amqp_socket_open_noblock(tcp, broker.host.c_str(), broker.port, &limit);
-        if (status != AMQP_STATUS_OK)
-            return fail(
-                cat({"cannot connect to ", broker.host, ":", broker.port, ": ", amqp_error_string2(status)}));
-        publish_socket(amqp_socket_get_sockfd(tcp));
-        amqp_set_handshake_timeout(state_, &limit);
-        amqp_set_rpc_timeout(state_, &limit);
+        set_nonblocking(connected->get(), true);
+        amqp_tcp_socket_set_sockfd(tcp, connected->release());
+        set_deadline(deadline);
         const amqp_rpc_reply_t reply = log_in(broker, static_cast<int>(heartbeat.count()));
         return reply.reply_type == AMQP_RESPONSE_NORMAL ||
-               fail(cat({"cannot log in to ", broker.host, ":", broker.port, ": ", text_of(reply)}));
+               fail(cat({"cannot log in to ", broker.name, ": ", text_of(reply)}));
     }
     // `orderly`: the broker has read everything before the connection ends.
     void close(bool orderly) {
         if (state_ == nullptr) return;
         if (orderly) static_cast<void>(amqp_connection_close(state_, AMQP_REPLY_SUCCESS));
-        publish_socket(-1);
         amqp_destroy_connection(state_);
         state_ = nullptr;
     }
-    // Ends what the thread waits for. Thread-safe.
-    void interrupt() {
-        const unique_lock held(mutex_);
-        if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
+    // Of each synchronous method from now on: the time that is left now.
+    void set_deadline(time_point deadline) {
+        const timeval left = time_left(deadline);
+        amqp_set_handshake_timeout(state_, &left);
+        amqp_set_rpc_timeout(state_, &left);
     }
 
     // After a synchronous method on that channel.
@@ -108,33 +104,25 @@ class connection {
         return check_sent(amqp_send_method(state_, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &method));
     }
 
-    // Calls `on_frame(frame)`, which returns whether to continue, for all that has arrived. Sends heartbeats.
-    // False: disconnected.
-    template <class OnFrame>
-    bool read_frames(const OnFrame& on_frame) {
-        for (;;) {
-            amqp_maybe_release_buffers(state_);
-            amqp_frame_t frame;
-            timeval none{0, 0};
-            const int status = amqp_simple_wait_frame_noblock(state_, &frame, &none);
-            if (status == AMQP_STATUS_TIMEOUT) return true;
-            if (!check_sent(status)) return false;
-            if (is_method(frame, AMQP_CONNECTION_CLOSE_METHOD)) {
-                const auto* const closed =
-                    static_cast<amqp_connection_close_t*>(frame.payload.method.decoded);
-                return keep_fault(text_of(closed->reply_text, closed->reply_code));
-            }
-            if (!on_frame(frame)) return false;
-        }
+    // The next frame, which is valid until the next call. Sends heartbeats.
+    rpc_status read(amqp_frame_t& frame, time_point deadline) {
+        amqp_maybe_release_buffers(state_);
+        const timeval left = time_left(deadline);
+        const int status = amqp_simple_wait_frame_noblock(state_, &frame, &left);
+        if (status == AMQP_STATUS_TIMEOUT) return rpc_status::timed_out;
+        if (!check_sent(status)) return rpc_status::disconnected;
+        if (frame.frame_type != AMQP_FRAME_METHOD || frame.payload.method.id != AMQP_CONNECTION_CLOSE_METHOD)
+            return rpc_status::done;
+        keep_fault(text_of<amqp_connection_close_t>(frame.payload.method.decoded));
+        return rpc_status::disconnected;
     }
     bool has_frames() const { return amqp_frames_enqueued(state_) != 0 || amqp_data_in_buffer(state_) != 0; }
 
-    static bool is_method(const amqp_frame_t& frame, amqp_method_number_t id) {
-        return frame.frame_type == AMQP_FRAME_METHOD && frame.payload.method.id == id;
-    }
-    // "NOT_FOUND - no queue 'x' in vhost '/' (404)"
-    static std::string text_of(amqp_bytes_t text, int code) {
-        return cat({printable(view_of(text)), " (", code, ")"});
+    // Of a `Close` method: "NOT_FOUND - no queue 'x' in vhost '/' (404)"
+    template <class Close>
+    static std::string text_of(const void* method) {
+        const auto& closed = *static_cast<const Close*>(method);
+        return cat({printable(view_of(closed.reply_text)), " (", closed.reply_code, ")"});
     }
     bool keep_fault(std::string text) {
         fault_ = std::move(text);
@@ -142,59 +130,43 @@ class connection {
     }
 
   private:
-    static constexpr int time_limit = 5;  // seconds, of connecting, and of each synchronous method
     static constexpr int frame_max = 131072;
 
-    // The broker tells of a deleted queue, and of blocked publications, only those who ask for it.
-    amqp_rpc_reply_t log_in(const endpoint& broker, int heartbeat) {
-        amqp_table_entry_t capabilities[] = {true_entry("consumer_cancel_notify"),
-                                             true_entry("connection.blocked"),
-                                             true_entry("authentication_failure_close")};
-        amqp_table_entry_t property = true_entry("capabilities");
+    static timeval time_left(time_point deadline) {
+        const auto left =
+            std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
+        const std::int64_t limited = left.count() < 0 ? 0 : left.count();
+        return {static_cast<time_t>(limited / 1000000), static_cast<suseconds_t>(limited % 1000000)};
+    }
+    // The broker tells of a deleted queue only those who ask for it.
+    amqp_rpc_reply_t log_in(const broker_address& broker, int heartbeat) {
+        amqp_table_entry_t capability{}, property{};
+        capability.key = amqp_cstring_bytes("consumer_cancel_notify");
+        capability.value.kind = AMQP_FIELD_KIND_BOOLEAN;
+        capability.value.value.boolean = 1;
+        property.key = amqp_cstring_bytes("capabilities");
         property.value.kind = AMQP_FIELD_KIND_TABLE;
-        property.value.value.table = {3, capabilities};
+        property.value.value.table = {1, &capability};
         const amqp_table_t properties = {1, &property};
         return amqp_login_with_properties(state_, broker.virtual_host.c_str(), 0, frame_max, heartbeat,
                                           &properties, AMQP_SASL_METHOD_PLAIN, broker.user.c_str(),
                                           broker.password.c_str());
     }
-    static amqp_table_entry_t true_entry(const char* name) {
-        amqp_table_entry_t out{};
-        out.key = amqp_cstring_bytes(name);
-        out.value.kind = AMQP_FIELD_KIND_BOOLEAN;
-        out.value.value.boolean = 1;
-        return out;
-    }
     static std::string text_of(const amqp_rpc_reply_t& reply) {
         if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
             return amqp_error_string2(reply.library_error);
         if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION) return "the connection was closed";
-        if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
-            const auto* const closed = static_cast<amqp_channel_close_t*>(reply.reply.decoded);
-            return text_of(closed->reply_text, closed->reply_code);
-        }
-        const auto* const closed = static_cast<amqp_connection_close_t*>(reply.reply.decoded);
-        return text_of(closed->reply_text, closed->reply_code);
+        return reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD
+                   ? text_of<amqp_channel_close_t>(reply.reply.decoded)
+                   : text_of<amqp_connection_close_t>(reply.reply.decoded);
     }
     bool fail(std::string text) {
-        fault_ = std::move(text);
         close(false);
-        return false;
-    }
-    void publish_socket(int socket) {
-        const unique_lock held(mutex_);
-        socket_ = socket;
-#ifdef TCP_USER_TIMEOUT
-        const int milliseconds = 30000;  // else a peer that vanished blocks a send for a quarter of an hour
-        if (socket >= 0)
-            ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
-#endif
+        return keep_fault(std::move(text));
     }
 
     amqp_connection_state_t state_ = nullptr;
     std::string fault_;
-    mutex mutex_;
-    int socket_ = -1;
 };
 
 }  // namespace rabbitmq
