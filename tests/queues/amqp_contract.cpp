@@ -173,8 +173,8 @@ class paused_between_fetches : public ojs::transport {
         auto got = on_->fetch(resized, deadline);
         // A quorum queue's messages come some time after the consumer has begun; what comes later is handed
         // back.
-        const ojs::time_point patience = std::min(ojs::deadline_after(is_quorum() ? 100ms : 20ms), deadline);
-        while (got && got->size() < request.count && ojs::steady_clock::now() < patience) {
+        const ojs::time_point until = std::min(ojs::deadline_after(is_quorum() ? 100ms : 20ms), deadline);
+        while (got && got->size() < request.count && ojs::steady_clock::now() < until) {
             resized.count = request.count - got->size();
             const auto more = on_->fetch(resized, deadline);
             if (more) got->insert(got->end(), more->begin(), more->end());
@@ -544,6 +544,17 @@ TEST_CASE(
     CHECK(is_accepted(worker.ack(other)));
     worker.wire = ojs::transport_ref();
     CHECK(worker.server.count(worker.queue) == 0);
+}
+
+TEST_CASE("amqp_transport: a message with the message-id of one just acknowledged is another job") {
+    lone_worker worker;
+    worker.server.publish(worker.queue, {"same", "one", "", "", 0, 0});
+    CHECK(is_accepted(worker.ack(worker.fetch()[0])));
+    worker.server.publish(worker.queue, {"same", "two", "", "", 0, 0});
+    const ojs::job other = worker.fetch()[0];  // the worker may still have the first
+    CHECK(other.id != "same");
+    CHECK(other.body == "two");
+    CHECK(is_accepted(worker.ack(other)));
 }
 
 TEST_CASE("amqp_transport: a worker does not run a job twice that runs over a reconnect") {

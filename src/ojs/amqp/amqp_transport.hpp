@@ -26,7 +26,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 // Options of RabbitMQ's queues.
 struct amqp_options {
-    // amqp://USER:PASSWORD@HOST:PORT/VHOST, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
+    // As OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
     // it.
     std::string url;
     std::string default_type = "message";  // job::type of a message without the property `type`
@@ -56,7 +56,7 @@ struct amqp_options {
 // destroy the transport.
 result<transport_ref> open_amqp(amqp_options options);
 
-// The scheme amqp://USER:PASSWORD@HOST:PORT/VHOST for worker_options::transports. Events go to the worker's
+// The scheme amqp: for worker_options::transports, see the header's first lines. Events go to the worker's
 // log, unless `on_event` is set.
 transport_scheme amqp(amqp_options options = {});
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -537,11 +538,20 @@ class amqp_transport : public transport {
             for (const message_ref& message : due) {
                 if (message->now != state::due) continue;  // lost
                 message->now = state::settled;
+                if (message->decided == verb::ack) keep_id(message->id);
                 held_.remove(message);
             }
             changed_.notify_all();
         }
         return true;
+    }
+    // The worker may not have let go of the job: for 5 to 10 s another message with its id is another job.
+    void keep_id(const std::string& id) {
+        if (steady_clock::now() >= next_swap_) {
+            ended_before_ = std::exchange(ended_, {});
+            next_swap_ = deadline_after(std::chrono::seconds(5));
+        }
+        ended_.insert(id);
     }
     int send(const held_message& message, amqp_channel_t channel) const {
         const amqp_connection_state_t to = connection_.state();
@@ -604,7 +614,8 @@ class amqp_transport : public transport {
         const unique_lock held(mutex_);
         const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
         message_ref message;
-        bool is_used = from.message_id.empty();
+        bool is_used = from.message_id.empty() || ended_.count(from.message_id) != 0 ||
+                       ended_before_.count(from.message_id) != 0;
         for (const message_ref& other : held_) {
             is_used = is_used || other->id == from.message_id;
             if (!message && is_redelivered(*other, channel, from) && other->fingerprint == fingerprint)
@@ -642,7 +653,9 @@ class amqp_transport : public transport {
 
     mutable mutex mutex_;
     condition changed_;
-    std::list<message_ref> held_;  // in the order of their deliveries
+    std::list<message_ref> held_;                 // in the order of their deliveries
+    std::set<std::string> ended_, ended_before_;  // see keep_id()
+    time_point next_swap_ = time_point::min();
     std::vector<std::string> queues_;
     std::int64_t concurrency_ = 1;
     bool is_connected_ = false, is_consuming_ = false, has_new_jobs_ = false;

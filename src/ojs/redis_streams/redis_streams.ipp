@@ -123,7 +123,7 @@ class redis_transport final : public transport {
         const result<words> renewed = renew(held->key, held->consumer, {held->entry, held->count},
                                             {query.job_id}, query.should_send, deadline);
         if (!renewed) return renewed.error();
-        if (renewed->empty()) claims_.remove(query.job_id, *held);
+        if (renewed->empty()) claims_.remove(query.job_id, *held, false);
         return !renewed->empty();
     }
 
@@ -205,7 +205,7 @@ class redis_transport final : public transport {
         if (!got) return got.error();
         const bool is_gone = is_error(**got, "NOGROUP");
         if ((*got)->type == REDIS_REPLY_ERROR && !is_gone) return refusal(**got);
-        claims_.remove(job_id, *held);
+        claims_.remove(job_id, *held, action.front() == "ack");
         const std::string word = is_gone ? "gone" : text_of(**got);
         return word == "gone"         ? settled::gone
                : word == "will_retry" ? settled::will_retry

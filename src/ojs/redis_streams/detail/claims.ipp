@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,24 +49,25 @@ class held_claims {
             other = added;
             return known;
         }
-        const auto ended = ended_.find(id);
-        const bool is_new = ended == ended_.end() || ended->second.first == added.entry_name();
-        const std::string name = is_new && claims_.count(id) == 0 ? id : added.entry_name();
+        const bool is_free = claims_.count(id) + ended_.count(id) + ended_before_.count(id) == 0;
+        const std::string name = is_free ? id : added.entry_name();
         claims_[name] = added;
         return name;
     }
     // Settled or lost. A later claim of the job stays.
-    void remove(const std::string& id, const claim& ended) {
+    void remove(const std::string& id, const claim& ended, bool is_done) {
         const std::lock_guard<std::mutex> held(mutex_);
         const auto found = claims_.find(id);
         if (found == claims_.end() || found->second.text() != ended.text()) return;
-        ended_[id] = {ended.entry_name(), deadline_after(std::chrono::seconds(10))};
+        if (steady_clock::now() >= next_swap_) {
+            ended_before_ = std::exchange(ended_, {});
+            next_swap_ = deadline_after(std::chrono::seconds(5));
+        }
+        if (is_done) ended_.insert(id);
         claims_.erase(found);
     }
     words entries_of(const std::string& key) {
         const std::lock_guard<std::mutex> held(mutex_);
-        for (auto each = ended_.begin(); each != ended_.end();)
-            each = each->second.second <= steady_clock::now() ? ended_.erase(each) : std::next(each);
         words out;
         for (const auto& [id, each] : claims_)
             if (each.key == key) out.push_back(each.entry);
@@ -74,9 +76,9 @@ class held_claims {
 
   private:
     std::mutex mutex_;
-    std::map<std::string, claim> claims_;  // by job::id
-    // By job::id, which entry had it, and until when no other gets it.
-    std::map<std::string, std::pair<std::string, time_point>> ended_;
+    std::map<std::string, claim> claims_;         // by job::id
+    std::set<std::string> ended_, ended_before_;  // ids of the last 5 to 10 s
+    time_point next_swap_ = time_point::min();
 };
 
 }  // namespace redis
