@@ -22,7 +22,7 @@ queues: deps  ## the examples for RabbitMQ, Redis, Kafka, gRPC and Asio whose li
 QUEUES = $(addprefix queues/,stop_token \
     $(call where,amqp.h,Contract.test_rabbitmq_classic Contract.test_rabbitmq_quorum Chaos.test_amqp_worker Chaos.test_amqp_loop) \
     $(call where,hiredis/hiredis.h,Contract.test_redis Chaos.test_redis_streams_worker Chaos.test_redis_streams_loop) \
-    $(call where,amqp.h,$(call where,hiredis/hiredis.h,warnings)) $(call where,librdkafka/rdkafka.h,kafka Chaos.test_kafka_loop) \
+    $(call where,amqp.h,$(call where,hiredis/hiredis.h,warnings Refusals)) $(call where,librdkafka/rdkafka.h,kafka Chaos.test_kafka_loop) \
     $(call where,grpcpp/grpcpp.h,grpc) $(call where,boost/beast.hpp,asio))
 queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of 10,000 messages over 20 stops each
 	@$(call run_checks,$(QUEUES))
@@ -33,6 +33,7 @@ $(RESULTS)/queues/%: FORCE
 	@OJS_TEST_BUILD=$(BUILD) $(RUN) python3 -B tests/queues/queues_test.py $*
 $(addprefix $(RESULTS)/queues/,Contract.test_rabbitmq_classic Contract.test_rabbitmq_quorum): $(addprefix $(BUILD)/,amqp_contract amqp_tool)
 $(RESULTS)/queues/Contract.test_redis: $(BUILD)/redis_streams_contract
+$(RESULTS)/queues/Refusals: $(addprefix $(BUILD)/,amqp_worker amqp_tool redis_streams_worker)
 $(addprefix $(RESULTS)/queues/Chaos.test_,amqp_worker amqp_loop redis_streams_worker redis_streams_loop kafka_loop): \
     $(RESULTS)/queues/Chaos.test_%: $(BUILD)/%
 $(addprefix $(RESULTS)/queues/Chaos.test_,amqp_worker amqp_loop): $(BUILD)/amqp_tool

@@ -2,8 +2,12 @@
 """The transports and loops for brokers, on private brokers: `queues_test.py CLASS`. The account of a chaos run: chaos.py."""
 
 import os
+import shutil
+import signal
 import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 import chaos
 from chaos import BUILD
@@ -32,6 +36,91 @@ class Contract(unittest.TestCase):
         ran = subprocess.run([BUILD / program], env={**os.environ, **address, **variables}, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True, timeout=500)
         self.assertEqual(ran.returncode, 0, ran.stdout[-5000:])
+
+
+class Refusals(unittest.TestCase):
+    """A broker that refuses: the log says why, and the message is kept."""
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="ojs-queues-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def start(self, title, **variables):
+        broker = chaos.CONSUMERS[title].broker("work") if chaos.missing(chaos.CONSUMERS[title]) == "" else None
+        if broker is None:
+            self.skipTest(f"{chaos.missing(chaos.CONSUMERS[title])} is missing")
+        self.addCleanup(chaos.end, broker.server)
+        self.started = 0
+
+        def worker():
+            self.started += 1
+            process = chaos.Process([BUILD / title], {**broker.variables(), "OJS_POLL_INTERVAL": "50ms", **variables},
+                                    self.folder, self.started)
+            self.addCleanup(process.process.wait)
+            self.addCleanup(process.process.kill)
+            return process
+
+        return broker, worker
+
+    def stop(self, process):
+        process.signal(signal.SIGTERM)
+        return process.process.wait(chaos.GUARD)
+
+    def await_done(self, process, *ids):
+        wanted = sorted(f"done {each}" for each in ids)
+        self.assertTrue(chaos.eventually(lambda: sorted(process.account.read_text().splitlines()) == wanted),
+                        (wanted, process.account.read_text(), process.log.read_text()[-3000:]))
+
+    def await_log(self, process, pattern):
+        self.assertTrue(chaos.eventually(lambda: process.says(pattern)), process.log.read_text()[-3000:])
+
+    def test_rabbitmq_with_a_full_disk(self):
+        broker, worker = self.start("amqp_worker", OJS_SHUTDOWN_GRACE_PERIOD="1s", OJS_STOP_TIMEOUT="1s",
+                                    OJS_REQUEST_TIMEOUT="1s")
+        broker.publish(["good 0", "bad fail"])
+        broker.server.ctl("set_disk_free_limit", "1000000000000000")
+        process = worker()
+        self.await_done(process, "good")
+        self.await_log(process, "FAIL failed.*(memory|disk)")
+        self.assertIn(self.stop(process), (0, 75))
+        broker.server.ctl("set_disk_free_limit", "1000000")
+        self.assertTrue(chaos.eventually(lambda: broker.left() == 1), broker.left())
+
+    def test_rabbitmq_with_a_consumer_timeout(self):
+        broker, worker = self.start("amqp_worker")
+        broker.server.ctl("eval", "application:set_env(rabbit, consumer_timeout, 1000),"
+                                  "application:set_env(rabbit, channel_tick_interval, 200).")
+        process = worker()
+        broker.publish(["slow 4000", "next 0"])
+        self.await_log(process, "timed out")
+        self.await_done(process, "slow", "next")
+        self.assertTrue(chaos.eventually(lambda: broker.left() == 0), broker.left())
+        self.assertEqual(self.stop(process), 0)
+        self.await_done(process, "slow", "next")
+
+    def test_rabbitmq_with_a_connection_limit(self):
+        broker, worker = self.start("amqp_worker")
+        broker.publish(["kept 0"])
+        broker.server.ctl("set_vhost_limits", "-p", "/", '{"max-connections": 0}')
+        process = worker()
+        self.await_log(process, "limit")
+        broker.server.ctl("clear_vhost_limits", "-p", "/")
+        self.await_done(process, "kept")
+        self.assertEqual(self.stop(process), 0)
+
+    def test_redis_with_a_full_disk(self):
+        broker, worker = self.start("redis_streams_worker")
+        broker.publish(["kept 0"])
+        (broker.server.folder / "dump.rdb").mkdir()  # so no snapshot can be written
+        broker.server.cli("BGSAVE")
+        status = lambda: broker.server.cli("INFO", "persistence")  # noqa: E731
+        self.assertTrue(chaos.eventually(lambda: "rdb_last_bgsave_status:err" in status()), status())
+        broker.server.cli("CONFIG", "SET", "save", "3600 1")  # from now on writes are refused
+        process = worker()
+        self.await_log(process, "MISCONF")
+        broker.server.cli("CONFIG", "SET", "save", "")
+        self.await_done(process, "kept")
+        self.assertEqual(self.stop(process), 0)
 
 
 class Chaos(unittest.TestCase):
