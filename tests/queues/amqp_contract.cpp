@@ -432,7 +432,7 @@ TEST_CASE("amqp_transport: a deleted queue is reported, and consumed again once 
     CHECK(worker.fetch()[0].body == "two");
 }
 
-TEST_CASE("amqp_transport: type, args_json and body by the message's properties") {
+TEST_CASE("amqp_transport: a message's properties decide type, args_json and body of its job") {
     lone_worker worker;
     const std::string json = "application/json; charset=utf-8";
     worker.server.publish(worker.queue, {"1", "plain", "", "", 0, 0});
@@ -639,7 +639,7 @@ TEST_CASE("amqp_transport: a retry waits in a queue of its delay, and counts its
     worker.server.remove(worker.queue + ".dead");
 }
 
-TEST_CASE("amqp_transport: a message whose attempts are used up when it comes is not run") {
+TEST_CASE("amqp_transport: a message arrives with its attempts used up -> it is not run") {
     lone_worker worker({}, 1);  // the next message comes when this one is acknowledged
     worker.server.publish(worker.queue, {"poison", "kills", "", "", 4, 3});
     worker.server.publish(worker.queue, {"next", "works", "", "", 3, 3});

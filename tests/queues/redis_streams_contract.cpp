@@ -232,9 +232,7 @@ TEST_CASE("contract: redis_streams") {
     if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
 }
 
-TEST_CASE(
-    "fields: an entry without any of ours runs; a handler can read all; args that are no array are "
-    "malformed") {
+TEST_CASE("fields: an entry without the library's fields -> it runs; args that are no array -> malformed") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -323,9 +321,7 @@ TEST_CASE("lease: a claim of a worker with a long one is not taken by a worker w
     CHECK(*hasty.ack(taken) == ojs::settled::gone);
 }
 
-TEST_CASE(
-    "lease: an attempt of a dead worker counts; the last one moves the entry to the dead stream without a "
-    "run") {
+TEST_CASE("lease: a worker dies with the last attempt -> the entry moves to the dead stream without a run") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
@@ -369,7 +365,7 @@ TEST_CASE("claim: a report of an earlier delivery to the same worker is gone") {
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:alone"});
 }
 
-TEST_CASE("claim: a lost FETCH is claimed again by its worker, and what it holds is not") {
+TEST_CASE("claim: the response to a FETCH is lost -> its worker claims those entries again, and no others") {
     inspector redis;
     const std::string stream = new_stream();
     transport_contract::relay relay(
@@ -389,7 +385,7 @@ TEST_CASE("claim: a lost FETCH is claimed again by its worker, and what it holds
     CHECK(*worker.ack(again->front()) == ojs::settled::accepted);
 }
 
-TEST_CASE("claim: a worker that starts again under its name gets back what it held, at once") {
+TEST_CASE("claim: a worker restarts under its name -> it gets back its entries at once") {
     inspector redis;
     const std::string stream = new_stream();
     redis.ask({"XADD", stream, "*", "id", "a"});
@@ -412,7 +408,7 @@ TEST_CASE("claim: an entry that is deleted while its job runs -> the claim is lo
     CHECK(worker.fetch()->empty());
 }
 
-TEST_CASE("retry: after the delay of its attempt, with all fields; then the dead stream") {
+TEST_CASE("retry: a failed entry -> it returns after the delay of its attempt, at last in the dead stream") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
@@ -451,7 +447,8 @@ TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
     CHECK(worker.await_one().attempt == 2);
 }
 
-TEST_CASE("retry: what a destroyed group left to be retried is neither deleted nor taken from who runs it") {
+TEST_CASE(
+    "retry: a group is destroyed -> its waiting entries are neither deleted nor taken from a new owner") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream), other(stream, "other");
@@ -475,7 +472,7 @@ TEST_CASE("retry: what a destroyed group left to be retried is neither deleted n
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE("retry: an attempt is 1 at least, also where a new group counts the deliveries anew") {
+TEST_CASE("retry: a new group counts the deliveries anew -> the attempt is still at least 1") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -542,7 +539,8 @@ TEST_CASE("scripts: after SCRIPT FLUSH each one is sent again") {
     }
 }
 
-TEST_CASE("consumers: one that leaves is deleted unless it holds entries; so is one that is idle for long") {
+TEST_CASE(
+    "consumers: a worker leaves or is idle for long -> its consumer is deleted, unless it holds entries") {
     inspector redis;
     const std::string stream = new_stream();
     const auto consumers = [&] {
@@ -584,7 +582,7 @@ TEST_CASE("keep_entries: settled entries stay in the stream, acknowledged") {
     CHECK(redis.ask_one({"XPENDING", stream, "ojs"}) == "0");
 }
 
-TEST_CASE("errors: a full memory keeps what is claimed; claims and ACKs go on") {
+TEST_CASE("errors: the memory is full -> claims and ACKs continue, and a FAIL keeps its entry") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -639,7 +637,7 @@ TEST_CASE("errors: a replica, another type of key, a wrong password -> each is n
     redis.ask({"SELECT", "0"});
 }
 
-TEST_CASE("url: what is wrong is named, and nothing of it is quoted") {
+TEST_CASE("url: a malformed URL -> the error names the fault and quotes nothing of it") {
     const auto fault = [](const char* url) {
         ojs::redis_streams_options options;
         options.url = url;
