@@ -147,7 +147,7 @@ struct pool_facts {
     bool has_leader = false;
     bool fetch_is_due = false;
     bool is_crowded = false;  // enough threads run
-    bool is_low = false;      // the others that run soon have run all that are ready
+    bool is_low = false;      // other threads will soon have run all ready jobs
 };
 inline pool_action plan_thread(const pool_facts& pool) noexcept {
     if (pool.fetch_is_due && !pool.closed && (!pool.has_ready || pool.is_low)) return pool_action::fetch;
