@@ -1,4 +1,4 @@
-// error, result<T> and finding: how functions report failure. Nothing is thrown across the API.
+// error, `result<T>` and finding: how functions report failure. Nothing is thrown across the API.
 #pragma once
 
 #include <chrono>
@@ -10,38 +10,47 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// What went wrong, as far as the caller acts on it.
+/// What went wrong, as far as the caller acts on it.
 enum class errc {
-    invalid_argument,  // the caller passed an unusable value (option, URL, environment variable)
-    unsupported,       // not built in (https:// without a TLS library, and the like)
-    busy,              // already in use (a second signal installer, a port)
-    system,            // a system call failed; see sys_errno
-    timed_out,         // the deadline passed; a request may or may not have been processed
-    unreachable,       // no connection: the request cannot have been processed
-    disconnected,      // the connection broke in the middle; the request may have been processed
-    bad_response,      // the peer's response is not valid HTTP or JSON, or exceeds a limit
-    unavailable,       // the peer cannot serve the request now (5xx, 408, 429): retry later
-    rejected,          // the peer refused the request (any other 4xx): a retry will not help
-    cancelled          // the caller cancelled the call
+    invalid_argument,  ///< the caller passed an unusable value (option, URL, environment variable)
+    unsupported,       ///< not built in (https:// without a TLS library, and the like)
+    busy,              ///< already in use (a second signal installer, a port)
+    system,            ///< a system call failed; see sys_errno
+    timed_out,         ///< the deadline passed; a request may or may not have been processed
+    unreachable,       ///< no connection: the request cannot have been processed
+    disconnected,      ///< the connection broke in the middle; the request may have been processed
+    bad_response,      ///< the peer's response is not valid HTTP or JSON, or exceeds a limit
+    unavailable,       ///< the peer cannot serve the request now (5xx, 408, 429): retry later
+    rejected,          ///< the peer refused the request (any other 4xx): a retry will not help
+    cancelled          ///< the caller cancelled the call
 };
 
-// Short lower-case name of an errc ("timed_out"). Never null. Thread-safe, async-signal-safe.
+#if OJS_SHUTDOWN_SEPARATE
+namespace detail {
+// The linker names it if no file of the program has the definitions, or the others do not define OJS_SHUTDOWN_SEPARATE.
+extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
+[[gnu::used]] static const char* const needs_definitions =
+    &define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
+}  // namespace detail
+#endif
+
+/// Short lower-case name of an errc ("timed_out"). Never null. Thread-safe, async-signal-safe.
 const char* to_string(errc code) noexcept;
 
-// Why a function failed.
+/// Why a function failed.
 struct error {
-    errc code = errc::system;                  // what to act on
-    int sys_errno = 0;                         // errno of the failed system call; else 0
-    std::string text;                          // one line for a person
-    int http_status = 0;                       // status of the response that caused it; else 0
-    std::chrono::milliseconds retry_after{0};  // the peer's Retry-After; else 0
+    errc code = errc::system;                  ///< what to act on
+    int sys_errno = 0;                         ///< errno of the failed system call; else 0
+    std::string text;                          ///< one line for a person
+    int http_status = 0;                       ///< status of the response that caused it; else 0
+    std::chrono::milliseconds retry_after{0};  ///< the peer's Retry-After; else 0
 
     error() = default;
-    // All members, in their order.
+    /// All members, in their order.
     error(errc why, int failed = 0, std::string about = {}, int status = 0,
           std::chrono::milliseconds after = {})
         : code(why), sys_errno(failed), text(std::move(about)), http_status(status), retry_after(after) {}
-    // This and a copy are without the text if there is no memory for it: handling an error cannot fail.
+    /// This and a copy are without the text if there is no memory for it: handling an error cannot fail.
     error(errc why, int failed, const char* about, int status = 0,
           std::chrono::milliseconds after = {}) noexcept;
     error(const error& other) noexcept;
@@ -55,12 +64,12 @@ namespace detail {
 [[noreturn]] void abort_with(const char* reason, std::string_view details = {}) noexcept;
 }  // namespace detail
 
-// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints that
-// error and aborts, in every build; reading the error of a value is undefined. As thread-safe as T.
+/// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints that
+/// error and aborts, in every build; reading the error of a value is undefined. As thread-safe as T.
 template <class T>
 class [[nodiscard]] result {
   public:
-    // Not by value: compilers before P1825 (Clang 12) would copy a local T that is returned.
+    /// Not by value: compilers before P1825 (Clang 12) would copy a local T that is returned.
     result(T&& value) : ok_(true) { new (static_cast<void*>(&value_)) T(std::move(value)); }
     result(const T& value) : ok_(true) { new (static_cast<void*>(&value_)) T(value); }
     result(ojs::error failure) : ok_(false) {
@@ -76,17 +85,17 @@ class [[nodiscard]] result {
     }
     ~result() { destroy(); }
 
-    bool has_value() const noexcept { return ok_; }          // true: a value; false: an error
-    explicit operator bool() const noexcept { return ok_; }  // has_value()
-    // The value; an error is printed, and the process aborts.
+    bool has_value() const noexcept { return ok_; }          ///< true: a value; false: an error
+    explicit operator bool() const noexcept { return ok_; }  ///< has_value()
+    /// The value; an error is printed, and the process aborts.
     T& operator*() & noexcept { return checked(*this).value_; }
     const T& operator*() const& noexcept { return checked(*this).value_; }
     T&& operator*() && noexcept { return std::move(checked(*this).value_); }
-    // The value; an error is printed, and the process aborts.
+    /// The value; an error is printed, and the process aborts.
     T* operator->() noexcept { return &checked(*this).value_; }
     const T* operator->() const noexcept { return &checked(*this).value_; }
-    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  // never aborts
-    const ojs::error& error() const noexcept { return error_; }                  // only of an error
+    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  ///< never aborts
+    const ojs::error& error() const noexcept { return error_; }                  ///< only of an error
 
   private:
     template <class Self>
@@ -118,35 +127,36 @@ class [[nodiscard]] result {
     };
 };
 
-// Success without a value, or an error.
+/// Success without a value, or an error.
 template <>
 class [[nodiscard]] result<void> {
   public:
     result() = default;
-    result(ojs::error failure) : ok_(false), error_(std::move(failure)) {}  // a failure
+    result(ojs::error failure) : ok_(false), error_(std::move(failure)) {}  ///< a failure
 
-    bool has_value() const noexcept { return ok_; }              // true: a value; false: an error
-    explicit operator bool() const noexcept { return ok_; }      // has_value()
-    const ojs::error& error() const noexcept { return error_; }  // only of an error
+    bool has_value() const noexcept { return ok_; }              ///< true: a value; false: an error
+    explicit operator bool() const noexcept { return ok_; }      ///< has_value()
+    const ojs::error& error() const noexcept { return error_; }  ///< only of an error
 
   private:
     bool ok_ = true;
     ojs::error error_;
 };
 
-enum class severity { info, warning, error };  // of a finding
+/// How bad a finding is.
+enum class severity { info, warning, error };
 
-// "info", "warning", "error". Never null. Thread-safe.
+/// "info", "warning", "error". Never null. Thread-safe.
 constexpr const char* to_string(severity level) noexcept {
     return level == severity::error ? "error" : level == severity::warning ? "warning" : "info";
 }
 
-// What a check found, and what to do about it.
+/// What a check found, and what to do about it.
 struct finding {
-    ojs::severity severity = ojs::severity::info;  // how serious it is
-    std::string id;                                // short and stable: "budget-exceeded"
-    std::string problem;                           // one line for a person
-    std::string fix;                               // one line; empty: nothing to do
+    ojs::severity severity = ojs::severity::info;  ///< how serious it is
+    std::string id;                                ///< short and stable: "budget-exceeded"
+    std::string problem;                           ///< one line for a person
+    std::string fix;                               ///< one line; empty: nothing to do
 };
 
 }  // namespace v0_1_0

@@ -19,6 +19,9 @@ OJS_SHUTDOWN_INLINE const char* to_string(errc code) noexcept {
 }
 
 namespace detail {
+#if OJS_SHUTDOWN_SEPARATE
+const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file = '\0';
+#endif
 inline std::string copy_if_memory(std::string_view text) noexcept {
     try {
         return std::string(text);

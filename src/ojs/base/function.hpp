@@ -1,5 +1,6 @@
-// function<R(A...)>: a callable, or none. std::function would make the header compile 24 % longer, the separate form 32
-// %.
+// `function<R(A...)>`: a callable, or none.
+//
+// std::function would make the header compile 24 % longer, the separate form 32 %.
 #pragma once
 
 #include <cstddef>
@@ -31,24 +32,24 @@ bool is_empty([[maybe_unused]] const F& callable) {
 template <class Signature>
 class function;
 
-// A callable, or none. It is empty when made from nullptr, a null function pointer, an empty std::function or another
-// callable that equals nullptr. Copies share one callable, which may therefore be move-only; copying is thread-safe,
-// calling is as thread-safe as the callable. Calling an empty one does nothing if R is void, else it is undefined.
+/// A callable, or none. It is empty when made from nullptr, a null function pointer, an empty std::function or another
+/// callable that equals nullptr. Copies share one callable, which may therefore be move-only; copying is thread-safe,
+/// calling is as thread-safe as the callable. Calling an empty one does nothing if R is void, else it is undefined.
 template <class R, class... Args>
 class function<R(Args...)> {
   public:
     function() = default;
-    function(std::nullptr_t) {}  // empty
+    function(std::nullptr_t) {}  ///< empty
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
         if (detail::is_empty<std::decay_t<F>>(callable)) return;
         body_ = detail::ref<body>(new holder<std::decay_t<F>>(std::forward<F>(callable)));
     }
 
-    explicit operator bool() const noexcept { return static_cast<bool>(body_); }  // false: empty
+    explicit operator bool() const noexcept { return static_cast<bool>(body_); }  ///< false: empty
     friend bool operator==(const function& one, std::nullptr_t) noexcept { return !one; }
     friend bool operator!=(const function& one, std::nullptr_t) noexcept { return static_cast<bool>(one); }
-    // Calls it. An empty one returns, if R is void.
+    /// Calls it. An empty one returns, if R is void.
     R operator()(Args... args) const {
         if constexpr (std::is_void_v<R>) {
             if (!body_) return;
@@ -70,7 +71,7 @@ class function<R(Args...)> {
     detail::ref<body> body_;
 };
 
-// Returns the value of an environment variable, or null if unset. An empty lookup reads the process environment.
+/// Returns the value of an environment variable, or null if unset. An empty lookup reads the process environment.
 using environment_lookup = function<const char*(const char* name)>;
 
 namespace detail {

@@ -14,48 +14,49 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// In ascending order; `off` logs nothing.
+/// In ascending order; `off` logs nothing.
 enum class log_level { debug, info, warn, error, off };
-// How a record is written.
+/// How a record is written.
 enum class log_format {
-    text,      // for a person: the time, the level, the message, then name=value
-    logfmt,    // name=value throughout
-    json,      // one object a line, by the OJS logging specification [LOG 5]
-    automatic  // text where standard error is a terminal, else json
+    text,      ///< for a person: the time, the level, the message, then name=value
+    logfmt,    ///< name=value throughout
+    json,      ///< one object a line, by the OJS logging specification [LOG 5]
+    automatic  ///< text where standard error is a terminal, else json
 };
 
-// "debug", "info", "warn", "error", "off". Never null. Thread-safe.
+/// "debug", "info", "warn", "error", "off". Never null. Thread-safe.
 const char* to_string(log_level level) noexcept;
 
-// One value of a record.
+/// One value of a record.
 struct log_field {
-    std::string name;        // key of the field
-    std::string value;       // empty: the field is left out
-    bool is_number = false;  // JSON writes it without quotes
+    std::string name;        ///< key of the field
+    std::string value;       ///< empty: the field is left out
+    bool is_number = false;  ///< JSON writes it without quotes
 };
 
-// What happened, as data. Tokens never appear in a record; job arguments do only if a handler's error quotes them.
+/// What happened, as data. Tokens never appear in a record; job arguments do only if a handler's error quotes them.
 struct log_record {
-    log_level level = log_level::info;  // not off
-    std::string message;                // constant text to search for; values are in `fields`
-    std::vector<log_field> fields;      // in the order in which text shows them
-    std::string worker_id;              // the worker it is about; not in text format
-    const char* component = "";  // the part that logs, a literal: "worker", "server", "sequence"; JSON only
+    log_level level = log_level::info;  ///< not off
+    std::string message;                ///< constant text to search for; values are in `fields`
+    std::vector<log_field> fields;      ///< in the order in which text shows them
+    std::string worker_id;              ///< the worker it is about; not in text format
+    const char* component = "";  ///< the part that logs, a literal: "worker", "server", "sequence"; JSON only
 };
 
-// Receives every record at or above the level. May be called from several threads at once, never from a signal handler.
-// It must not call into the worker. An exception it throws is dropped; the first one is reported on standard error.
+/// Receives every record at or above the level. May be called from several threads at once, never from a signal
+/// handler. It must not call into the worker. An exception it throws is dropped; the first one is reported on standard
+/// error.
 using log_hook = function<void(const log_record&)>;
 
-// Where the log goes.
+/// Where the log goes.
 struct log_options {
-    log_level level = log_level::info;          // the lowest level that is logged
-    log_format format = log_format::automatic;  // on standard error
-    log_hook hook;                              // replaces standard error and `format`
-    bool error_messages = true;                 // with the texts of handlers' errors, cut after 1 KiB
+    log_level level = log_level::info;          ///< the lowest level that is logged
+    log_format format = log_format::automatic;  ///< on standard error
+    log_hook hook;                              ///< replaces standard error and `format`
+    bool error_messages = true;                 ///< with the texts of handlers' errors, cut after 1 KiB
 };
 
-// Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.
+/// Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.
 std::string format_log_record(const log_record& record, log_format format);
 
 namespace detail {
@@ -100,15 +101,15 @@ void flush_log() noexcept;
 
 }  // namespace detail
 
-// For a log_hook: writes a line and its newline as the logger does, by the log's own thread, so that lines of several
-// threads do not mix. Waits for it for up to a second plus a tenth of the elapsed time, all lines together; the next
-// MiB of lines waits alone, further ones are dropped; a line to a descriptor above 2 holds a duplicate of it meanwhile
-// and counts as 8 KiB more. Causes no signal. Thread-safe.
+/// For a log_hook: writes a line and its newline as the logger does, by the log's own thread, so that lines of several
+/// threads do not mix. Waits for it for up to a second plus a tenth of the elapsed time, all lines together; the next
+/// MiB of lines waits alone, further ones are dropped; a line to a descriptor above 2 holds a duplicate of it meanwhile
+/// and counts as 8 KiB more. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, std::string line) {
     detail::write_line(fd, std::move(line));
 }
 
-// Prints "error: ..." on standard error and returns 64, for main to return.
+/// Prints "error: ..." on standard error and returns 64, for main to return.
 int report_usage(const error& failure);
 
 }  // namespace v0_1_0

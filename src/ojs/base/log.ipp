@@ -196,7 +196,7 @@ class log_sink {
         const std::uint64_t lost = lost_;
         if (lost == 0 || last.format == log_format::automatic) return;
         const log_record record{
-            log_level::warn, "log lines were lost: nobody read them in time", {field("lines", lost)}, {}};
+            log_level::warn, "log lines dropped: standard error was blocked", {field("lines", lost)}, {}};
         if (write_text(last.fd, format_log_record(record, last.format) + "\n", timeout))
             lost_.fetch_sub(lost);
     }
@@ -317,7 +317,14 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
 }
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
-    detail::write_line(STDERR_FILENO, detail::cat({"error: ", failure.text}));
+    const char* const given = std::getenv("OJS_LOG_FORMAT");
+    const std::string_view format = given == nullptr ? "" : given;
+    const bool is_json = format == "json";
+    const log_record record{log_level::error, "cannot start", {detail::field("error", failure.text)}, {}};
+    detail::write_line(STDERR_FILENO,
+                       is_json || format == "logfmt"
+                           ? format_log_record(record, is_json ? log_format::json : log_format::logfmt)
+                           : detail::cat({"error: ", failure.text}));
     detail::flush_log();
     return 64;
 }

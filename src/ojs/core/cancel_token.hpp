@@ -12,18 +12,18 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Why work is cancelled.
+/// Why work is cancelled.
 enum class cancel_reason : std::uint8_t {
-    none,                  // it is not
-    grace_period_expired,  // the drain took longer than the grace period
-    forced,                // as by a second stop signal
-    spot_reclaim,          // the machine is being reclaimed
-    cancelled,             // by a call, such as stop_and_cancel()
-    timeout,               // the job exceeded its own timeout
-    revoked                // the backend cancelled this job alone
+    none,                  ///< it is not
+    grace_period_expired,  ///< the drain took longer than the grace period
+    forced,                ///< as by a second stop signal
+    spot_reclaim,          ///< the machine is being reclaimed
+    cancelled,             ///< by a call, such as stop_and_cancel()
+    timeout,               ///< the job exceeded its own timeout
+    revoked                ///< the backend cancelled this job alone
 };
 
-// "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
+/// "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
 const char* to_string(cancel_reason reason) noexcept;
 
 namespace detail {
@@ -31,8 +31,8 @@ class cancel_state;
 class cancel_group;
 }  // namespace detail
 
-// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it: what the
-// callback captured by reference may then go out of scope.
+/// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it: what the
+/// callback captured by reference may then go out of scope.
 class [[nodiscard]] cancel_registration {
   public:
     cancel_registration() = default;
@@ -50,32 +50,33 @@ class [[nodiscard]] cancel_registration {
     std::uint64_t id_ = 0;
 };
 
-// The receiving end. Copies share one state. Every member is thread-safe, none is async-signal-safe.
+/// The receiving end. Copies share one state. Every member is thread-safe, none is async-signal-safe.
 class cancel_token {
   public:
-    cancel_token() = default;  // never cancelled
+    cancel_token() = default;  ///< never cancelled
 
-    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  // see also seen()
-    cancel_reason reason() const noexcept;                                       // none: not cancelled
-    // Sleeps. True when the time has passed; false, at once, when cancelled.
+    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  ///< see also seen()
+    cancel_reason reason() const noexcept;                                       ///< none: not cancelled
+    /// Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;  // like sleep_until()
-    // Calls `callback` once, on the cancelling thread. If the token is cancelled already, calls it before returning,
-    // unless callbacks are being called at that moment: then after those. It must be short; an exception it throws is
-    // dropped.
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;  ///< like sleep_until()
+    /// Calls `callback` once, on the cancelling thread. If the token is cancelled already, calls it before returning,
+    /// unless callbacks are being called at that moment: then after those. It must be short; an exception it throws is
+    /// dropped.
     cancel_registration on_cancel(function<void()> callback) const;
-    // Waits on the caller's condition variable, with the lock held as for its own wait(). True when `ready()` holds;
-    // false, at once, when cancelled, even if it is ready too, so that a loop over a queue that never runs empty ends.
-    // For std::condition_variable with std::unique_lock, or types with the same members. It releases the lock even if
-    // it does not wait, and holds it again when it returns or `ready` throws. Deadlock: the canceller must not hold the
-    // lock, which its callback takes to notify the waiters; a thread that holds it must not block on that callback.
+    /// Waits on the caller's condition variable, with the lock held as for its own wait(). True when `ready()` holds;
+    /// false, at once, when cancelled, even if it is ready too, so that a loop over a queue that never runs empty ends.
+    /// For std::condition_variable with std::unique_lock, or types with the same members. It releases the lock even if
+    /// it does not wait, and holds it again when it returns or `ready` throws. Deadlock: the canceller must not hold
+    /// the lock, which its callback takes to notify the waiters; a thread that holds it must not block on that
+    /// callback.
     template <class Condition, class Lock, class Predicate>
     [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
-    // A descriptor to poll for POLLIN beside sockets and pipes: readable once cancelled. The first call creates it; all
-    // copies of the token share it, and the last one closes it: never read or close it. -1, which poll skips, for a
-    // token without a source. errc::system: out of descriptors; retry later, and do not start a wait without it.
+    /// A descriptor to poll for POLLIN beside sockets and pipes: readable once cancelled. The first call creates it;
+    /// all copies of the token share it, and the last one closes it: never read or close it. -1, which poll skips, for
+    /// a token without a source. errc::system: out of descriptors; retry later, and do not start a wait without it.
     result<int> fd() const;
-    // True once a member above has reported the cancellation (a descriptor does): the work has seen it.
+    /// True once a member above has reported the cancellation (a descriptor does): the work has seen it.
     bool seen() const noexcept;
 
   private:
@@ -115,26 +116,26 @@ bool cancel_token::wait(Condition& condition, Lock& lock, Predicate ready) const
     return false;
 }
 
-// The requesting end. Every member is thread-safe, none is async-signal-safe.
+/// The requesting end. Every member is thread-safe, none is async-signal-safe.
 class cancel_source {
   public:
-    cancel_source();  // not cancelled
+    cancel_source();  ///< not cancelled
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
-    cancel_token token() const noexcept { return cancel_token(state_); }  // any number of them
-    // Sets the reason and ends the waits, but calls no callbacks. True the first time; later reasons are ignored.
+    cancel_token token() const noexcept { return cancel_token(state_); }  ///< any number of them
+    /// Sets the reason and ends the waits, but calls no callbacks. True the first time; later reasons are ignored.
     bool request(cancel_reason reason);
-    // Whether cancellation was requested. Unlike the token, it does not mark it as seen.
+    /// Whether cancellation was requested. Unlike the token, it does not mark it as seen.
     bool requested() const noexcept { return reason() != cancel_reason::none; }
-    cancel_reason reason() const noexcept;  // none: not requested
-    // Ends the waits after the group was cancelled.
+    cancel_reason reason() const noexcept;  ///< none: not requested
+    /// Wakes the waiters of this source's tokens. Call after the group was cancelled: its one store wakes nobody.
     void wake_waiters();
-    // Whether run_callbacks() might call anything. Never blocks: true while another thread uses the source.
+    /// Whether run_callbacks() might call anything. Never blocks: true while another thread uses the source.
     bool has_pending_callbacks() const;
-    // Calls the remaining callbacks, in the order of registration.
+    /// Calls the remaining callbacks, in the order of registration.
     void run_callbacks();
-    // request(), then run_callbacks().
+    /// request(), then run_callbacks().
     bool cancel(cancel_reason reason) {
         const bool first = request(reason);
         run_callbacks();

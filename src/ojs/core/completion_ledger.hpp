@@ -11,10 +11,10 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Finds the position to commit in a queue that acknowledges a prefix only (Kafka offsets, Pulsar's cumulative
-// acknowledgement, AMQP's multiple=true). One per partition or channel. Thread-safe, not async-signal-safe: each call
-// takes a mutex, for a time that does not depend on the number of items. It keeps 40 bytes for each item in flight, to
-// be used again by later ones.
+/// Finds the position to commit in a queue that acknowledges a prefix only (Kafka offsets, Pulsar's cumulative
+/// acknowledgement, AMQP's multiple=true). One per partition or channel. Thread-safe, not async-signal-safe: each call
+/// takes a mutex, for a time that does not depend on the number of items. It keeps 40 bytes for each item in flight, to
+/// be used again by later ones.
 class completion_ledger {
     // An item in flight, between those begun before and after it.
     struct entry {
@@ -26,8 +26,8 @@ class completion_ledger {
     };
 
   public:
-    // An item in flight. Destroyed without done(), it is not finished: next_position() stops before it until forget(),
-    // so that the queue delivers it again. Used by one thread at a time.
+    /// An item in flight. Destroyed without done(), it is not finished: next_position() stops before it until forget(),
+    /// so that the queue delivers it again. Used by one thread at a time.
     class [[nodiscard]] ticket {
       public:
         ticket() = default;
@@ -38,8 +38,8 @@ class completion_ledger {
         }
         ~ticket() { end(false); }
 
-        explicit operator bool() const noexcept { return entry_ != nullptr; }  // false: empty
-        void done() noexcept { end(true); }  // the item is finished; leaves the ticket empty
+        explicit operator bool() const noexcept { return entry_ != nullptr; }  ///< false: empty
+        void done() noexcept { end(true); }  ///< the item is finished; leaves the ticket empty
 
       private:
         friend class completion_ledger;
@@ -54,14 +54,14 @@ class completion_ledger {
     completion_ledger() = default;
     completion_ledger(const completion_ledger&) = delete;
     completion_ledger& operator=(const completion_ledger&) = delete;
-    // No ticket may be left. The ledger may be destroyed as soon as in_flight() has returned 0.
+    /// No ticket may be left. The ledger may be destroyed as soon as in_flight() has returned 0.
     ~completion_ledger() {
         while (free_ != nullptr) delete detail::exchange(free_, free_->next);
     }
 
-    // Adds an item, before it is handed to a handler. Positions must increase; gaps are allowed.
-    // errc::invalid_argument: not above the latest position, or 2^64-1; nothing changes. errc::unavailable: out of
-    // memory; next_position() stops before the item, as if its ticket had been destroyed.
+    /// Adds an item, before it is handed to a handler. Positions must increase; gaps are allowed.
+    /// errc::invalid_argument: not above the latest position, or 2^64-1; nothing changes. errc::unavailable: out of
+    /// memory; next_position() stops before the item, as if its ticket had been destroyed.
     result<ticket> begin(std::uint64_t position) noexcept {
         const detail::unique_lock held(mutex_);
         const std::uint64_t prefix = ends_.prefix;
@@ -80,20 +80,20 @@ class completion_ledger {
         return ticket(begun);
     }
 
-    // The position to commit: 1 above the highest that is finished together with all begun before it; 0: there is
-    // none. Kafka commits this number, but not 0; a cumulative acknowledgement takes 1 less. Only forget() decreases
-    // it. Commit in one thread, so that no commit overtakes a later one.
+    /// The position to commit: 1 above the highest that is finished together with all begun before it; 0: there is
+    /// none. Kafka commits this number, but not 0; a cumulative acknowledgement takes 1 less. Only forget() decreases
+    /// it. Commit in one thread, so that no commit overtakes a later one.
     std::uint64_t next_position() const noexcept {
         const detail::unique_lock held(mutex_);
         return detail::min(stop_, ends_.next->prefix);
     }
-    // Tickets that have not ended, including those begun before forget().
+    /// Tickets that have not ended, including those begun before forget().
     std::uint64_t in_flight() const noexcept {
         const detail::unique_lock held(mutex_);
         return in_flight_;
     }
-    // Resets the ledger when the partition is revoked or the consumer seeks: the next position may be any, and
-    // next_position() ignores the items begun so far.
+    /// Resets the ledger when the partition is revoked or the consumer seeks: the next position may be any, and
+    /// next_position() ignores the items begun so far.
     void forget() noexcept {
         const detail::unique_lock held(mutex_);
         ends_ = {this, &ends_, &ends_, 0, ends_.epoch + 1};

@@ -10,10 +10,10 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// A gate with a count. After close() nothing enters; the last to leave wakes the waiter.
+/// A gate with a count. After close() nothing enters; the last to leave wakes the waiter.
 class drain_barrier {
   public:
-    // One entry. The destructor leaves the barrier; empty if the barrier was closed.
+    /// One entry. The destructor leaves the barrier; empty if the barrier was closed.
     class [[nodiscard]] ticket {
       public:
         ticket() = default;
@@ -24,10 +24,10 @@ class drain_barrier {
         }
         ~ticket() { leave(); }
 
-        explicit operator bool() const noexcept { return barrier_ != nullptr; }  // false: empty
-        // Leaves now. True if this was the last entry of a closed barrier.
+        explicit operator bool() const noexcept { return barrier_ != nullptr; }  ///< false: empty
+        /// Leaves now. True if this was the last entry of a closed barrier.
         bool leave() noexcept { return barrier_ != nullptr && detail::exchange(barrier_, nullptr)->leave(); }
-        // One more entry, even after close(). Empty if this ticket is empty.
+        /// One more entry, even after close(). Empty if this ticket is empty.
         ticket split() const noexcept {
             if (barrier_ != nullptr) barrier_->word_.fetch_add(one, detail::memory_order::relaxed);
             return ticket(barrier_);
@@ -42,19 +42,21 @@ class drain_barrier {
     drain_barrier() = default;
     drain_barrier(const drain_barrier&) = delete;
     drain_barrier& operator=(const drain_barrier&) = delete;
-    // No ticket may be left. The barrier may be destroyed as soon as wait_until() has returned 0.
+    /// No ticket may be left. The barrier may be destroyed as soon as wait_until() has returned 0.
     ~drain_barrier() = default;
 
-    // Lock-free while the barrier is open. Thread-safe.
-    //
-    // enter(), leave() and count() are sequentially consistent, as are lifecycle::phase() and apply(), so that "nothing
-    // is in flight, and nothing will be" can be observed without closing the barrier:
-    //     a job thread:  enter(); if phase() is running, FETCH      (a store, then a load of another variable)
-    //     a drain:       apply(quiet); if count() is 0, it is done  (the same, the other way round)
-    // With acquire and release alone, a processor other than x86 may let both loads overtake the stores, or may show a
-    // third thread the quiet before the ticket: the FETCH is sent although "drained" was reported. In the single order
-    // of sequentially consistent operations, a FETCH that found `running` precedes the quiet, and its ticket precedes
-    // the FETCH; every count() after the quiet sees the ticket. tests/model/weak_memory.cpp tries every case.
+    /// Lock-free while the barrier is open. Thread-safe.
+    ///
+    /// enter(), leave() and count() are sequentially consistent, as are lifecycle::phase() and apply(), so that
+    /// "nothing is in flight, and nothing will be" can be observed without closing the barrier:
+    ///
+    ///     a job thread:  enter(); if phase() is running, FETCH      (a store, then a load of another variable)
+    ///     a drain:       apply(quiet); if count() is 0, it is done  (the same, the other way round)
+    ///
+    /// With acquire and release alone, a processor other than x86 may let both loads overtake the stores, or may show a
+    /// third thread the quiet before the ticket: the FETCH is sent although "drained" was reported. In the single order
+    /// of sequentially consistent operations, a FETCH that found `running` precedes the quiet, and its ticket precedes
+    /// the FETCH; every count() after the quiet sees the ticket. tests/model/weak_memory.cpp tries every case.
     ticket enter() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
@@ -63,18 +65,18 @@ class drain_barrier {
         return ticket();
     }
 
-    // Nothing enters once this has returned. Idempotent, thread-safe; not async-signal-safe, as it wakes the waiter of
-    // an empty barrier.
+    /// Nothing enters once this has returned. Idempotent, thread-safe; not async-signal-safe, as it wakes the waiter of
+    /// an empty barrier.
     void close() noexcept {
         const detail::unique_lock held(mutex_);
         if (word_.fetch_or(closed_bit, detail::memory_order::acq_rel) == 0) emptied_.notify_all();
     }
-    // True once close() was called; thread-safe.
+    /// True once close() was called; thread-safe.
     bool closed() const noexcept { return (word_.load(detail::memory_order::acquire) & closed_bit) != 0; }
-    std::uint64_t count() const noexcept { return word_.load() / one; }  // entries; thread-safe, lock-free
+    std::uint64_t count() const noexcept { return word_.load() / one; }  ///< entries; thread-safe, lock-free
 
-    // Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns the number of
-    // entries left; of a closed barrier, 0 means drained. Never polls. Thread-safe.
+    /// Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns the number of
+    /// entries left; of a closed barrier, 0 means drained. Never polls. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept {
         detail::unique_lock held(mutex_);
         for (;;) {

@@ -13,51 +13,51 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// In the order in which a process passes through them.
+/// In the order in which a process passes through them.
 enum class phase : std::uint8_t {
-    running,    // fetches jobs and runs them
-    quiet,      // fetches nothing, runs what it has; only quiet can go back, to running
-    draining,   // waits for jobs in flight, up to the grace period
-    stopping,   // interrupts and reports the remaining jobs
-    terminated  // every job is reported
+    running,    ///< fetches jobs and runs them
+    quiet,      ///< fetches nothing, runs what it has; only quiet can go back, to running
+    draining,   ///< waits for jobs in flight, up to the grace period
+    stopping,   ///< interrupts and reports the remaining jobs
+    terminated  ///< every job is reported
 };
-inline constexpr int phase_count = 5;  // the number of phases
+inline constexpr int phase_count = 5;  ///< the number of phases
 
-// What changes a lifecycle.
+/// What changes a lifecycle.
 enum class event : std::uint8_t {
-    stop_signal,     // SIGTERM, SIGINT, ... [signal_options::stop_signals]
-    stop_request,    // stop(), the backend's `terminate`, RPC Shutdown
-    quiet_request,   // SIGTSTP, quiet(), the backend's `quiet`
-    resume_request,  // SIGCONT, resume(); never the backend
-    reclaim,         // SIGUSR1, if the spot policy is enabled
-    cancel_request,  // stop_and_cancel()
-    grace_expired,   // the drain exceeded the grace period
-    drained,         // the last job in flight was settled
-    finished,        // every job is reported
-    report_request,  // SIGTTIN: changes nothing; followers log the jobs in flight
-    mode_reclaim     // the termination-mode file turns the stop in progress into a reclaim
+    stop_signal,     ///< SIGTERM, SIGINT, ... [signal_options::stop_signals]
+    stop_request,    ///< stop(), the backend's `terminate`, RPC Shutdown
+    quiet_request,   ///< SIGTSTP, quiet(), the backend's `quiet`
+    resume_request,  ///< SIGCONT, resume(); never the backend
+    reclaim,         ///< SIGUSR1, if the spot policy is enabled
+    cancel_request,  ///< stop_and_cancel()
+    grace_expired,   ///< the drain exceeded the grace period
+    drained,         ///< the last job in flight was settled
+    finished,        ///< every job is reported
+    report_request,  ///< SIGTTIN: changes nothing; followers log the jobs in flight
+    mode_reclaim     ///< the termination-mode file turns the stop in progress into a reclaim
 };
-inline constexpr int event_count = 11;  // the number of events
+inline constexpr int event_count = 11;  ///< the number of events
 
-// How the stop treats jobs in flight. It only ever rises.
+/// How the stop treats jobs in flight. It only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
 
-// The kind of request; `directive`: the backend, by a heartbeat response.
+/// The kind of request; `directive`: the backend, by a heartbeat response.
 enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 
-// What requested an event, with the signal.
+/// What requested an event, with the signal.
 struct cause {
-    cause_kind kind = cause_kind::none;  // none: internal
-    int signal = 0;                      // its number, else 0; signals::last_received() names the sender
+    cause_kind kind = cause_kind::none;  ///< none: internal
+    int signal = 0;                      ///< its number, else 0; signals::last_received() names the sender
 };
 
-// One cell of the event table: what an event does in a phase. By default, nothing.
+/// One cell of the event table: what an event does in a phase. By default, nothing.
 struct transition {
-    bool moves = false;                    // changes the phase to `next`
-    phase next = phase::running;           // meaningless unless `moves`
-    stop_mode mode = stop_mode::graceful;  // raises the mode to this
-    bool cancels = false;                  // cancels the jobs in flight at once
-    bool third_exits = false;              // the third stop signal exits at once, with 128+n
+    bool moves = false;                    ///< changes the phase to `next`
+    phase next = phase::running;           ///< meaningless unless `moves`
+    stop_mode mode = stop_mode::graceful;  ///< raises the mode to this
+    bool cancels = false;                  ///< cancels the jobs in flight at once
+    bool third_exits = false;              ///< the third stop signal exits at once, with 128+n
 };
 
 namespace detail {
@@ -92,81 +92,81 @@ inline constexpr transition table[event_count][phase_count] = {
 }  // namespace cells
 }  // namespace detail
 
-// What an event does in a phase. This table is all that ever changes a lifecycle. Thread-safe, async-signal-safe.
+/// What an event does in a phase. This table is all that ever changes a lifecycle. Thread-safe, async-signal-safe.
 constexpr const transition& transition_for(ojs::event event, ojs::phase phase) noexcept {
     return detail::cells::table[static_cast<int>(event)][static_cast<int>(phase)];
 }
 
-// A snapshot of a lifecycle.
+/// A snapshot of a lifecycle.
 struct lifecycle_state {
-    ojs::phase phase = ojs::phase::running;  // where it is
-    stop_mode mode = stop_mode::graceful;    // how the stop treats jobs
-    event last_event = event::finished;      // the latest change; meaningless while `sequence` is 0
-    ojs::cause cause;                        // what requested it
-    bool cancel_requested = false;           // stop_and_cancel() was called
-    bool exit_now = false;                   // the third stop signal arrived
-    unsigned stop_signals = 0;               // stop signals so far, counted up to 3
-    std::uint8_t sequence = 0;               // changes so far, modulo 256
-    std::uint32_t changed_ms = 0;            // time of the latest change: see changed_at()
+    ojs::phase phase = ojs::phase::running;  ///< where it is
+    stop_mode mode = stop_mode::graceful;    ///< how the stop treats jobs
+    event last_event = event::finished;      ///< the latest change; meaningless while `sequence` is 0
+    ojs::cause cause;                        ///< what requested it
+    bool cancel_requested = false;           ///< stop_and_cancel() was called
+    bool exit_now = false;                   ///< the third stop signal arrived
+    unsigned stop_signals = 0;               ///< stop signals so far, counted up to 3
+    std::uint8_t sequence = 0;               ///< changes so far, modulo 256
+    std::uint32_t changed_ms = 0;            ///< time of the latest change: see changed_at()
 };
 
-// The enumerator's name: "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
+/// The enumerator's name: "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
 const char* to_string(phase value) noexcept;
-const char* to_string(event value) noexcept;       // as above
-const char* to_string(stop_mode value) noexcept;   // as above
-const char* to_string(cause_kind value) noexcept;  // as above
+const char* to_string(event value) noexcept;       ///< as above
+const char* to_string(stop_mode value) noexcept;   ///< as above
+const char* to_string(cause_kind value) noexcept;  ///< as above
 
-// The state machine of a shutdown. Several workers may share one.
+/// The state machine of a shutdown. Several workers may share one.
 class lifecycle {
   public:
-    // Two stop signals within `repeat_signal_gap` are one stop event: some supervisors send each one twice.
-    explicit lifecycle(std::chrono::milliseconds repeat_signal_gap = std::chrono::milliseconds(250)) noexcept;
+    /// Two stop signals within `signal_debounce` are one stop event: some supervisors send each one twice.
+    explicit lifecycle(std::chrono::milliseconds signal_debounce = std::chrono::milliseconds(250)) noexcept;
     lifecycle(const lifecycle&) = delete;
     lifecycle& operator=(const lifecycle&) = delete;
 
-    // Applies one event. True if it changed anything. Thread-safe, async-signal-safe, keeps errno.
+    /// Applies one event. True if it changed anything. Thread-safe, async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    // The phase. Thread-safe, async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
-    // drain_barrier::enter() does, and then finds `running`, every thread that knows of a later phase sees that work.
+    /// The phase. Thread-safe, async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
+    /// drain_barrier::enter() does, and then finds `running`, every thread that knows of a later phase sees that work.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
-    lifecycle_state state() const noexcept;  // a snapshot, with the guarantees of phase()
+    lifecycle_state state() const noexcept;  ///< a snapshot, with the guarantees of phase()
 
-    // The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
-    // quiet on its own account. Thread-safe, async-signal-safe.
+    /// The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
+    /// quiet on its own account. Thread-safe, async-signal-safe.
     std::uint32_t resume_requests() const noexcept { return requests(event::resume_request); }
-    // The signal of the latest resume request, 0 if that was a call. Thread-safe, async-signal-safe.
+    /// The signal of the latest resume request, 0 if that was a call. Thread-safe, async-signal-safe.
     int resume_signal() const noexcept { return resume_signal_.load(); }
-    // The number of reclaims by signal or call, also of those that changed nothing. Thread-safe, async-signal-safe.
+    /// The number of reclaims by signal or call, also of those that changed nothing. Thread-safe, async-signal-safe.
     std::uint32_t reclaim_requests() const noexcept { return requests(event::reclaim); }
-    // The number of report requests. Thread-safe, async-signal-safe.
+    /// The number of report requests. Thread-safe, async-signal-safe.
     std::uint32_t report_requests() const noexcept { return requests(event::report_request); }
 
-    void set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept;  // thread-safe
-    // As set. Thread-safe.
-    std::chrono::milliseconds repeat_signal_gap() const noexcept {
+    void set_signal_debounce(std::chrono::milliseconds gap) noexcept;  ///< thread-safe
+    /// As set. Thread-safe.
+    std::chrono::milliseconds signal_debounce() const noexcept {
         return std::chrono::milliseconds(repeat_gap_ms_.load(detail::memory_order::relaxed));
     }
-    // The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
-    // signal during a drain that no signal started only becomes its cause. Thread-safe. [Spot]
+    /// The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
+    /// signal during a drain that no signal started only becomes its cause. Thread-safe. [Spot]
     void set_first_signal_wins(bool enabled) noexcept {
         first_signal_wins_.store(enabled, detail::memory_order::relaxed);
     }
 
-    // Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
-    // for writes in progress. False: all 16 slots are taken. Thread-safe.
+    /// Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
+    /// for writes in progress. False: all 16 slots are taken. Thread-safe.
     bool subscribe(int notify_fd) noexcept;
-    void unsubscribe(int notify_fd) noexcept;  // after it, the descriptor may be closed
+    void unsubscribe(int notify_fd) noexcept;  ///< after it, the descriptor may be closed
 
-    // For the child of a fork(): discards the notifications that other threads had in progress. Async-signal-safe.
+    /// For the child of a fork(): discards the notifications that other threads had in progress. Async-signal-safe.
     void after_fork() noexcept;
 
-    // Advances `seen`, which starts as lifecycle_state() or a state(), to the next change; false if there is none yet.
-    // A reader more than 15 changes behind skips the oldest, but always reaches state(). Never waits for a writer.
-    // Thread-safe with one `seen` per thread.
+    /// Advances `seen`, which starts as lifecycle_state() or a state(), to the next change; false if there is none yet.
+    /// A reader more than 15 changes behind skips the oldest, but always reaches state(). Never waits for a writer.
+    /// Thread-safe with one `seen` per thread.
     bool next_change(lifecycle_state& seen) const noexcept;
 
-    // The steady-clock time of a state's `changed_ms`; right for states younger than 24 days.
+    /// The steady-clock time of a state's `changed_ms`; right for states younger than 24 days.
     static time_point changed_at(const lifecycle_state& state) noexcept;
 
   private:

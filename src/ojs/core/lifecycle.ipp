@@ -77,12 +77,12 @@ inline lifecycle_state unpack(std::uint64_t left) noexcept {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds repeat_signal_gap) noexcept
+OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds signal_debounce) noexcept
     : word_(detail::pack({})) {
-    set_repeat_signal_gap(repeat_signal_gap);
+    set_signal_debounce(signal_debounce);
 }
 
-OJS_SHUTDOWN_INLINE void lifecycle::set_repeat_signal_gap(std::chrono::milliseconds gap) noexcept {
+OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(std::chrono::milliseconds gap) noexcept {
     const std::int64_t ms = gap.count() < 0 ? 0 : detail::min<std::int64_t>(gap.count(), 0xffffffff);
     repeat_gap_ms_.store(static_cast<std::uint32_t>(ms), detail::memory_order::relaxed);
 }

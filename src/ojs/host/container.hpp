@@ -22,21 +22,21 @@ struct container_probe {
 
 }  // namespace detail
 
-// What detect_container() found.
+/// What detect_container() found.
 struct container_info {
-    bool in_container = false;  // this process runs in one
-    // kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
+    bool in_container = false;  ///< this process runs in one
+    /// kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
     std::string runtime;
-    // pm2, s6, fly, supervisord, heroku: what stops this process, in a container or not; empty: unknown.
+    /// pm2, s6, fly, supervisord, heroku: what stops this process, in a container or not; empty: unknown.
     std::string supervisor;
-    // What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such as
-    // inherited variables, are not enough if PID 1 is the init of a machine or unreadable.
+    /// What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such as
+    /// inherited variables, are not enough if PID 1 is the init of a machine or unreadable.
     std::vector<std::string> evidence;
-    // "pid1-wrapper": PID 1 of the container is a shell, which does not pass stop signals on. [GS 4.3]
+    /// "pid1-wrapper": PID 1 of the container is a shell, which does not pass stop signals on. [GS 4.3]
     std::vector<finding> findings;
 };
 
-// Never fails or blocks: unreadable files are no evidence. Thread-safe while no thread calls setenv().
+/// Never fails or blocks: unreadable files are no evidence. Thread-safe while no thread calls setenv().
 container_info detect_container(const detail::container_probe& probe = {});
 
 }  // namespace v0_1_0

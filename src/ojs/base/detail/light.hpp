@@ -96,7 +96,7 @@ class atomic {
     }
 
   private:
-    alignas(sizeof(T)) T value_;
+    alignas(sizeof(T)) T value_;  // NOLINT(bugprone-sizeof-expression): also of pointers
 };
 
 class ref_counted {
@@ -186,7 +186,10 @@ class array {
 
     void reserve(std::size_t capacity) {
         if (capacity <= capacity_) return;
-        T* const grown = new T[capacity]();
+        // Below what overflows, which g++ warns of with -flto; such an amount is never available.
+        constexpr std::size_t max =
+            static_cast<std::size_t>(-1) / 4 / sizeof(T);  // NOLINT(bugprone-sizeof-expression): as above
+        T* const grown = new T[capacity < max ? capacity : max]();
         for (std::size_t i = 0; i < size_; ++i) grown[i] = std::move(data_[i]);
         delete[] detail::exchange(data_, grown);
         capacity_ = capacity;
@@ -199,7 +202,7 @@ class array {
         reserve_one();
         data_[size_++] = std::move(value);
     }
-    void pop_back() { data_[--size_] = T(); }
+    void pop_back() { data_[--size_] = T{}; }
     void remove(std::size_t index) {
         for (std::size_t i = index; i + 1 < size_; ++i) data_[i] = std::move(data_[i + 1]);
         pop_back();

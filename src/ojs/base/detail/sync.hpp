@@ -120,13 +120,13 @@ class thread {
 };
 
 // Moves a descriptor above 0, 1 and 2, which may be closed: what the program prints must not reach it. Keeps errno.
-int above_standard(int fd) noexcept;
+int move_above_stderr(int fd) noexcept;
 
 // Owns a descriptor, never 0, 1 or 2.
 class unique_fd {
   public:
     unique_fd() = default;
-    explicit unique_fd(int fd) noexcept : fd_(above_standard(fd)) {}
+    explicit unique_fd(int fd) noexcept : fd_(move_above_stderr(fd)) {}
     unique_fd(unique_fd&& other) noexcept : fd_(detail::exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
         detail::swap(fd_, other.fd_);

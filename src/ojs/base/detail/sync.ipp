@@ -17,7 +17,7 @@
 
 namespace ojs::detail {
 
-OJS_SHUTDOWN_INLINE int above_standard(int fd) noexcept {
+OJS_SHUTDOWN_INLINE int move_above_stderr(int fd) noexcept {
     if (fd < 0 || fd > STDERR_FILENO) return fd;
     const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int failed = errno;

@@ -14,29 +14,29 @@
 
 namespace ojs::detail {
 
+// Text to be written as a JSON string.
+struct json_string {
+    std::string_view text;
+};
+
 // One part of a concatenation: text, or a number to be written in decimal.
 class text_part {
   public:
     text_part(std::string_view text) noexcept : text_(text), kind_(kind::text) {}
     text_part(const std::string& text) noexcept : text_(text), kind_(kind::text) {}
     text_part(const char* text) noexcept : text_(text), kind_(kind::text) {}
+    text_part(json_string quoted) noexcept : text_(quoted.text), kind_(kind::json) {}
     template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
     text_part(Number number) noexcept
         : number_(static_cast<unsigned long long>(number)),
           kind_(std::is_signed_v<Number> ? kind::integer : kind::natural) {}
 
-    bool is_number() const noexcept { return kind_ != kind::text; }
-    void append_to(std::string& out) const {
-        if (kind_ == kind::text) {
-            out.append(text_.data(), text_.size());
-            return;
-        }
-        const bool is_signed = kind_ == kind::integer;
-        out += is_signed ? std::to_string(static_cast<long long>(number_)) : std::to_string(number_);
-    }
+    bool is_number() const noexcept { return kind_ == kind::integer || kind_ == kind::natural; }
+    std::size_t size() const noexcept { return is_number() ? 5 : text_.size() + 2; }  // about
+    void append_to(std::string& out) const;
 
   private:
-    enum class kind : unsigned char { text, integer, natural };
+    enum class kind : unsigned char { text, json, integer, natural };
     std::string_view text_;
     unsigned long long number_ = 0;
     kind kind_;
@@ -50,6 +50,9 @@ inline void append(std::string& out, std::initializer_list<text_part> parts) {
 
 inline std::string cat(std::initializer_list<text_part> parts) {
     std::string out;
+    std::size_t size = 0;
+    for (const text_part& part : parts) size += part.size();
+    out.reserve(size);
     append(out, parts);
     return out;
 }
@@ -201,10 +204,9 @@ inline void append_json_escape(std::string& out, unsigned code) {
     for (unsigned shift = 16; shift != 0;) out += "0123456789abcdef"[code >> (shift -= 4) & 0xfU];
 }
 
-// Quotes `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
-inline std::string json_quote(std::string_view text) {
-    std::string out = "\"";
-    out.reserve(text.size() + 2);
+// Appends `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+inline void append_json_string(std::string& out, std::string_view text) {
+    out += '"';
     while (!text.empty()) {
         std::size_t plain = 0;
         while (plain < text.size() && is_plain_in_json(text[plain])) ++plain;
@@ -220,7 +222,20 @@ inline std::string json_quote(std::string_view text) {
         }
     }
     out += '"';
-    return out;
+}
+
+inline void text_part::append_to(std::string& out) const {
+    switch (kind_) {
+        case kind::text: out.append(text_.data(), text_.size()); return;
+        case kind::json: return append_json_string(out, text_);
+        case kind::integer: out += std::to_string(static_cast<long long>(number_)); return;
+        case kind::natural: out += std::to_string(number_); return;
+    }
+}
+
+// Quotes `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+inline std::string json_quote(std::string_view text) {
+    return cat({json_string{text}});
 }
 
 inline bool contains(const std::vector<std::string>& texts, std::string_view text) noexcept {

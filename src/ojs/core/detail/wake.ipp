@@ -55,9 +55,9 @@ OJS_SHUTDOWN_INLINE void wake::clear() const noexcept {
 
 OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
     if (deadline == time_point::max()) return -1;
-    const auto left = deadline - steady_clock::now();
-    if (left <= steady_clock::duration::zero()) return 0;
-    const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
+    const time_point now = steady_clock::now();
+    if (deadline <= now) return 0;
+    const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count() + 1;
     return millis > 0x7fffffff ? 0x7fffffff : static_cast<int>(millis);
 }
 
