@@ -16,78 +16,78 @@ namespace detail {
 class signal_claim;
 }  // namespace detail
 
-// Which signals install() claims, and how.
+/// Which signals install() claims, and how.
 struct signal_options {
-    // For a signal that already has a handler of the program: false refuses with errc::busy; true installs ours, which
-    // then calls the other, in signal context. It must return. If it was set over ours and calls us back, that call
-    // does nothing.
+    /// For a signal that already has a handler of the program: false refuses with errc::busy; true installs ours, which
+    /// then calls the other, in signal context. It must return. If it was set over ours and calls us back, that call
+    /// does nothing.
     bool chain_foreign = false;
-    // Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
+    /// Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
     bool reclaim = false;
-    // The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign
-    // is set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another
-    // meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
+    /// The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign
+    /// is set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another
+    /// meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
     std::vector<int> stop_signals{SIGTERM, SIGINT};
-    // The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n): in a second at most,
-    // whatever its threads wait for; on other systems than Linux, by the next signal after that second. False: `target`
-    // alone notes it.
+    /// The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n): in a second at most,
+    /// whatever its threads wait for; on other systems than Linux, by the next signal after that second. False:
+    /// `target` alone notes it.
     bool third_signal_exits = true;
 };
 
-// A signal that arrived.
+/// A signal that arrived.
 struct received_signal {
-    int number = 0;           // 0: wait() reached its deadline or was cancelled
-    pid_t sender_pid = 0;     // 0: the kernel, the terminal, or a process outside our PID namespace
-    uid_t sender_uid = 0;     // meaningless if sender_pid is 0
-    std::string sender_name;  // its comm, if it still runs and /proc can be read; else empty
+    int number = 0;           ///< 0: wait() reached its deadline or was cancelled
+    pid_t sender_pid = 0;     ///< 0: the kernel, the terminal, or a process outside our PID namespace
+    uid_t sender_uid = 0;     ///< meaningless if sender_pid is 0
+    std::string sender_name;  ///< its comm, if it still runs and /proc can be read; else empty
 };
 
-// The signal installer of a process. Claim the signals in the first line of main, so that a SIGTERM during start-up is
-// kept: the worker created later finds its lifecycle draining.
-//
-//     ojs::lifecycle lifecycle;
-//     auto signals = ojs::signals::install(lifecycle);
-//
-// The handler records the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and with
-// chain_foreign calls the handler it replaced. (It also answers the SIGTTIN that this library sends to one of its
-// threads for the stack of a stuck job.) It runs on the alternate stack of a thread that has one. A signal ignored at
-// process start stays ignored: see ignored().
-//
-// A child made by fork() without exec has the previous dispositions, so it can be stopped like any process; objects
-// made before hold nothing there. A child that continues as a server (pre-fork, daemon()) claims the signals again, by
-// install() or worker::run(). The parent keeps its own.
+/// The signal installer of a process. Claim the signals in the first line of main, so that a SIGTERM during start-up is
+/// kept: the worker created later finds its lifecycle draining.
+///
+///     ojs::lifecycle lifecycle;
+///     auto signals = ojs::signals::install(lifecycle);
+///
+/// The handler records the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and with
+/// chain_foreign calls the handler it replaced. (It also answers the SIGTTIN that this library sends to one of its
+/// threads for the stack of a stuck job.) It runs on the alternate stack of a thread that has one. A signal ignored at
+/// process start stays ignored: see ignored().
+///
+/// A child made by fork() without exec has the previous dispositions, so it can be stopped like any process; objects
+/// made before hold nothing there. A child that continues as a server (pre-fork, daemon()) claims the signals again, by
+/// install() or worker::run(). The parent keeps its own.
 class [[nodiscard]] signals {
   public:
-    // Claims the stop signals, SIGTSTP (quiet: Ctrl-Z no longer suspends), SIGCONT (resume), SIGTTIN (report the work in
-    // flight) and, with `reclaim`, SIGUSR1 for `target`, which must outlive the returned object. Unblocks them in the
-    // calling thread, which delivers those that are pending: as PID 1, the only ones that the kernel has kept.
-    // errc::busy: another installer is active, or a signal has a foreign handler; errc::invalid_argument: see
-    // stop_signals; errc::system: the kernel refused. Nothing is claimed then. Thread-safe. [GS 4.1]
+    /// Claims the stop signals, SIGTSTP (quiet: Ctrl-Z no longer suspends), SIGCONT (resume), SIGTTIN (report the work
+    /// in flight) and, with `reclaim`, SIGUSR1 for `target`, which must outlive the returned object. Unblocks them in
+    /// the calling thread, which delivers those that are pending: as PID 1, the only ones that the kernel has kept.
+    /// errc::busy: another installer is active, or a signal has a foreign handler; errc::invalid_argument: see
+    /// stop_signals; errc::system: the kernel refused. Nothing is claimed then. Thread-safe. [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
-    // Whether an installer is active for this lifecycle. Thread-safe.
+    /// Whether an installer is active for this lifecycle. Thread-safe.
     static bool installed_for(const lifecycle& target) noexcept;
-    // Adds signals to the active installer of `target`, which restores them with its own, and replaces its
-    // third_signal_exits. Returns those that stay ignored. Errors: as for install(); errc::busy also if there is no
-    // such installer. Not while that installer is being destroyed.
+    /// Adds signals to the active installer of `target`, which restores them with its own, and replaces its
+    /// third_signal_exits. Returns those that stay ignored. Errors: as for install(); errc::busy also if there is no
+    /// such installer. Not while that installer is being destroyed.
     static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
-    signals() = default;  // holds nothing
+    signals() = default;  ///< holds nothing
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
-    // Restores the previous dispositions. Exception: a stop signal whose disposition was the default stays handled for
-    // the lifecycle's repeat_signal_gap() after the last one, so that a repetition does not kill main(). The next stop
-    // signal then has its default effect.
+    /// Restores the previous dispositions. Exception: a stop signal whose disposition was the default stays handled for
+    /// the lifecycle's signal_debounce() after the last one, so that a repetition does not kill main(). The next stop
+    /// signal then has its default effect.
     ~signals() = default;
 
-    // For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not
-    // read it. -1 if this object holds nothing.
+    /// For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not
+    /// read it. -1 if this object holds nothing.
     int fd() const noexcept;
-    // The next signal; number 0 at the deadline (max(): none; a past one: only looks) or once `until` is cancelled. For
-    // one thread at a time.
+    /// The next signal; number 0 at the deadline (max(): none; a past one: only looks) or once `until` is cancelled.
+    /// For one thread at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
-    // The latest signal of that number, without waiting or consuming it; number 0 if there was none. Thread-safe.
+    /// The latest signal of that number, without waiting or consuming it; number 0 if there was none. Thread-safe.
     static received_signal last_received(int number);
-    // The signals that stay ignored, as they were at process start.
+    /// The signals that stay ignored, as they were at process start.
     std::vector<int> ignored() const;
 
   private:
@@ -96,7 +96,7 @@ class [[nodiscard]] signals {
     detail::ref<detail::signal_claim> claim_;
 };
 
-// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
+/// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
 std::string signal_name(int number);
 
 }  // namespace v0_1_0

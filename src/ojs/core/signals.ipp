@@ -21,7 +21,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A SIGTTIN that we send to one of our threads and that is no event: see operating/detail/thread_stack.ipp.
+// A SIGTTIN that we send to one of our threads and that is no event: see ops/detail/thread_stack.ipp.
 struct thread_request {
     bool (*answer)(const siginfo_t* info) noexcept;  // in the handler; false: not one of ours
     void (*forget)() noexcept;                       // in the child of a fork
@@ -119,9 +119,19 @@ inline bool is_stop(ojs::event event) noexcept {
     return event == ojs::event::stop_signal || event == ojs::event::reclaim;
 }
 
+// Its times are two longs each.
+inline constexpr long set_timer_call =
+#if defined(SYS_timer_settime32)  // musl's name, where a long has 32 bits
+    SYS_timer_settime32;
+#elif defined(SYS_timer_settime)
+    SYS_timer_settime;
+#else
+    -1;
+#endif
+
 // Runs in signal context: has the signal sent again in a second. No thread: the program may fork, or have none to spare.
 inline void start_exit_timer([[maybe_unused]] int number) noexcept {
-#if defined(SYS_timer_create) && defined(SYS_timer_settime)
+#ifdef SYS_timer_create
     // System calls: timer_create() is not async-signal-safe by POSIX, and may need -lrt.
     struct sigevent expiry {};
     expiry.sigev_notify = SIGEV_SIGNAL;
@@ -131,7 +141,7 @@ inline void start_exit_timer([[maybe_unused]] int number) noexcept {
     int timer = 0;
     if (::syscall(SYS_timer_create, CLOCK_MONOTONIC, &expiry, &timer) != 0) return;
     process.exit_timer = timer + 1;
-    ::syscall(SYS_timer_settime, timer, 0, in_a_second, nullptr);
+    ::syscall(set_timer_call, timer, 0, in_a_second, nullptr);
 #endif
 }
 inline void stop_exit_timer() noexcept {
@@ -246,7 +256,7 @@ inline error signal_error(const char* problem, int number) {
     return {errc::system, failed, cat({problem, signal_name(number), ": ", errno_text(failed)})};
 }
 
-// Leaves ignored signals alone and appends them to `ignored`.
+// Installs the handler for each rule and unblocks its signal. Ignored signals stay so and are appended to `ignored`.
 inline result<void> install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
     struct sigaction action {};
     action.sa_sigaction = on_signal;
@@ -349,7 +359,7 @@ inline result<std::vector<int>> handle_signals(const signal_options& options, li
     if (!remembered) return remembered.error();
     process.third_signal_exits = options.third_signal_exits;
     if (first != nullptr) {
-        process.repeat_gap_ms = static_cast<std::uint32_t>(first->repeat_signal_gap().count());
+        process.repeat_gap_ms = static_cast<std::uint32_t>(first->signal_debounce().count());
         process.target.store(first);
     }
     std::vector<int> ignored;
@@ -426,7 +436,7 @@ OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const can
     const cancel_registration on_cancelled = until.on_cancel([&unread] { unread.notify(); });
     for (;;) {
         for (std::uint64_t packed = 0; unread.take(packed);) {
-            const received_signal next = detail::unpack_signal(packed);
+            received_signal next = detail::unpack_signal(packed);
             if (next.number != 0) return next;  // 0: the cancellation of a wait
         }
         if (until.cancelled() || !unread.await(deadline)) return {};
