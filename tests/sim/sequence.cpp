@@ -21,13 +21,14 @@ enum step_kind { returns, fails, throws, waits, hangs };
 struct step_record {
     step_kind kind = returns;
     ns timeout = never, work{};
-    std::size_t group = 0;
+    std::vector<std::size_t> before;                               // the steps that it waits for
     ns started_at = never, returned_at = never, ended_at = never;  // it is reported to have started, ended
     ns has_time_until = 0ns;  // once its thread has a processor, min_time later
     int begins = 0;
 };
 struct sequence_record {
     std::deque<step_record> steps;
+    ns began_at{};
     ns deadline = never;  // of all steps
     ns caller_free_at{};  // the last step that ran on the caller has returned
     pthread_t caller{};
@@ -77,10 +78,14 @@ class sequence_system final : public system {
     }
     void add(ojs::shutdown_sequence& to, sequence_record& record) {
         const std::size_t index = record.steps.size();
-        const bool is_parallel = index > 0 && below(3) == 0;
-        const std::size_t group = index == 0 ? 0 : record.steps.back().group + !is_parallel;
+        const std::int64_t order = below(6);
+        const bool is_named = order < 2, is_parallel = !is_named && index > 0 && order < 4;
+        std::vector<std::size_t> before;
+        for (std::size_t i = 0; i < index; ++i)
+            if (!is_named || below(3) == 0) before.push_back(i);
+        if (is_parallel) before = record.steps.back().before;
         step_record& step = record.steps.emplace_back();
-        step.group = group;
+        step.before = before;
         step.kind = static_cast<step_kind>(below(most_.faults > 0 ? 5 : 1));
         if (below(4) != 0) step.timeout = std::chrono::milliseconds(below(2) * below(1000));
         step.work = ns(below(below(2) == 0 ? second : second / 20)) * (step.kind == hangs ? 5 : 1);
@@ -89,8 +94,11 @@ class sequence_system final : public system {
         };
         const auto timeout =
             step.timeout == never ? ojs::no_limit : std::chrono::milliseconds(step.timeout / 1ms);
-        is_parallel ? to.add_parallel(std::to_string(index), call, timeout)
-                    : to.add(std::to_string(index), call, timeout);
+        std::vector<std::string> names;
+        for (const std::size_t i : before) names.push_back(std::to_string(i));
+        is_named      ? to.add(std::to_string(index), call, ojs::after(names), timeout)
+        : is_parallel ? to.add_parallel(std::to_string(index), call, timeout)
+                      : to.add(std::to_string(index), call, timeout);
     }
     ojs::result<void> run_step(sequence_record& record, step_record& step, const ojs::step_context& context) {
         require(++step.begins == 1 && (step.ended_at == never || step.timeout == 0ns),
@@ -112,10 +120,21 @@ class sequence_system final : public system {
         return step.kind == fails ? ojs::result<void>(ojs::error{ojs::errc::system, 0, "text"})
                                   : ojs::result<void>();
     }
+    static ns last_end(const sequence_record& record, const step_record& step) {
+        ns out = record.began_at;
+        for (const std::size_t i : step.before) out = std::max(out, record.steps[i].ended_at);
+        return out;
+    }
+    void check_start(const sequence_record& record, const step_record& step) {
+        check_order(record, step);
+        const ns joins = slack * static_cast<int>(record.steps.size());
+        require(step.started_at <= std::max(last_end(record, step), record.caller_free_at) + joins,
+                "a step starts later than it could");
+    }
     void check_order(const sequence_record& record, const step_record& step) {
-        for (const step_record& other : record.steps)
-            require(other.group >= step.group || other.ended_at != never,
-                    "a step begins before an earlier one has ended");
+        for (const std::size_t i : step.before)
+            require(record.steps[i].ended_at != never,
+                    "a step begins before one that it waits for has ended");
     }
     // It is destroyed while abandoned steps may still run.
     void run_sequence() {
@@ -140,7 +159,7 @@ class sequence_system final : public system {
             on_progress(record, record.steps[std::stoul(result.name)], result);
             if (later != nullptr && below(8) == 0) add(sequence, *later);
         };
-        const ns began(now());
+        const ns began = record.began_at = ns(now());
         const ns limit = sequence.timeout() == ojs::no_limit ? never : ns(sequence.timeout());
         record.caller = pthread_self();
         record.deadline = options.timeout == ojs::no_limit ? never : began + options.timeout;
@@ -155,6 +174,22 @@ class sequence_system final : public system {
             require(results[i].name == std::to_string(i) && results[i].status != step_status::running &&
                         record.steps[i].ended_at != never,
                     "a step has no result");
+        check_critical_path(record, results);
+    }
+    void check_critical_path(const sequence_record& record, const std::vector<ojs::step_result>& results) {
+        ns end = 0ns, critical_end = 0ns;
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            const step_record& step = record.steps[i];
+            end = std::max(end, step.ended_at);
+            if (!results[i].critical) continue;
+            critical_end = std::max(critical_end, step.ended_at);
+            const auto ended_last = [&](std::size_t other) {
+                return results[other].critical && record.steps[other].ended_at == last_end(record, step);
+            };
+            require(step.before.empty() || std::any_of(step.before.begin(), step.before.end(), ended_last),
+                    "the critical path has a gap");
+        }
+        require(critical_end == end, "the critical path does not end last");
     }
     void on_progress(sequence_record& record, step_record& step, const ojs::step_result& result) {
         require(!record.ended && pthread_self() == record.caller,
@@ -163,11 +198,11 @@ class sequence_system final : public system {
         ns& reported_at = result.status == step_status::running ? step.started_at : step.ended_at;
         require(reported_at == never, "a step is reported twice");
         reported_at = ns(now());
-        if (result.status == step_status::running) return check_order(record, step);
-        const auto same_group = [&](const step_record& other) { return other.group == step.group; };
-        const ns group_start = std::find_if(record.steps.begin(), record.steps.end(), same_group)->started_at;
-        const ns difference = step.ended_at - group_start - result.took;
-        require(difference > -100us && difference < 2ms, "took is wrong");
+        if (result.status == step_status::running) return check_start(record, step);
+        const ns difference = step.ended_at - record.began_at - result.started - result.took;
+        require(difference > -100us && difference < 3ms, "started and took are wrong");
+        const ns early = last_end(record, step) - record.began_at - result.started;
+        require(early < 1ms, "started is before the end of a step that it waits for");
         check_result(record, step, result);
     }
     void check_result(const sequence_record& record, const step_record& step,
