@@ -13,61 +13,65 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Options of an http_client.
+/// Options of an http_client.
 struct http_client_options {
-    std::string bearer_token;     // sent as "Authorization: Bearer ..."; empty: not sent
-    http_headers headers;         // sent with every request
-    http_limits limits;           // of a response
-    stream_factory https_stream;  // needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
-    std::size_t max_idle_connections = 16;  // kept open between requests
-    // Of a connection that a request is sent on, since it was opened: idle ones may die without a word.
+    std::string bearer_token;     ///< sent as "Authorization: Bearer ..."; empty: not sent
+    http_headers headers;         ///< sent with every request
+    http_limits limits;           ///< of a response
+    stream_factory https_stream;  ///< needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
+    std::size_t max_idle_connections = 16;  ///< kept open between requests; 1,024 at most
+    /// Of a connection that a request is sent on, since it was opened: idle ones may die without a word.
     std::chrono::milliseconds max_connection_age{30000};
 };
 
-// Whether a request may be sent again after its connection broke.
+/// Whether a request may be sent again after its connection broke.
 enum class resend {
-    if_unsent,  // only if the peer cannot have processed it (the connection was closed before the first byte)
-    always      // once more in any case: the request is idempotent (ACK, FAIL)
+    if_unsent,  ///< only if the peer cannot have processed it (the connection was closed before the first byte)
+    always      ///< once more in any case: the request is idempotent (ACK, FAIL)
 };
 
-// How to send one request.
+/// How to send one request.
 struct http_call {
-    time_point deadline = time_point::max();  // covers name resolution, connect, handshake, write and read
-    resend policy = resend::if_unsent;        // after a broken connection
-    // Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
+    time_point deadline = time_point::max();  ///< covers name resolution, connect, handshake, write and read
+    resend policy = resend::if_unsent;        ///< after a broken connection
+    /// Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
     function<bool()> should_send;
-    // Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
-    // processed. -1: none.
+    /// Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
+    /// processed. -1: none.
     int interrupt_fd = -1;
-    // Receives what arrived of the body of a 2xx response that is larger than `limits.body` (errc::bad_response), or was
-    // not complete in time (timed_out, disconnected).
+    /// Receives what arrived of the body of a 2xx response that is larger than `limits.body` (errc::bad_response), or
+    /// was not complete in time (timed_out, disconnected).
     std::string* cut_body = nullptr;
+    bool keeps_headers = true;  ///< false: those of a 2xx response are dropped, which costs less
 };
 
 namespace detail {
 class http_exchange;
 }
 
-// A client of one server. It keeps connections open, with TCP keep-alive. A request on a kept connection that breaks, or
-// gets no response by its deadline, closes all idle ones, so that the next request opens one.
+/// A client of one server. It keeps connections open, with TCP keep-alive. A request on a kept connection that breaks,
+/// or gets no response by its deadline, closes all idle ones, so that the next request opens one.
 class http_client {
   public:
-    // `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same with
-    // https:// given an https_stream, or unix:/PATH. Does not connect yet. errc::invalid_argument: not such a URL, or
-    // CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
+    /// `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same
+    /// with https:// given an https_stream, or unix:/PATH. Does not connect yet. errc::invalid_argument: not such a
+    /// URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
-    // The destructor closes the idle connections; no call may be in progress.
+    /// The destructor closes the idle connections; no call may be in progress.
     http_client(http_client&& other) noexcept = default;
     http_client& operator=(http_client&& other) noexcept = default;
 
-    // Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
-    // redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
-    // (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each call has its own connection.
+    /// Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
+    /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
+    /// (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each call has its own connection.
     result<http_response> send(const http_request& request, const http_call& call);
 
-    // Whether a received text may repeat the bearer token or a value of the options' headers (other than Content-Type,
-    // Accept, OJS-Version and X-OJS-Worker-ID), perhaps escaped, and so must not be logged. Thread-safe.
+    /// "POST http://HOST:PORT/BASE/TARGET" without a query, which may hold a secret: for error texts. Thread-safe.
+    std::string describe(std::string_view method, std::string_view target) const;
+
+    /// Whether a received text may repeat the bearer token or a value of the options' headers (other than Content-Type,
+    /// Accept, OJS-Version and X-OJS-Worker-ID), perhaps escaped, and so must not be logged. Thread-safe.
     bool may_repeat_secret(std::string_view text) const noexcept;
 
   private:

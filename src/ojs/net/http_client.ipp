@@ -42,10 +42,12 @@ struct connection final : ref_counted {
     unique_fd socket;  // blocking, unless there is a stream
     byte_stream_ref stream;
     time_point expires_at;
+    time_point now = steady_clock::now();      // the latest look at the clock
     time_point responded_at;                   // the latest time
     time_point stalls_at = time_point::max();  // of the request on it, see run(); a new connection does not
-    pthread_t user{};                          // the thread of the latest request
     int sys_errno = 0;                         // why the socket failed
+    std::string text;      // of the request; this and the next keep their memory for the next one
+    http_headers headers;  // of a response whose headers are not kept
 
   private:
     // The result of a system call that returned `bytes`.
@@ -59,21 +61,80 @@ struct connection final : ref_counted {
 };
 using connection_ref = ref<connection>;
 
+// The connections that no request uses. Lock-free, as every request takes one and gives it back.
+class idle_connections {
+  public:
+    explicit idle_connections(std::size_t max) : slots_(detail::min<std::size_t>(max, 1024)) {}
+    ~idle_connections() { drop(time_point::max(), {}); }
+
+    // Preferably the one that this thread used last: its peer is likely on the same processor. Null: none is left.
+    connection_ref take(time_point now) noexcept {
+        for (;;) {
+            slot* found = nullptr;
+            for (slot& each : slots_) {
+                if (each.held != nullptr && now >= each.expires_at.load()) drop(each, now, {});
+                const bool is_preferred = found == nullptr || each.user.load() == thread_id();
+                if (each.held != nullptr && is_preferred) found = &each;
+            }
+            if (found == nullptr) return {};
+            if (connection_ref out = take(*found)) return out;  // else another thread was faster
+        }
+    }
+    // Closes it if there is no room.
+    void keep(const connection_ref& conn) noexcept {
+        const time_point expires_at = conn->expires_at;
+        conn->retain();  // for the slot
+        for (slot& each : slots_) {
+            connection* none = nullptr;
+            if (each.held != nullptr || !each.held.compare_exchange_strong(none, conn.get())) continue;
+            each.user = thread_id();
+            each.expires_at = expires_at;
+            return;
+        }
+        conn->release();
+    }
+    // Closes those that have expired, or had no response since then.
+    void drop(time_point now, time_point since) noexcept {
+        for (slot& each : slots_) drop(each, now, since);
+    }
+
+  private:
+    struct slot {
+        atomic<connection*> held{nullptr};  // counted
+        atomic<std::uintptr_t> user{0};  // this and the next are hints, as another thread may have taken it
+        atomic<time_point> expires_at{time_point()};
+    };
+
+    static std::uintptr_t thread_id() noexcept { return reinterpret_cast<std::uintptr_t>(&errno); }
+    static connection_ref take(slot& from) noexcept {
+        connection_ref out(from.held.exchange(nullptr));
+        if (out) out->release();
+        return out;
+    }
+    void drop(slot& from, time_point now, time_point since) noexcept {
+        const connection_ref conn = take(from);
+        if (conn && now < conn->expires_at && conn->responded_at >= since) keep(conn);
+    }
+
+    array<slot> slots_;
+};
+
 inline constexpr int max_interim_responses = 16;
 // A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
 // that the thread that waits for it notices in time.
 inline constexpr auto stall_time = std::chrono::milliseconds(900);
 
 inline const char* header_error(const http_header& header) noexcept {
-    if (!is_token(header.name)) return "a header name is empty or holds a character HTTP does not allow";
-    if (!is_field_value(header.value)) return "a header value holds CR, LF, NUL or another control character";
+    if (!is_token(header.name)) return "a header name is empty or contains a character HTTP does not allow";
+    if (!is_field_value(header.value))
+        return "a header value contains CR, LF, NUL or another control character";
     return nullptr;
 }
 
 inline const char* request_error(const http_request& request) noexcept {
-    if (!is_token(request.method)) return "the method is empty or holds a character HTTP does not allow";
+    if (!is_token(request.method)) return "the method is empty or contains a character HTTP does not allow";
     if (!is_target(request.target) || request.target.front() != '/')
-        return "the target does not start with '/', or holds a blank or control character";
+        return "the target does not start with '/', or contains a space or control character";
     for (const http_header& header : request.headers) {
         if (const char* fault = header_error(header)) return fault;
     }
@@ -89,7 +150,10 @@ struct http_attempt {
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
-        : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
+        : target_(std::move(target)),
+          options_(std::move(options)),
+          resolver_(make_ref<resolver>(target_)),
+          idle_(options_.max_idle_connections) {
         append_header(common_headers_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
         if (!options_.bearer_token.empty())
             append_header(common_headers_, "Authorization", "Bearer " + options_.bearer_token);
@@ -104,17 +168,27 @@ class http_exchange final : public ref_counted {
         if (owner_ != fork_generation()) return of_child().send(request, call);
         if (const char* fault = request_error(request))
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
-        if (steady_clock::now() >= call.deadline)
+        const time_point now = steady_clock::now();
+        if (now >= call.deadline)
             return failure(errc::timed_out, "the deadline had passed before anything was sent");
-        const std::string text = compose(request);
-        const bool is_head = request.method == "HEAD";
-        http_attempt first = try_any(text, is_head, call);
+        http_attempt first = try_any(request, call, now);
         if (!first.broke || call.policy != resend::always) return std::move(first.response);
-        http_attempt second = try_new(text, is_head, call);
+        http_attempt second = try_new(request, call);
         // A request that was sent once never counts as "not sent" again.
         return std::move(second.nothing_sent && !first.nothing_sent ? first.response : second.response);
     }
 
+    // Sends a request on a connection of its own. The caller reads the response, and is not in a child of fork().
+    result<connection_ref> open(const http_request& request, const http_call& call) {
+        result<connection_ref> opened = connect(call);
+        std::string text;
+        compose(request, text);
+        std::string_view left = text;
+        if (!opened || write(**opened, left, call.deadline) == io_status::ok) return opened;
+        return failure(errc::unreachable, "the connection broke before the request was sent");
+    }
+
+    const endpoint& target() const noexcept { return target_; }
     bool may_repeat_secret(std::string_view text) const noexcept {
         bool has_secret = false;
         const auto repeats = [&](std::string_view secret) {
@@ -139,7 +213,7 @@ class http_exchange final : public ref_counted {
         if (found != nullptr) return *found;
         auto* const added = new http_exchange(target_, options_);
         if (in_child_.compare_exchange_strong(found, added)) {
-            if (mutex_.try_lock()) idle_.clear();  // or the peer would not see it when the parent closes one
+            idle_.drop(time_point::max(), {});  // or the peer would not see it when the parent closes one
             return *added;
         }
         delete added;
@@ -164,8 +238,8 @@ class http_exchange final : public ref_counted {
         return {failure(code, what, conn.sys_errno), nothing_sent, true};
     }
 
-    std::string compose(const http_request& request) const {
-        std::string text;
+    void compose(const http_request& request, std::string& text) const {
+        text.clear();
         text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
         append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
         for (const http_header& header : request.headers) {
@@ -177,7 +251,6 @@ class http_exchange final : public ref_counted {
         if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
             append_header(text, "Content-Length", cat({request.body.size()}));
         append(text, {"\r\n", request.body});
-        return text;
     }
 
     // Headers that every worker has.
@@ -191,39 +264,13 @@ class http_exchange final : public ref_counted {
     // What may be sent again need not look whether the peer has closed a connection of a moment ago.
     connection_ref take_idle(time_point now, resend policy) {
         for (;;) {
-            connection_ref candidate;
-            {
-                const unique_lock held(mutex_);
-                drop_idle(now, time_point());
-                if (idle_.empty()) return candidate;
-                // The latest one of this thread, if any: its peer is likely on the same processor.
-                std::size_t at = idle_.size() - 1;
-                for (std::size_t i = 0; i < idle_.size(); ++i) {
-                    if (pthread_equal(idle_[i]->user, pthread_self()) != 0) at = i;
-                }
-                candidate = idle_[at];
-                idle_.remove(at);
-            }
-            const bool is_recent = now - candidate->responded_at < std::chrono::milliseconds(100);
-            if ((policy == resend::always && is_recent) || !candidate->is_stale()) return candidate;
+            connection_ref found = idle_.take(now);
+            if (!found) return found;
+            found->now = now;
+            const bool is_recent = now - found->responded_at < std::chrono::milliseconds(100);
+            if (now < found->expires_at && ((policy == resend::always && is_recent) || !found->is_stale()))
+                return found;
         }
-    }
-
-    void drop_idle(time_point since) {
-        const unique_lock held(mutex_);
-        drop_idle(steady_clock::now(), since);
-    }
-    // With the mutex held: closes those that have expired, or had no response since then.
-    void drop_idle(time_point now, time_point since) {
-        for (std::size_t i = idle_.size(); i-- > 0;) {
-            if (now >= idle_[i]->expires_at || idle_[i]->responded_at < since) idle_.remove(i);
-        }
-    }
-
-    void keep_idle(const connection_ref& conn) {
-        const unique_lock held(mutex_);
-        conn->user = pthread_self();
-        if (idle_.size() < options_.max_idle_connections) idle_.push_back(conn);
     }
 
     // Runs operation(may_block), waiting as often as needed. If the request stalls, it closes the connections that were
@@ -231,18 +278,19 @@ class http_exchange final : public ref_counted {
     template <class Operation>
     io_status run(connection& conn, time_point deadline, int interrupt_fd, const Operation& operation) {
         for (;;) {
-            const time_point now = steady_clock::now();
-            if (now >= deadline) return io_status::timed_out;
+            if (conn.now >= deadline) return io_status::timed_out;
             const time_point until = detail::min(deadline, conn.stalls_at);
-            const stream_status done = operation(interrupt_fd < 0 && until - now >= receive_limit).status;
+            const stream_status done =
+                operation(interrupt_fd < 0 && until - conn.now >= receive_limit).status;
             if (done == stream_status::ok) return io_status::ok;
             if (done == stream_status::closed) return io_status::closed;
             if (done == stream_status::failed) return io_status::failed;
             const short event = done == stream_status::wants_read ? POLLIN : POLLOUT;
             const io_status ready = await_ready(conn.socket.get(), event, until, interrupt_fd);
+            conn.now = steady_clock::now();
             if (ready == io_status::interrupted || ready == io_status::failed) return ready;
             if (ready == io_status::ok || until == deadline) continue;
-            drop_idle(conn.stalls_at - stall_time);
+            idle_.drop(conn.now, conn.stalls_at - stall_time);
             conn.stalls_at = time_point::max();
         }
     }
@@ -267,46 +315,50 @@ class http_exchange final : public ref_counted {
     }
 
     // Tries idle connections until one accepts the request, then a new one.
-    http_attempt try_any(std::string_view text, bool is_head, const http_call& call) {
-        time_point now = steady_clock::now();
+    http_attempt try_any(const http_request& request, const http_call& call, time_point now) {
         for (; const connection_ref conn = take_idle(now, call.policy); now = steady_clock::now()) {
             conn->stalls_at = now + stall_time;
-            http_attempt tried = try_on(conn, text, is_head, call);
+            http_attempt tried = try_on(conn, request, call);
             const bool was_silent = !tried.response && tried.response.error().code == errc::timed_out;
             if (tried.broke || was_silent)
-                drop_idle(time_point::max());  // what killed it may have killed all
+                idle_.drop(time_point::max(), {});  // what killed it may have killed all
             if (!tried.broke || !tried.nothing_sent) return tried;
         }
-        return try_new(text, is_head, call);
+        return try_new(request, call);
     }
 
-    http_attempt try_new(std::string_view text, bool is_head, const http_call& call) {
+    http_attempt try_new(const http_request& request, const http_call& call) {
         if (call.should_send && !call.should_send()) return cancelled();
         const result<connection_ref> conn = connect(call);
         if (!conn) return {conn.error(), true, false};
-        return try_on(*conn, text, is_head, call);
+        return try_on(*conn, request, call);
     }
 
-    http_attempt try_on(const connection_ref& conn, std::string_view text, bool is_head,
-                        const http_call& call) {
+    io_status write(connection& conn, std::string_view& left, time_point deadline) {
+        io_status sent = io_status::ok;
+        while (sent == io_status::ok && !left.empty()) {
+            sent = run(conn, deadline, -1, [&](bool /*may_block*/) {
+                const stream_result written = conn.write_some(left);
+                left.remove_prefix(written.bytes);
+                return written;
+            });
+        }
+        return sent;
+    }
+
+    http_attempt try_on(const connection_ref& conn, const http_request& request, const http_call& call) {
         if (call.should_send && !call.should_send()) {
-            keep_idle(conn);
+            idle_.keep(conn);
             return cancelled();
         }
-        std::string_view left = text;
-        const auto write = [&](bool /*may_block*/) {
-            const stream_result written = conn->write_some(left);
-            left.remove_prefix(written.bytes);
-            return written;
-        };
-        io_status sent = io_status::ok;
-        while (sent == io_status::ok && !left.empty()) sent = run(*conn, call.deadline, -1, write);
-        if (sent == io_status::timed_out)
+        compose(request, conn->text);
+        std::string_view left = conn->text;
+        if (write(*conn, left, call.deadline) == io_status::timed_out)
             return {failure(errc::timed_out, "the deadline passed while the request was sent")};
-        if (left.size() == text.size()) return broken(*conn, true);
+        if (left.size() == conn->text.size()) return broken(*conn, true);
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
-        http_parser parser(options_.limits, call.cut_body != nullptr);
-        http_attempt out = receive(parser, conn, is_head, left.empty(), call);
+        http_parser parser(options_.limits, call.cut_body != nullptr, call.keeps_headers);
+        http_attempt out = receive(parser, conn, request.method == "HEAD", left.empty(), call);
         const bool has_cut_body = !out.response && parser.code() / 100 == 2 &&
                                   (parser.was_cut() || out.response.error().code != errc::bad_response);
         if (call.cut_body != nullptr && has_cut_body) *call.cut_body = std::move(parser.message().body);
@@ -317,12 +369,14 @@ class http_exchange final : public ref_counted {
                          const http_call& call) {
         using status = http_parser::status;
         parser.begin(is_head);
+        parser.message().headers.swap(conn->headers);
         char buffer[16 * 1024];
         for (int interim = 0;;) {
             stream_result got;
             const io_status ended = run(*conn, call.deadline, call.interrupt_fd, [&](bool may_block) {
                 return got = conn->read_some(buffer, sizeof buffer, may_block);
             });
+            conn->now = steady_clock::now();
             if (ended == io_status::interrupted)
                 return {failure(errc::cancelled, "interrupted before the response was complete")};
             if (ended == io_status::timed_out)
@@ -341,15 +395,21 @@ class http_exchange final : public ref_counted {
             }
             if (reached == status::failed)
                 return {failure(errc::bad_response, cat({"bad response: ", parser.failure()}))};
-            if (reached == status::complete) return finish(parser, conn, may_keep && open);
+            if (reached == status::complete) return finish(parser, conn, may_keep && open, call);
         }
     }
 
-    http_attempt finish(http_parser& parser, const connection_ref& conn, bool may_keep) {
-        conn->responded_at = steady_clock::now();
-        // Surplus bytes would be taken for the next response.
-        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) keep_idle(conn);
+    http_attempt finish(http_parser& parser, const connection_ref& conn, bool may_keep,
+                        const http_call& call) {
         http_request& message = parser.message();
+        if (!call.keeps_headers && parser.code() / 100 == 2) {
+            message.headers.clear();
+            message.headers.swap(conn->headers);
+        }
+        if (conn->text.capacity() > 16 * 1024) std::string().swap(conn->text);
+        conn->responded_at = conn->now;
+        // Surplus bytes would be taken for the next response.
+        if (may_keep && parser.keeps_alive() && !parser.has_surplus()) idle_.keep(conn);
         return {http_response{parser.code(), std::move(message.headers), std::move(message.body)}};
     }
 
@@ -357,10 +417,9 @@ class http_exchange final : public ref_counted {
     const http_client_options options_;
     std::string common_headers_;  // of every request
     const ref<resolver> resolver_;
-    mutex mutex_;
     const std::uint32_t owner_ = fork_generation();
     atomic<http_exchange*> in_child_{nullptr};
-    array<connection_ref> idle_;  // the most recently used is last
+    idle_connections idle_;
 };
 
 }  // namespace detail
@@ -371,13 +430,21 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
     if (!target) return target.error();
     if (!detail::is_field_value(options.bearer_token))
         return error{errc::invalid_argument, 0,
-                     "the bearer token holds CR, LF, NUL or another control character"};
+                     "the bearer token contains CR, LF, NUL or another control character"};
     for (const http_header& header : options.headers) {
         if (const char* fault = detail::header_error(header))
             return error{errc::invalid_argument, 0,
                          detail::cat({"header '", detail::printable(header.name, 40), "': ", fault})};
     }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
+}
+
+OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method,
+                                                      std::string_view target) const {
+    const detail::endpoint& to = body_->target();
+    const char* const scheme = to.is_secure ? "https://" : to.port != 0 ? "http://" : "";
+    return detail::cat(
+        {method, " ", scheme, to.name, to.port != 0 ? "" : " ", to.base, target.substr(0, target.find('?'))});
 }
 
 OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) const noexcept {
@@ -387,7 +454,16 @@ OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) c
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
                                                             const http_call& call) {
     try {
-        return body_->send(request, call);
+        result<http_response> response = body_->send(request, call);
+        if (response || detail::starts_with(response.error().text, "request to ")) return response;
+        error failure = response.error();
+        detail::attempt([&] {
+            std::string_view reason = failure.text;
+            const std::string host = body_->target().name + ": ";
+            if (detail::starts_with(reason, host)) reason.remove_prefix(host.size());
+            failure.text = detail::cat({describe(request.method, request.target), ": ", reason});
+        });
+        return failure;
     } catch (...) {  // out of memory, or thrown by should_send
         return error{errc::system, 0, detail::cat({"request failed: ", detail::thrown_text()})};
     }

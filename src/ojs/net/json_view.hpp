@@ -22,51 +22,51 @@ namespace detail {
 class json_iterator;
 }
 
-// `text` as a JSON string, in quotes. Bytes that are not UTF-8 become U+FFFD.
+/// `text` as a JSON string, in quotes. Bytes that are not UTF-8 become U+FFFD.
 using detail::json_quote;
 
-// The type of a value; `none`: there is no value.
+/// The type of a value; `none`: there is no value.
 enum class json_type { none, null, boolean, number, string, array, object };
 
-// One JSON value in a text that must outlive the view. Each lookup scans the text and builds nothing, so numbers keep
-// every digit, and memory use is constant. Thread-safe.
+/// One JSON value in a text that must outlive the view. Each lookup scans the text and builds nothing, so numbers keep
+/// every digit, and memory use is constant. Thread-safe.
 class json_view {
   public:
-    static constexpr std::size_t max_depth = 100;              // of nested arrays and objects
-    static constexpr std::size_t max_size = 16 * 1024 * 1024;  // default limit of parse(), in bytes
+    static constexpr std::size_t max_depth = 100;              ///< of nested arrays and objects
+    static constexpr std::size_t max_size = 16 * 1024 * 1024;  ///< default limit of parse(), in bytes
 
-    json_view() = default;  // no value
-    // For text known to be JSON, such as job_context::args_json(). On other text the members below return something or
-    // nothing, safely.
+    json_view() = default;  ///< no value
+    /// For text known to be JSON, such as job_context::args_json(). On other text the members below return something or
+    /// nothing, safely.
     explicit json_view(std::string_view json) noexcept;
 
-    // For untrusted text. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
-    // `max_bytes`, nested at most max_depth deep, whose numbers fit a double. The error names the reason and line, and
-    // never quotes the text.
+    /// For untrusted text. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
+    /// `max_bytes`, nested at most max_depth deep, whose numbers fit a double. The error names the reason and line, and
+    /// never quotes the text.
     [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = max_size);
 
-    json_type type() const noexcept;                                    // none: there is no value
-    explicit operator bool() const noexcept { return !text_.empty(); }  // false: there is no value
-    std::string_view text() const noexcept { return text_; }            // its source
+    json_type type() const noexcept;                                    ///< none: there is no value
+    explicit operator bool() const noexcept { return !text_.empty(); }  ///< false: there is no value
+    std::string_view text() const noexcept { return text_; }            ///< its source
 
-    // errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent, and keeps every
-    // digit.
+    /// errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent, and keeps every
+    /// digit.
     result<std::string> string() const;
-    result<double> number() const;         // nearest double
-    result<std::int64_t> integer() const;  // exact
-    result<bool> boolean() const;          // true or false
-    // T is picojson::value, array or object, for files that include <picojson.h>. Checks as parse() does, with its
-    // errors; errc::invalid_argument: another type. Numbers become doubles.
+    result<double> number() const;         ///< nearest double
+    result<std::int64_t> integer() const;  ///< exact
+    result<bool> boolean() const;          ///< true or false
+    /// T is picojson::value, array or object, for files that include `<picojson.h>`. Checks as parse() does, with its
+    /// errors; errc::invalid_argument: another type. Numbers become doubles.
     template <class T>
     result<T> as() const;
 
-    // json_type::none if there is none. Of several members of one name, the last counts.
+    /// json_type::none if there is none. Of several members of one name, the last counts.
     json_view member(std::string_view name) const;
-    json_view element(std::size_t index) const;  // of an array; the first is 0
-    // for (const auto& [key, value] : view): the members of an object, or the elements of an array (with keys of
-    // json_type::none).
+    json_view element(std::size_t index) const;  ///< of an array; the first is 0
+    /// `for (const auto& [key, value] : view)`: the members of an object, or the elements of an array (with keys of
+    /// json_type::none).
     detail::json_iterator begin() const;
-    detail::json_iterator end() const noexcept;  // see begin()
+    detail::json_iterator end() const noexcept;  ///< see begin()
 
   private:
     std::string_view text_;
@@ -112,7 +112,12 @@ inline bool is_json_object(std::string_view text) {
     return json_view(text).type() == json_type::object && is_json(text);
 }
 
-bool json_key_is(json_view key, std::string_view name);
+// What a key says; `decoded` holds it if it has escapes.
+std::string_view json_key_text(json_view key, std::string& decoded);
+inline bool json_key_is(json_view key, std::string_view name) {
+    std::string decoded;
+    return json_key_text(key, decoded) == name;
+}
 inline std::string_view raw_member(std::string_view object, std::string_view key) {
     return json_view(object).member(key).text();
 }
@@ -159,7 +164,9 @@ result<T> read_picojson(std::string_view json) {
     if constexpr (is_value) {
         return result<T>(std::move(out));
     } else {
-        if (!out.template is<T>()) return error{errc::invalid_argument, 0, "not a JSON value of that type"};
+        if (!out.template is<T>())
+            return error{errc::invalid_argument, 0,
+                         std::is_same_v<T, typename Value::array> ? "not an array" : "not an object"};
         return result<T>(std::move(out.template get<T>()));
     }
 }

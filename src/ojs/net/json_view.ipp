@@ -164,11 +164,11 @@ OJS_SHUTDOWN_INLINE bool json_iterator::is_complete() const noexcept {
     return !*this && take_json(rest, open_ == '{' ? '}' : ']') && rest.empty();
 }
 
-OJS_SHUTDOWN_INLINE bool json_key_is(json_view key, std::string_view name) {
+OJS_SHUTDOWN_INLINE std::string_view json_key_text(json_view key, std::string& decoded) {
     const std::string_view quoted = key.text();
-    if (quoted.size() > 6 * name.size() + 2) return false;  // \u0000 is the longest form of a byte
-    if (quoted.find('\\') != quoted.npos) return key.string().value_or("") == name;
-    return quoted.size() == name.size() + 2 && quoted.substr(1, name.size()) == name;
+    if (!has_part(quoted, "\\")) return quoted.substr(1, quoted.size() - 2);
+    decoded = key.string().value_or("");
+    return decoded;
 }
 
 OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
@@ -281,7 +281,7 @@ OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {
     using limits = std::numeric_limits<std::int64_t>;
     std::uint64_t out = 0;
     if (!detail::json_integer(text_, limits::min(), limits::max(), out))
-        return error{errc::invalid_argument, 0, "not a whole number of 64 bits"};
+        return error{errc::invalid_argument, 0, "not a 64-bit integer"};
     return static_cast<std::int64_t>(out);
 }
 

@@ -50,27 +50,30 @@ class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
-    // `reads_cut_body`: reads a body that is too large up to the limit, and only then fails.
-    explicit http_parser(http_limits limits, bool reads_cut_body = false) noexcept
-        : limits_(limits), reads_cut_body_(reads_cut_body) {}
+    // `reads_cut_body`: reads a body that is too large up to the limit, and only then fails. Not `keeps_headers`: a 2xx
+    // response has only those that frame it.
+    explicit http_parser(http_limits limits, bool reads_cut_body = false, bool keeps_headers = true) noexcept
+        : limits_(limits), reads_cut_body_(reads_cut_body), keeps_headers_(keeps_headers) {}
 
     // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
-        http_parser next(limits_, reads_cut_body_);
+        http_parser next(limits_, reads_cut_body_, keeps_headers_);
         next.is_head_response_ = is_head_response;
-        next.input_ = input_.substr(at_);
+        next.kept_ = kept_;
         detail::swap(*this, next);  // frees the memory of the last message: an idle connection uses little
     }
     // Adds bytes and parses as far as possible. No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
-        if (at_ > 0) {
-            input_.erase(0, at_);
-            scan_ -= at_;
-            at_ = 0;
-        }
-        append(input_, {bytes});
+        if (!kept_.empty()) append(kept_, {bytes});
+        input_ = kept_.empty() ? bytes : kept_;
         while (step()) {
         }
+        if (kept_.empty())
+            kept_ = input_.substr(at_);
+        else
+            kept_.erase(0, at_);
+        scan_ -= at_;
+        at_ = 0;
         if (state_ == state::complete) return status::complete;
         return state_ == state::failed ? status::failed : status::need_more;
     }
@@ -82,7 +85,7 @@ class http_parser {
         return status::complete;
     }
 
-    bool has_surplus() const noexcept { return at_ < input_.size(); }  // bytes beyond the complete message
+    bool has_surplus() const noexcept { return !kept_.empty(); }  // bytes beyond the complete message
 
     // Once the head is complete.
     int code() const noexcept { return code_; }                 // of a response
@@ -203,14 +206,14 @@ class http_parser {
             fail(400, "a line does not end in CR LF");
             return false;
         }
-        line = std::string_view(input_).substr(at_, length - 2);
+        line = input_.substr(at_, length - 2);
         head_bytes_ += length;
         at_ = scan_ = end + 1;
         return true;
     }
     bool take_body_bytes() {
         const bool is_unbounded = state_ == state::rest_of_connection;
-        std::string_view part = std::string_view(input_).substr(at_);
+        std::string_view part = input_.substr(at_);
         if (part.empty()) return false;
         if (is_unbounded && !limit_body(part.size())) return false;
         if (!is_unbounded || is_cut_) part = part.substr(0, static_cast<std::size_t>(body_left_));
@@ -235,8 +238,10 @@ class http_parser {
         const std::string_view name = line.substr(0, line.find(':'));
         if (name.size() == line.size() || !is_token(name)) return fail(400, "a header has no valid name");
         const std::string_view value = trim_blanks(line.substr(name.size() + 1));
-        if (!is_field_value(value)) return fail(400, "a header holds a control character");
-        if (in_head) message_.headers.push_back({std::string(name), std::string(value)});
+        if (!is_field_value(value)) return fail(400, "a header contains a control character");
+        if (!in_head || (!keeps_headers_ && code_ / 100 == 2 && !is_framing_header(name))) return;
+        if (message_.headers.empty()) message_.headers.reserve(8);
+        message_.headers.push_back({std::string(name), std::string(value)});
     }
     void on_chunk_size(std::string_view line) {
         const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");
@@ -271,9 +276,10 @@ class http_parser {
         return state_ != state::failed;
     }
     http_limits limits_;
-    std::string input_;
-    std::size_t at_ = 0;    // the bytes before it are consumed
-    std::size_t scan_ = 0;  // no line end between at_ and this
+    std::string kept_;        // bytes that are not consumed
+    std::string_view input_;  // these, or those just fed
+    std::size_t at_ = 0;      // the bytes before it are consumed
+    std::size_t scan_ = 0;    // no line end between at_ and this
 
     bool is_head_response_ = false;
     std::size_t head_bytes_ = 0;
@@ -283,6 +289,7 @@ class http_parser {
     int failure_code_ = 0;
     const char* failure_ = "";
     bool reads_cut_body_;
+    bool keeps_headers_;
     bool is_cut_ = false;
 };
 

@@ -76,7 +76,7 @@ inline result<endpoint> parse_unix_path(std::string_view text) {
     const std::string_view path = text.substr(5);
     if (path.empty() || path.front() != '/') return bad_address(text, "an absolute path must follow unix:");
     if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
-        return bad_address(text, "the path holds a control character");
+        return bad_address(text, "the path contains a control character");
     if (path.size() >= sizeof(sockaddr_un::sun_path))
         return bad_address(text, cat({"the path of a unix socket has at most ",
                                       sizeof(sockaddr_un::sun_path) - 1, " bytes"}));
@@ -104,7 +104,7 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     std::string_view base = rest.substr(authority.size());
     if (has_part(authority, "@"))  // not quoted: it may be a password
         return error{errc::invalid_argument, 0,
-                     "the URL holds a user name or password; use a bearer token instead"};
+                     "the URL contains a user name or password; use a bearer token instead"};
     std::string_view port;
     const char* problem = split_host_port(authority, out.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.port);
