@@ -27,7 +27,7 @@
 #include "ojs/host/container.hpp"
 
 #include "ojs/loop/job.hpp"
-#include "ojs/loop/worker_part.hpp"
+#include "ojs/loop/worker_extension.hpp"
 #include "ojs/loop/loop_options.hpp"
 #include "ojs/loop/loop.hpp"
 
@@ -47,7 +47,7 @@
 
 #endif  // OJS_SHUTDOWN_HPP
 
-// The definitions; with OJS_SHUTDOWN_SEPARATE only where OJS_SHUTDOWN_IMPLEMENTATION is 1.
+// The definitions; not with OJS_SHUTDOWN_SEPARATE unless OJS_SHUTDOWN_IMPLEMENTATION is defined.
 #include "set_define.hpp"
 #if OJS_SHUTDOWN_DEFINE && !defined(OJS_SHUTDOWN_DEFINED)
 #define OJS_SHUTDOWN_DEFINED 1
@@ -78,7 +78,7 @@
 #include "ojs/loop/loop_options.ipp"
 #include "ojs/loop/detail/startup_findings.ipp"
 #include "ojs/loop/detail/loop_context.ipp"
-#include "ojs/loop/worker_part.ipp"
+#include "ojs/loop/worker_extension.ipp"
 #include "ojs/loop/detail/stop_plan.ipp"
 #include "ojs/loop/detail/stop_log.ipp"
 #include "ojs/loop/detail/runs.ipp"

@@ -10,7 +10,7 @@
 #include "../core/drain_barrier.hpp"
 #include "../core/lifecycle.hpp"
 #include "loop_options.hpp"
-#include "worker_part.hpp"
+#include "worker_extension.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -20,11 +20,11 @@ class loop_state;
 struct loop_item;
 }  // namespace detail
 
-// An item in flight: the log names it and the stop waits for it, until end() or the end of its scope. It may outlive
-// its loop. Used by one thread at a time.
+/// An item in flight: the log names it and the stop waits for it, until end() or the end of its scope. It may outlive
+/// its loop. Used by one thread at a time.
 class [[nodiscard]] item {
   public:
-    item() = default;  // none
+    item() = default;  ///< none
     item(item&& other) noexcept = default;
     item& operator=(item other) noexcept {
         detail::swap(entry_, other.entry_);
@@ -32,10 +32,10 @@ class [[nodiscard]] item {
     }
     ~item() { end(); }
 
-    // Cancelled at the end of the grace period, by a second stop signal, or because loop::renew() has lost the item
-    // (cancel_reason::revoked): return, and hand the item back to its queue. Never for none.
+    /// Cancelled at the end of the grace period, by a second stop signal, or because loop::renew() has lost the item
+    /// (cancel_reason::revoked): return, and hand the item back to its queue. Never for none.
     cancel_token token() const noexcept;
-    // It is settled, or handed back if its token was seen to be cancelled. Idempotent.
+    /// It is settled, or handed back if its token was seen to be cancelled. Idempotent.
     void end() noexcept;
 
   private:
@@ -44,25 +44,25 @@ class [[nodiscard]] item {
     detail::ref<detail::loop_item> entry_;
 };
 
-// One thread of loop::consumers(), and used by it alone.
+/// One thread of loop::consumers(), and used by it alone.
 class slot {
   public:
-    // Whether to take the next item; waits while the loop is quiet. False: the loop stops; return.
+    /// Whether to take the next item; waits while the loop is quiet. False: the loop stops; return.
     [[nodiscard]] bool next() { return await_turn(time_point::max()) == turn::take; }
-    // The same, and calls `keep_alive()` each second meanwhile: for clients that leave their group, or lose their
-    // connection, if they are not polled (Kafka, AMQP, NATS).
+    /// The same, and calls `keep_alive()` each second meanwhile: for clients that leave their group, or lose their
+    /// connection, if they are not polled (Kafka, AMQP, NATS).
     template <class KeepAlive>
     [[nodiscard]] bool next(KeepAlive&& keep_alive) {
         turn now = turn::wait;
         while ((now = await_turn(deadline_after(std::chrono::seconds(1)))) == turn::wait) keep_alive();
         return now == turn::take;
     }
-    // Cancelled as soon as no item may be taken: ends the wait for one. An item that comes nevertheless may be processed
-    // or handed back: the stop waits for this thread.
+    /// Cancelled as soon as no item may be taken: ends the wait for one. An item that comes nevertheless may be
+    /// processed or handed back: the stop waits for this thread.
     cancel_token taking() const;
-    // The item is in flight. `id` is for the log, and for loop::renew(). Throws std::bad_alloc.
+    /// The item is in flight. `id` is for the log, and for loop::renew(). Throws std::bad_alloc.
     item begin(std::string id);
-    std::size_t index() const noexcept { return index_; }  // 0, 1, ... among the loop's threads
+    std::size_t index() const noexcept { return index_; }  ///< 0, 1, ... among the loop's threads
 
   private:
     friend class detail::loop_state;
@@ -74,78 +74,78 @@ class slot {
     drain_barrier::ticket ticket_;  // held but while it waits in next()
 };
 
-// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines and
-// exit statuses hold, for items of any queue. Construct it in the first line of main: a stop signal during start-up is
-// kept.
-//
-//     ojs::loop loop;
-//     loop.consumers(8, [](ojs::slot& slot) {
-//         my_queue queue("...");  // of this thread
-//         while (slot.next()) {
-//             const auto message = queue.take(slot.taking());
-//             if (!message) continue;
-//             const ojs::item item = slot.begin(message->id);
-//             process(*message, item.token()) ? queue.done(*message) : queue.hand_back(*message);
-//         }
-//     });
-//     return loop.run();
+/// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines
+/// and exit statuses hold, for items of any queue. Construct it in the first line of main: a stop signal during
+/// start-up is kept.
+///
+///     ojs::loop loop;
+///     loop.consumers(8, [](ojs::slot& slot) {
+///         my_queue queue("...");  // of this thread
+///         while (slot.next()) {
+///             const auto message = queue.take(slot.taking());
+///             if (!message) continue;
+///             const ojs::item item = slot.begin(message->id);
+///             process(*message, item.token()) ? queue.done(*message) : queue.hand_back(*message);
+///         }
+///     });
+///     return loop.run();
 class loop {
   public:
-    // Installs signal handlers, with the options of the environment (loop_options::from_environment()), or with these.
-    // Whatever is wrong with them is reported by run() and advance().
+    /// Installs signal handlers, with the options of the environment (loop_options::from_environment()), or with these.
+    /// Whatever is wrong with them is reported by run() and advance().
     loop();
     explicit loop(loop_options options);
-    // Follows a lifecycle, as a worker does: several may share one, and one installer of signals.
+    /// Follows a lifecycle, as a worker does: several may share one, and one installer of signals.
     loop(loop_options options, lifecycle& shared);
     loop(const loop&) = delete;
     loop& operator=(const loop&) = delete;
-    // Ends a loop that has begun, as stop_and_cancel() ends a worker. Restores the signals, see ~signals().
+    /// Ends a loop that has begun, as stop_and_cancel() ends a worker. Restores the signals, see ~signals().
     ~loop();
 
-    // run() calls `body(slot&)` on `count` threads (0: OJS_CONCURRENCY, 10 by default). The loop also stops when all of
-    // them have returned, or one has thrown: that is logged, and run() returns 70. After the start this and the next two
-    // add nothing, log an error, and return false.
+    /// run() calls `body(slot&)` on `count` threads (0: OJS_CONCURRENCY, 10 by default). The loop also stops when all
+    /// of them have returned, or one has thrown: that is logged, and run() returns 70. After the start this and the
+    /// next two add nothing, log an error, and return false.
     bool consumers(std::size_t count, function<void(slot&)> body);
-    // Calls `renew` every `interval`, on a thread of its own, with the ids in flight, until the last item has ended: to
-    // extend leases or visibility timeouts. Items whose ids it returns are lost: their tokens are cancelled.
+    /// Calls `renew` every `interval`, on a thread of its own, with the ids in flight, until the last item has ended:
+    /// to extend leases or visibility timeouts. Items whose ids it returns are lost: their tokens are cancelled.
     bool renew(std::chrono::milliseconds interval,
                function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
-    // Adds a step that runs after the last item has ended, as worker::on_shutdown().
+    /// Adds a step that runs after the last item has ended, as worker::on_shutdown().
     template <class F>
     bool on_shutdown(std::string name, F&& step,
                      std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 
-    // Works until stopped, and returns main's exit status (see exit_status): 0 if all items and threads have ended. If a
-    // thread has not, run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.
+    /// Works until stopped, and returns main's exit status (see exit_status): 0 if all items and threads have ended. If
+    /// a thread has not, run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.
     [[nodiscard]] int run();
 
-    // For a program with an event loop of its own, instead of run() and consumers(): call it first, when fd() is readable,
-    // and at deadline(). Acts on signals and on what is due, and never blocks. False: the loop has ended; return
-    // exit_code(). One thread. Throws nothing.
+    /// For a program with an event loop of its own, instead of run() and consumers(): call it first, when fd() is
+    /// readable, and at deadline(). Acts on signals and on what is due, and never blocks. False: the loop has ended;
+    /// return exit_code(). One thread. Throws nothing.
     bool advance();
-    int fd() const noexcept;               // to poll for POLLIN
-    time_point deadline() const noexcept;  // time_point::max(): none
-    int exit_code() const noexcept;        // that run() returns; thread-safe
+    int fd() const noexcept;               ///< to poll for POLLIN
+    time_point deadline() const noexcept;  ///< time_point::max(): none
+    int exit_code() const noexcept;        ///< that run() returns; thread-safe
 
-    // The rest is thread-safe.
-    bool may_take() const noexcept;  // false: quiet, or it stops
-    // Cancelled as soon as may_take() is false; a new one after a resume.
+    /// The rest is thread-safe.
+    bool may_take() const noexcept;  ///< false: quiet, or it stops
+    /// Cancelled as soon as may_take() is false; a new one after a resume.
     cancel_token taking() const;
-    item begin(std::string id);  // as slot::begin()
+    item begin(std::string id);  ///< as slot::begin()
 
-    // No item is taken until resume(); as SIGTSTP. True, as for the next three: something changed.
+    /// No item is taken until resume(); as SIGTSTP. True, as for the next three: something changed.
     bool quiet() { return apply(event::quiet_request); }
-    bool resume() { return apply(event::resume_request); }      // as SIGCONT
-    bool request_stop() { return apply(event::stop_request); }  // begins a drain, as SIGTERM
-    // Begins a drain that cancels the items in flight.
+    bool resume() { return apply(event::resume_request); }      ///< as SIGCONT
+    bool request_stop() { return apply(event::stop_request); }  ///< begins a drain, as SIGTERM
+    /// Begins a drain that cancels the items in flight.
     bool request_stop_and_cancel() { return apply(event::cancel_request); }
-    cancel_token stopped_token() const;  // cancelled when the loop has ended
-    ojs::phase phase() const noexcept;   // as worker::phase()
-    std::size_t active_items() const;    // in flight
-    // So far. `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled, `gone` the lost
-    // ones, `unreported` those that had not ended at the end of the stop.
+    cancel_token stopped_token() const;  ///< cancelled when the loop has ended
+    ojs::phase phase() const noexcept;   ///< as worker::phase()
+    std::size_t active_items() const;    ///< in flight
+    /// So far. `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled, `gone` the
+    /// lost ones, `unreported` those that had not ended at the end of the stop.
     worker_report report() const;
 
   private:

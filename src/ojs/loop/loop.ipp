@@ -18,7 +18,7 @@ struct loop_item : ref_counted {
 
     ref<loop_state> loop;  // of the taking period: none
     cancel_source cancel;
-    job shown;  // to parts
+    job shown;  // to extensions
     const time_point since = steady_clock::now();
     drain_barrier::ticket ticket;
     // Guarded by the loop's mutex.
@@ -100,7 +100,8 @@ class loop_state : public held_options<loop_options>, public loop_context {
                                      {},
                                      is_cut_short ? settled_state::available : settled_state::completed,
                                      steady_clock::now() - ended.since};
-        if (has_parts) user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
+        if (has_extensions)
+            user.notify_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
         leave(ended.ticket);
     }
     // Cancels the tokens of those of `asked` that renew() has lost.
@@ -261,7 +262,7 @@ class loop_state : public held_options<loop_options>, public loop_context {
     // This process is a child of the one that has claimed the signals, or runs.
     bool is_forked() const noexcept { return owner_ != fork_generation(); }
     void exit_if_child() const noexcept { exit_if_forked(owner_); }
-    void own() noexcept { owner_ = fork_generation(); }
+    void set_owner_process() noexcept { owner_ = fork_generation(); }
 
     // Not changed after the start.
     array<loop_consumer> consumers;
@@ -269,14 +270,14 @@ class loop_state : public held_options<loop_options>, public loop_context {
     function<std::vector<std::string>(const std::vector<std::string>&)> renew;
 
     cancel_source stopped;
-    atomic<bool> has_parts{false};        // an item may end before they start
+    atomic<bool> has_extensions{false};   // an item may end before they start
     atomic<std::size_t> live_threads{0};  // of consumers()
     atomic<bool> has_thrown{false};
 
   private:
     void leave(drain_barrier::ticket& ticket) noexcept {
         ticket.leave();
-        if (stage.has_stop_begun() || (has_parts && loop_context::is_drained())) supervisor.notify();
+        if (stage.has_stop_begun() || (has_extensions && loop_context::is_drained())) supervisor.notify();
     }
 
     template <class Body>
@@ -434,7 +435,7 @@ class loop_machine final : public stop_machine {
         state->identify("loop", {});
         state->identity.queues = {"default"};
         state->owns_process = true;
-        state->own();
+        state->set_owner_process();
         return install_signals(*state, signals_);
     }
     bool start() {
@@ -447,20 +448,20 @@ class loop_machine final : public stop_machine {
         return false;
     }
     result<void> try_start() {
-        const result<void> claimed = state->is_forked() ? claim() : result<void>();  // by daemon()
+        result<void> claimed = state->is_forked() ? claim() : result<void>();  // by daemon()
         if (!claimed) return claimed;
         state->steps_timeout = steps.timeout();
         if (!state->consumers.empty())
             state->identity.concurrency = static_cast<std::int64_t>(state->consumers.size());
-        const result<void> parts = start_worker_parts(ref<loop_context>(state.get()));
-        if (!parts) return parts;
-        state->has_parts = !state->user.parts.empty();
+        result<void> extended = start_worker_extensions(ref<loop_context>(state.get()));
+        if (!extended) return extended;
+        state->has_extensions = !state->user.extensions.empty();
         if (!state->stage.subscribe(state->supervisor.notify_fd()))
             return error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         begin_run();
         stage_ = stage::working;
         begin("loop started", loop_variables);
-        const result<void> started = state->start_threads();
+        result<void> started = state->start_threads();
         if (!started) state->stage.own.apply(event::stop_request, {cause_kind::api, 0});
         return started;
     }
@@ -521,7 +522,7 @@ class loop_machine final : public stop_machine {
         state->stopped.cancel(cancel_reason::cancelled);
     }
     void tear_down() {
-        stop_worker_parts(*state, deadline_after(std::chrono::milliseconds(100)));
+        stop_worker_extensions(*state, deadline_after(std::chrono::milliseconds(100)));
         state->stage.unsubscribe(state->supervisor.notify_fd());
     }
 

@@ -32,7 +32,7 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE",
           o.termination_mode_file, text_kind::name);
     visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
-    visit("repeat_signal_gap", "OJS_REPEAT_SIGNAL_GAP", o.repeat_signal_gap, 0ms);
+    visit("signal_debounce", "OJS_SIGNAL_DEBOUNCE OJS_REPEAT_SIGNAL_GAP", o.signal_debounce, 0ms);
     visit("stop_signals", "OJS_STOP_SIGNALS", o.stop_signals);
     visit("progress_interval", "OJS_PROGRESS_INTERVAL", o.progress_interval, 10ms);
     visit("container_grace_period", "OJS_CONTAINER_GRACE_PERIOD", o.container_grace_period, 0ms);
@@ -114,18 +114,17 @@ inline array<std::string> loop_variables() {
     return std::move(known.names);
 }
 
-inline constexpr const char* operating_fix =
-    "include ojs_operating.hpp and write options->parts.add(ojs::operating())";
+inline constexpr const char* ops_fix = "include ojs_ops.hpp and write options->extensions.add(ojs::ops())";
 
 // Checks that the extensions which the options need are added and accept the options.
 inline result<void> check_extensions(const loop_options& options) {
-    if ((!options.health_address.empty() || options.health_control) && !options.parts.has("operating"))
+    if ((!options.health_address.empty() || options.health_control) && !options.extensions.has("ops"))
         return error{errc::unsupported, 0,
                      cat({"health_address (OJS_HEALTH_ADDR) and health_control (OJS_HEALTH_CONTROL) need an "
                           "extension: ",
-                          operating_fix})};
-    for (const worker_part_factory& factory : options.parts) {
-        const result<void> valid = factory.check ? factory.check(options) : result<void>();
+                          ops_fix})};
+    for (const worker_extension_factory& factory : options.extensions) {
+        result<void> valid = factory.check ? factory.check(options) : result<void>();
         if (!valid) return valid;
     }
     return {};

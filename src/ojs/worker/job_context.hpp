@@ -17,37 +17,38 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-enum class outcome_kind { implicit, done, retry, discard, interrupted };  // of an outcome
+/// What a handler says of its job.
+enum class outcome_kind { implicit, done, retry, discard, interrupted };
 
-// The result of a handler. A handler that returns nothing means done(), or interrupted() if it saw its cancellation.
-// A job's result is JSON text, or a picojson::value if <picojson.h> is included.
+/// The result of a handler. A handler that returns nothing means done(), or interrupted() if it saw its cancellation.
+/// A job's result is JSON text, or a picojson::value if `<picojson.h>` is included.
 class [[nodiscard]] outcome {
   public:
     outcome() = default;
-    // Completed, with a result: ACK.
+    /// Completed, with a result: ACK.
     outcome(std::string result_json) : kind_(outcome_kind::done), text_(std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
     template <class V, detail::if_picojson<V> = 0>
     outcome(const V& result) : outcome(detail::write_picojson(result)) {}
 
-    // Completed: ACK.
+    /// Completed: ACK.
     static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }
     template <class V, detail::if_picojson<V> = 0>
     static outcome done(const V& result) {
         return outcome(result);
     }
-    // Failed: FAIL, retryable.
+    /// Failed: FAIL, retryable.
     static outcome retry(std::string reason) { return {outcome_kind::retry, std::move(reason)}; }
-    // Failed for good: FAIL, not retryable.
+    /// Failed for good: FAIL, not retryable.
     static outcome discard(std::string reason) { return {outcome_kind::discard, std::move(reason)}; }
-    // Returned early because of its cancellation: FAIL, as the cancellation's reason requires.
+    /// Returned early because of its cancellation: FAIL, as the cancellation's reason requires.
     static outcome interrupted(std::string reason = {}) {
         return {outcome_kind::interrupted, std::move(reason)};
     }
 
-    outcome_kind kind() const noexcept { return kind_; }        // implicit: the handler returned nothing
-    const std::string& text() const noexcept { return text_; }  // the result or the reason
+    outcome_kind kind() const noexcept { return kind_; }        ///< implicit: the handler returned nothing
+    const std::string& text() const noexcept { return text_; }  ///< the result or the reason
 
   private:
     outcome(outcome_kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
@@ -56,11 +57,11 @@ class [[nodiscard]] outcome {
     std::string text_;
 };
 
-// Thrown by job_context::require().
+/// Thrown by job_context::require().
 class bad_argument : public std::exception {
   public:
-    explicit bad_argument(std::string text) : text_(std::move(text)) {}   // `text` is for what()
-    const char* what() const noexcept override { return text_.c_str(); }  // for people
+    explicit bad_argument(std::string text) : text_(std::move(text)) {}   ///< `text` is for what()
+    const char* what() const noexcept override { return text_.c_str(); }  ///< for people
 
   private:
     std::string text_;
@@ -69,21 +70,31 @@ class bad_argument : public std::exception {
 namespace detail {
 class active_job;
 class worker_context;
-result<json_view> find_argument(std::string_view args_json, std::size_t index);
-error argument_error(std::size_t index, const char* separator, const error& failure);
+// An argument, or a member of it; `member` without data(): the argument itself.
+struct argument_place {
+    std::size_t index;
+    std::string_view member;
+};
+// errc::invalid_argument: there is none.
+result<json_view> find_argument(std::string_view args_json, argument_place place);
+bool is_missing_or_null(std::string_view args_json, argument_place place);
+error argument_error(argument_place place, json_view found, const error& failure);
 // The string that `json` writes, or else `json` itself.
 inline std::string string_or_json(std::string_view json) {
     std::string text;
     return raw_string(json, text) ? text : std::string(json);
 }
 // In two's complement.
-result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max, int bits);
+result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max);
 result<double> floating_argument(json_view source, bool is_float);
 template <class T, class U>
-result<T> argument_as(std::size_t index, const char* separator, result<U> read) {
-    return read ? result<T>(static_cast<T>(*std::move(read)))
-                : argument_error(index, separator, read.error());
+result<T> argument_as(argument_place place, json_view found, result<U> read) {
+    return read ? result<T>(static_cast<T>(*std::move(read))) : argument_error(place, found, read.error());
 }
+
+// What arg_or() returns for a fallback of type T.
+template <class T>
+using argument_type = std::conditional_t<std::is_same_v<T, const char*>, std::string, T>;
 
 template <class T, class... Others>
 inline constexpr bool is_one_of = (std::is_same_v<T, Others> || ...);
@@ -92,44 +103,134 @@ inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, shor
                                              unsigned, long, unsigned long, long long, unsigned long long>;
 }  // namespace detail
 
-// A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
+/// A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
 class job_context {
   public:
     job_context(const job_context&) = delete;
     job_context& operator=(const job_context&) = delete;
 
-    const std::string& id() const noexcept { return claimed_.id; }        // job::id
-    const std::string& type() const noexcept { return claimed_.type; }    // job::type
-    const std::string& queue() const noexcept { return claimed_.queue; }  // job::queue
-    std::int64_t attempt() const noexcept { return claimed_.attempt; }    // 1 on the first run
-    const ojs::job& job() const noexcept { return claimed_; }             // everything else
+    const std::string& id() const noexcept { return claimed_.id; }        ///< job::id
+    const std::string& type() const noexcept { return claimed_.type; }    ///< job::type
+    const std::string& queue() const noexcept { return claimed_.queue; }  ///< job::queue
+    std::int64_t attempt() const noexcept { return claimed_.attempt; }    ///< 1 on the first run
+    const ojs::job& job() const noexcept { return claimed_; }             ///< everything else
     const std::string& args_json() const noexcept {
         return claimed_.args_json;
-    }  // the arguments, a JSON array
+    }  ///< the arguments, a JSON array
 
-    // Returns one argument as std::string, bool, or any integer or floating-point type but the character types.
-    // errc::invalid_argument if it is missing, has another type or does not fit into T; the text names the argument and
-    // the range. Integers are exact, floating-point numbers are read as double. arg<std::string> of an argument that is
-    // not a string returns its JSON text. If <picojson.h> is included, T may also be picojson::value, array or object,
-    // whose numbers are doubles; errc::bad_response: json_view::parse() rejects the argument.
+    /// Returns one argument, or a member of one that is an object, as std::string, bool, or any integer or
+    /// floating-point type except character types. Integers are exact, floating-point numbers are read as double.
+    /// `arg<std::string>` of what is neither a string nor null returns its JSON text. If `<picojson.h>` is included, T
+    /// may also be picojson::value, array or object, whose numbers are doubles. Errors, which name the argument, the
+    /// member, the type found and the one wanted:
+    /// - errc::invalid_argument: it is missing, has another type or does not fit into T
+    /// - errc::bad_response: json_view::parse() rejects it
     template <class T>
     result<T> arg(std::size_t index) const {
+        return read_argument<T>({index, {}});
+    }
+    template <class T>
+    result<T> arg(std::size_t index, std::string_view member) const {
+        return read_argument<T>({index, member});
+    }
+    /// All arguments: T is picojson::array or value, with the errors of `arg<T>()`.
+    template <class T>
+    result<T> args() const {
+        return json_view(args_json()).as<T>();
+    }
+    /// `arg<T>()`, but throws bad_argument on an error, which fails the attempt with the text of that error. Needs
+    /// exceptions.
+    template <class T>
+    T require(std::size_t index) const {
+        return value_or_throw(arg<T>(index));
+    }
+    template <class T>
+    T require(std::size_t index, std::string_view member) const {
+        return value_or_throw(arg<T>(index, member));
+    }
+    /// An optional argument or member: `fallback` if it, or the argument, is missing or null. Throws bad_argument if it
+    /// has another type. A string literal as `fallback` reads a std::string.
+    template <class T>
+    detail::argument_type<T> arg_or(std::size_t index, T fallback) const {
+        return read_or<T>({index, {}}, std::move(fallback));
+    }
+    template <class T>
+    detail::argument_type<T> arg_or(std::size_t index, std::string_view member, T fallback) const {
+        return read_or<T>({index, member}, std::move(fallback));
+    }
+    /// A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
+    std::string meta(std::string_view key) const;
+
+    /// The worker is draining: finish soon, start nothing long, save a checkpoint.
+    bool stop_requested() const noexcept;
+    /// This job is cancelled, which comes later: return now.
+    bool cancel_requested() const noexcept { return token().cancelled(); }
+    /// The stop reports the job without its handler, which comes last. The handler's result is ignored unless it is
+    /// reported first, and the job may soon run elsewhere: make no more changes.
+    bool abandoned() const noexcept;
+    /// Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
+    cancel_registration on_cancel(function<void()> callback) const {
+        return token().on_cancel(std::move(callback));
+    }
+    /// Sleeps; returns false at once when cancelled.
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
+        return token().sleep_for(duration);
+    }
+    ojs::cancel_token token() const noexcept;  ///< of this job, for calls that take one
+
+    /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. It
+    /// is sent to the backend at once, if that stores checkpoints, and with the FAIL, if there is one. One round trip
+    /// of at most request_timeout; threads take turns. Errors after which nothing is saved: invalid_argument: not JSON
+    /// in UTF-8; cancelled: the job was reported without its handler. With any other error the state still travels with
+    /// the FAIL, and the handler may continue: rejected with http_status 409: the job is no longer this worker's; 413:
+    /// too large for the backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
+    result<void> save_checkpoint(std::string_view state_json);
+    /// The same for a picojson value.
+    template <class V, detail::if_picojson<V> = 0>
+    result<void> save_checkpoint(const V& state) {
+        return save_checkpoint(std::string_view(detail::write_picojson(state)));
+    }
+    /// Returns the last saved state, of this run or an earlier one; empty: none. Requests it from the backend once; if
+    /// that has none or the request fails (which is logged), returns the one that came with the job, in
+    /// `checkpoint.state` or else in `meta.checkpoint`. Validate it: it is external input.
+    std::string checkpoint() const;
+    /// The same as a picojson::value, array or object; null if nothing was saved. Errors as in `arg<T>()`.
+    template <class T>
+    result<T> checkpoint() const {
+        const std::string state = checkpoint();
+        return json_view(state.empty() ? "null" : state).as<T>();
+    }
+
+    /// When the drain will interrupt the job; time_point::max(): no drain is in progress.
+    time_point deadline() const noexcept;
+    /// Requests a heartbeat, which renews this job's visibility timeout. Returns at once. However often handlers call
+    /// it, a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
+    void heartbeat() const noexcept;
+
+  private:
+    friend class detail::active_job;
+    job_context(detail::worker_context& worker, detail::active_job& job, const ojs::job& claimed) noexcept
+        : worker_(worker), job_(job), claimed_(claimed) {}
+
+    template <class T>
+    result<T> read_argument(detail::argument_place place) const {
         using limits = std::numeric_limits<T>;
-        const result<json_view> source = detail::find_argument(args_json(), index);
+        const result<json_view> source = detail::find_argument(args_json(), place);
         if (!source) return source.error();
         if constexpr (std::is_same_v<T, std::string>) {
+            if (source->type() == json_type::null)
+                return detail::argument_as<T>(place, *source, source->string());
             return detail::string_or_json(source->text());
         } else if constexpr (std::is_same_v<T, bool>) {
-            return detail::argument_as<T>(index, " is ", source->boolean());
+            return detail::argument_as<T>(place, *source, source->boolean());
         } else if constexpr (detail::is_integer<T>) {
-            constexpr int bits = limits::digits + limits::is_signed;
-            return detail::argument_as<T>(
-                index, " is ", detail::integer_argument(*source, limits::min(), limits::max(), bits));
+            return detail::argument_as<T>(place, *source,
+                                          detail::integer_argument(*source, limits::min(), limits::max()));
         } else if constexpr (detail::is_one_of<T, float, double, long double>) {
             constexpr bool is_float = std::is_same_v<T, float>;
-            return detail::argument_as<T>(index, " is ", detail::floating_argument(*source, is_float));
+            return detail::argument_as<T>(place, *source, detail::floating_argument(*source, is_float));
         } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string_view>) {
-            return detail::argument_as<T>(index, ": ", source->as<T>());
+            return detail::argument_as<T>(place, *source, source->as<T>());
         } else {
             static_assert(!detail::is_one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");
@@ -138,96 +239,34 @@ class job_context {
                 "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
         }
     }
-    // All arguments: T is picojson::array or value, with the errors of arg<T>().
     template <class T>
-    result<T> args() const {
-        return json_view(args_json()).as<T>();
-    }
-    // arg<T>(), but throws bad_argument on an error, which fails the attempt with the text of that error. Needs
-    // exceptions.
-    template <class T>
-    T require(std::size_t index) const {
-        result<T> found = arg<T>(index);
+    static T value_or_throw(result<T> read) {
 #ifdef __cpp_exceptions
-        if (!found) throw bad_argument(found.error().text);
+        if (!read) throw bad_argument(read.error().text);
 #else
-        static_assert(!std::is_same_v<T, T>, "require<T> throws: without exceptions, test arg<T>");
+        static_assert(!std::is_same_v<T, T>, "require<T> and arg_or throw: without exceptions, test arg<T>");
 #endif
-        return *std::move(found);
+        return *std::move(read);
     }
-    // An optional argument: `fallback` if it is missing or null. Throws bad_argument if it has another type.
     template <class T>
-    T require(std::size_t index, T fallback) const {
-        const std::string_view source = json_view(args_json()).element(index).text();
-        return source.empty() || source == "null" ? std::move(fallback) : require<T>(index);
-    }
-    // A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
-    std::string meta(std::string_view key) const;
-
-    // The worker is draining: finish soon, start nothing long, save a checkpoint.
-    bool stop_requested() const noexcept;
-    // This job is cancelled, which comes later: return now.
-    bool cancel_requested() const noexcept {
-        return token().cancelled();
-    }
-    // The stop reports the job without its handler, which comes last. The handler's result is ignored unless it is
-    // reported first, and the job may soon run elsewhere: make no more changes.
-    bool abandoned() const noexcept;
-    // Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
-    cancel_registration on_cancel(function<void()> callback) const {
-        return token().on_cancel(std::move(callback));
-    }
-    // Sleeps; returns false at once when cancelled.
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
-        return token().sleep_for(duration);
-    }
-    ojs::cancel_token token() const noexcept;  // of this job, for calls that take one
-
-    // Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. It
-    // is sent to the backend at once, if that stores checkpoints, and with the FAIL, if there is one. One round trip of
-    // at most request_timeout; threads take turns. Errors after which nothing is saved: invalid_argument: not JSON in
-    // UTF-8; cancelled: the job was reported without its handler. With any other error the state still travels with the
-    // FAIL, and the handler may continue: rejected with http_status 409: the job is no longer this worker's; 413: too
-    // large for the backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
-    result<void> save_checkpoint(std::string_view state_json);
-    // The same for a picojson value.
-    template <class V, detail::if_picojson<V> = 0>
-    result<void> save_checkpoint(const V& state) {
-        return save_checkpoint(std::string_view(detail::write_picojson(state)));
-    }
-    // Returns the last saved state, of this run or an earlier one; empty: none. Requests it from the backend once; if
-    // that has none or the request fails (which is logged), returns the one that came with the job, in
-    // `checkpoint.state` or else in `meta.checkpoint`. Validate it: it is external input.
-    std::string checkpoint() const;
-    // The same as a picojson::value, array or object; null if nothing was saved. Errors as in arg<T>().
-    template <class T>
-    result<T> checkpoint() const {
-        const std::string state = checkpoint();
-        return json_view(state.empty() ? "null" : state).as<T>();
+    detail::argument_type<T> read_or(detail::argument_place place, T fallback) const {
+        using value_type = detail::argument_type<T>;
+        if (detail::is_missing_or_null(args_json(), place)) return value_type(std::move(fallback));
+        return value_or_throw(read_argument<value_type>(place));
     }
 
-    // When the drain will interrupt the job; time_point::max(): no drain is in progress.
-    time_point deadline() const noexcept;
-    // Requests a heartbeat, which renews this job's visibility timeout. Returns at once. However often handlers call
-    // it, a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
-    void heartbeat() const noexcept;
-
-  private:
-    friend class detail::active_job;
-    job_context(detail::worker_context& worker, detail::active_job& job, const ojs::job& claimed) noexcept
-        : worker_(worker), job_(job), claimed_(claimed) {}
     detail::worker_context& worker_;
     detail::active_job& job_;
     const ojs::job& claimed_;
 };
 
-// Options of worker::register_handler().
+/// Options of worker::register_handler().
 struct handler_options {
-    bool long_running = false;  // interrupted jobs are reported as ShutdownTimeout [GS 7.2]
+    bool long_running = false;  ///< interrupted jobs are reported as ShutdownTimeout [GS 7.2]
 };
 
-// Called on several threads at once. An exception fails the attempt, retryable. It must not end its thread by
-// pthread_exit() or pthread_cancel(): that ends the process.
+/// Called on several threads at once. An exception fails the attempt, retryable. It must not end its thread by
+/// pthread_exit() or pthread_cancel(): that ends the process.
 using job_handler = function<outcome(job_context&)>;
 
 }  // namespace v0_1_0

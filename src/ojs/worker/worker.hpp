@@ -17,22 +17,22 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// The result of stopping a worker and waiting for it.
+/// The result of stopping a worker and waiting for it.
 enum class stop_status {
-    ended,          // every job was reported; only handlers that report().stuck names still run
-    unreported,     // it ended, but not every job was reported: report().unreported names the others
-    timed_out,      // the deadline came first; the worker continues to stop
-    cancelled,      // the token was cancelled first; the worker continues to stop
-    never_started,  // it does not run; a later run() or start() stops at once
-    called_inside  // a callback, hook, part or transport call of this worker cannot wait for it; it continues to stop
+    ended,          ///< every job was reported; only handlers that report().stuck names still run
+    unreported,     ///< it ended, but not every job was reported: report().unreported names the others
+    timed_out,      ///< the deadline came first; the worker continues to stop
+    cancelled,      ///< the token was cancelled first; the worker continues to stop
+    never_started,  ///< it does not run; a later run() or start() stops at once
+    called_inside  ///< a callback, hook, extension or transport call of the worker cannot wait; the stop continues
 };
-// "ended", "unreported", "timed out", ... Never null. Thread-safe.
+/// "ended", "unreported", "timed out", ... Never null. Thread-safe.
 const char* to_string(stop_status status) noexcept;
 
-// The result of stop(): true if every job was reported. [River: a nil error]
+/// The result of stop(): true if every job was reported. [River: a nil error]
 struct stop_result {
-    stop_status status = stop_status::ended;                                          // the details
-    explicit operator bool() const noexcept { return status == stop_status::ended; }  // true: ended
+    stop_status status = stop_status::ended;                                          ///< the details
+    explicit operator bool() const noexcept { return status == stop_status::ended; }  ///< true: ended
 };
 
 namespace detail {
@@ -70,101 +70,101 @@ job_handler make_handler(F&& callable) {
 }
 }  // namespace detail
 
-// Fetches jobs, runs their handlers, and reports every claimed job exactly once.
+/// Fetches jobs, runs their handlers, and reports every claimed job exactly once.
 class worker {
   public:
-    // The scheme of options.url selects the transport. A transport given here is used instead and must outlive
-    // the worker. A lifecycle given here is followed: several workers may share one, with one signal installer.
-    // Opens and starts nothing: run() or start() report invalid options. The worker belongs to the process that
-    // starts it, which may be a fork() of the one that constructed it.
+    /// The scheme of options.url selects the transport. A transport given here is used instead and must outlive
+    /// the worker. A lifecycle given here is followed: several workers may share one, with one signal installer.
+    /// Opens and starts nothing: run() or start() report invalid options. The worker belongs to the process that
+    /// starts it, which may be a fork() of the one that constructed it.
     explicit worker(worker_options options);
     worker(worker_options options, lifecycle& shared);
     worker(worker_options options, ojs::transport& transport);
     worker(worker_options options, ojs::transport& transport, lifecycle& shared);
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
-    // Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
-    // flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook,
-    // on_transition or on_stuck_job: abandoned threads get errors and log to standard error.
-    // Not in a callback, hook, part or transport call of this worker: that aborts the process.
+    /// Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
+    /// flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook,
+    /// on_transition or on_stuck_job: abandoned threads get errors and log to standard error.
+    /// Not in a callback, hook, extension or transport call of this worker: that aborts the process.
     ~worker();
 
-    // Runs `handler(job_context&)` for jobs of this type, on several threads at once. The handler returns void,
-    // a result (JSON text or picojson::value) or an outcome. Returns false for a second handler of a type, an
-    // empty handler or an empty type, which run() and start() then report; also after the start, which is
-    // logged as an error. Not thread-safe.
+    /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. The handler returns void,
+    /// a result (JSON text or picojson::value) or an outcome. Returns false for a second handler of a type, an
+    /// empty handler or an empty type, which run() and start() then report; also after the start, which is
+    /// logged as an error. Not thread-safe.
     template <class F>
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
     }
 
-    // Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs
-    // signal handlers meanwhile; an installer of the shared lifecycle gets the missing `stop_signals`. Returns
-    // 64 if another handler of a signal is already installed. A repeated stop signal does not end the process,
-    // see ~signals(). If a handler, a step or a call to the backend does not return, run() calls _exit(). While
-    // other run() calls are active, it blocks instead, and the last of them calls _exit() with the highest
-    // status. A third stop signal ends the process at once.
+    /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs
+    /// signal handlers meanwhile; an installer of the shared lifecycle gets the missing `stop_signals`. Returns
+    /// 64 if another handler of a signal is already installed. A repeated stop signal does not end the process,
+    /// see ~signals(). If a handler, a step or a call to the backend does not return, run() calls _exit(). While
+    /// other run() calls are active, it blocks instead, and the last of them calls _exit() with the highest
+    /// status. A third stop signal ends the process at once.
     [[nodiscard]] int run();
 
-    // Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
-    // (an option or a refused handler), unsupported, busy (started before) or system.
+    /// Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
+    /// (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
-    // Waits until the worker has ended: only handlers that report().stuck names still run. False at the
-    // deadline, and at once if it was not started or as stop_status::called_inside. Thread-safe.
+    /// Waits until the worker has ended: only handlers that report().stuck names still run. False at the
+    /// deadline, and at once if it was not started or as stop_status::called_inside. Thread-safe.
     bool wait(time_point deadline = time_point::max());
-    bool stopped() const noexcept;  // the worker has ended; thread-safe
-    // Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
-    // and descriptors. [River Stopped()]
+    bool stopped() const noexcept;  ///< the worker has ended; thread-safe
+    /// Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
+    /// and descriptors. [River Stopped()]
     cancel_token stopped_token() const;
-    // Cancelled after the first response of the backend to a heartbeat or a FETCH, like /readyz. Its callbacks
-    // run after a heartbeat.
+    /// Cancelled after the first response of the backend to a heartbeat or a FETCH, like /readyz. Its callbacks
+    /// run after a heartbeat.
     cancel_token connected_token() const;
-    // The status that run() returns, once stopped() is true. Thread-safe.
+    /// The status that run() returns, once stopped() is true. Thread-safe.
     int exit_code() const noexcept;
 
-    // Stops fetching; jobs in flight continue. This and the next five are thread-safe, also in handlers, and return
-    // true if they changed anything. [GS 4.2]
+    /// Stops fetching; jobs in flight continue. This and the next five are thread-safe, also in handlers, and return
+    /// true if they changed anything. [GS 4.2]
     bool quiet() { return apply(event::quiet_request); }
-    bool resume();  // undoes quiet() and every pause(), as SIGCONT does
-    // Stops fetching from one queue. Jobs that a FETCH in flight brings are run. A backend can do the same by
-    // `quiet` with `queues` in a heartbeat response; if those are all of the worker's, the worker is quiet.
+    bool resume();  ///< undoes quiet() and every pause(), as SIGCONT does
+    /// Stops fetching from one queue. Jobs that a FETCH in flight brings are run. A backend can do the same by
+    /// `quiet` with `queues` in a heartbeat response; if those are all of the worker's, the worker is quiet.
     bool pause(const std::string& queue);
-    bool resume(const std::string& queue);                      // undoes pause()
-    bool request_stop() { return apply(event::stop_request); }  // begins a drain, without waiting
-    // Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
+    bool resume(const std::string& queue);                      ///< undoes pause()
+    bool request_stop() { return apply(event::stop_request); }  ///< begins a drain, without waiting
+    /// Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
     bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
-    // request_stop(), then waits until the worker has ended, the deadline passes or `until` is cancelled. The deadline
-    // does not change the grace period. Handlers that noticed their cancellation have the rest of stop_timeout
-    // to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. Inside
-    // a callback, hook, part or transport call of this worker they return at once, see called_inside; a handler or a
-    // step must not call them, as the stop waits for it. [River Stop, StopAndCancel]
+    /// request_stop(), then waits until the worker has ended, the deadline passes or `until` is cancelled. The deadline
+    /// does not change the grace period. Handlers that noticed their cancellation have the rest of stop_timeout
+    /// to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. Inside
+    /// a callback, hook, extension or transport call of this worker they return at once, see called_inside; a handler
+    /// or a step must not call them, as the stop waits for it. [River Stop, StopAndCancel]
     stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop(deadline_after(timeout), until);
     }
-    // As stop(), but calls request_stop_and_cancel().
+    /// As stop(), but calls request_stop_and_cancel().
     stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
     stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
         return stop_and_cancel(deadline_after(timeout), until);
     }
 
-    // Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
-    // what handlers use. Steps run in the order they were added, each on its own thread. One that exceeds its
-    // timeout is abandoned (run() then calls _exit()); exceptions are logged. The timeouts come on top of
-    // stop_timeout, which the check of the container's grace period includes. A third stop signal skips the
-    // steps. False after the start, or if `step` is empty. Not thread-safe, like register_handler().
+    /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
+    /// what handlers use. Steps run in the order they were added, each on its own thread. One that exceeds its
+    /// timeout is abandoned (run() then calls _exit()); exceptions are logged. The timeouts come on top of
+    /// stop_timeout, which the check of the container's grace period includes. A third stop signal skips the
+    /// steps. False after the start, or if `step` is empty. Not thread-safe, like register_handler().
     template <class F>
     bool on_shutdown(std::string name, F&& step,
                      std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 
-    // The phase, or that of the shared lifecycle, up to the drain, if that is further. Thread-safe, as the rest is.
+    /// The phase, or that of the shared lifecycle, up to the drain, if that is further. Thread-safe, as the rest is.
     ojs::phase phase() const noexcept;
-    std::size_t active_jobs() const;          // claimed and not settled
-    worker_report report() const;             // so far
-    const log_options& log() const noexcept;  // those of the options
+    std::size_t active_jobs() const;          ///< claimed and not settled
+    worker_report report() const;             ///< so far
+    const log_options& log() const noexcept;  ///< those of the options
 
   private:
     worker(worker_options options, ojs::transport* transport, lifecycle* shared);

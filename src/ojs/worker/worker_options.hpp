@@ -14,60 +14,69 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// What happens to a job of a type without a handler.
+/// What happens to a job of a type without a handler.
 enum class unknown_type_action {
-    requeue,  // requeued, after a back-off of 100 ms to 5 s
-    fail,     // its attempt fails and is retried
-    discard   // its attempt fails and is not retried
+    requeue,  ///< requeued, after a back-off of 100 ms to 5 s
+    fail,     ///< its attempt fails and is retried
+    discard   ///< its attempt fails and is not retried
 };
 
-// What happens to the slot of a stuck job.
+/// What happens to the slot of a stuck job.
 enum class stuck_action {
-    keep,     // it stays taken until the handler returns
-    replace,  // a new thread works in it
-    stop      // the worker drains and ends with exit_status::unreported (75)
+    keep,     ///< it stays taken until the handler returns
+    replace,  ///< a new thread works in it
+    stop      ///< the worker drains and ends with exit_status::unreported (75)
 };
 
-// A cancelled job whose handler has not returned.
+/// A cancelled job whose handler has not returned.
 struct stuck_job {
-    std::string id;                          // job::id
-    std::string type;                        // job::type
-    std::chrono::milliseconds age{0};        // since it was claimed
-    std::chrono::milliseconds cancelled{0};  // since it was cancelled
-    bool abandoned = false;                  // the stop has reported it and does not wait for its handler
-    std::size_t count = 0;  // of stuck jobs whose handlers have not returned, this one included
-    // What happens without a callback: replace while fewer than `concurrency` are stuck, then stop.
+    std::string id;                          ///< job::id
+    std::string type;                        ///< job::type
+    std::chrono::milliseconds age{0};        ///< since it was claimed
+    std::chrono::milliseconds cancelled{0};  ///< since it was cancelled
+    bool abandoned = false;                  ///< the stop has reported it and does not wait for its handler
+    std::size_t count = 0;  ///< of stuck jobs whose handlers have not returned, this one included
+    /// What happens without a callback: replace while fewer than `concurrency` are stuck, then stop.
     stuck_action default_action = stuck_action::keep;
 };
 
-// The settings of a worker.
+struct http_client_options;
+struct http_transport_options;
+
+/// Opens the transport of http:, https: and unix: URLs: queue_events() of ojs_events.hpp.
+using http_events_factory =
+    function<result<transport_ref>(const transport_setup&, http_client_options, http_transport_options)>;
+
+/// The settings of a worker.
 struct worker_options : loop_options {
-    std::string url = "http://127.0.0.1:8080";  // http://..., unix:/..., memory:, or a scheme of `transports`
-    detail::extension_list<transport_scheme> transports;  // transports.add(ojs::spool()) adds a scheme
-    std::vector<std::string> queues = {"default"};        // to fetch from
-    std::chrono::milliseconds heartbeat_interval{5000};   // or half of the shortest lease, if that is less
-    std::chrono::milliseconds poll_interval{1000};        // after a FETCH that found nothing, at most
-    std::chrono::milliseconds visibility_timeout{30000};  // how long a claim holds without a heartbeat
-    std::chrono::milliseconds request_timeout{5000};      // for one request, from connect to the last byte
-    std::vector<std::string> labels;                      // sent to the backend
-    std::vector<std::string> job_types;  // expected: a warning at start names those without a handler
-    std::string auth_token;              // sent as a bearer token; never logged
-    http_headers headers;                // sent with every request
-    stream_factory https_stream;         // connects https:// URLs; empty: they are refused
-    std::string registration_path;       // below /ojs/v1 ("/workers"); empty: heartbeats register the worker
-    unknown_type_action unknown_type = unknown_type_action::requeue;  // for jobs without a handler
-    // Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; that second
-    // result is ignored. `replace` takes effect only for a reported job. Called on separate threads, several at
-    // once. It may block: the slot stays taken, and a stop waits for it until stop_timeout. After an exception
-    // `default_action` applies.
+    std::string url = "http://127.0.0.1:8080";  ///< http://, unix:/, memory:, or a scheme of `transports`
+    detail::extension_list<transport_scheme> transports;  ///< transports.add(ojs::spool()) adds a scheme
+    std::vector<std::string> queues = {"default"};        ///< to fetch from
+    std::chrono::milliseconds heartbeat_interval{5000};   ///< or half of the shortest lease, if that is less
+    std::chrono::milliseconds poll_interval{1000};        ///< after a FETCH that found nothing, at most
+    std::chrono::milliseconds visibility_timeout{30000};  ///< how long a claim holds without a heartbeat
+    std::chrono::milliseconds request_timeout{5000};      ///< for one request, from connect to the last byte
+    std::vector<std::string> labels;                      ///< sent to the backend
+    std::vector<std::string> expected_job_types;  ///< a warning at start names those without a handler
+    std::string auth_token;                       ///< sent as a bearer token; never logged
+    http_headers headers;                         ///< sent with every request
+    stream_factory https_stream;                  ///< connects https:// URLs; empty: they are refused
+    http_events_factory http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
+    std::string registration_path;    ///< below /ojs/v1 ("/workers"); empty: heartbeats register the worker
+    unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
+    /// Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; that second
+    /// result is ignored. `replace` takes effect only for a reported job. Called on separate threads, several at
+    /// once. It may block: the slot stays taken, and a stop waits for it until stop_timeout. After an exception
+    /// `default_action` applies.
     function<stuck_action(const stuck_job&)> on_stuck_job;
 
-    // As loop_options::from_environment(). The URL is checked at the start of the worker, when `transports` is complete.
+    /// As loop_options::from_environment(). The URL is checked at the start of the worker, when `transports` is
+    /// complete.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };
 
-// Checks the options, as run() and start() do. errc::invalid_argument or unsupported.
+/// Checks the options, as run() and start() do. errc::invalid_argument or unsupported.
 result<void> validate(const worker_options& options);
 
 }  // namespace v0_1_0

@@ -13,6 +13,16 @@ inline std::string redacted(std::string_view value) {
                                                      : "(redacted: may contain credentials)";
 }
 
+// A backend's URL for the log: without user, password and query.
+inline std::string public_url(std::string_view url) {
+    url = url.substr(0, url.find('?'));
+    const std::size_t at = url.rfind('@');
+    const std::size_t begin = url.find("://");
+    if (url.find("password") != url.npos || (at != url.npos && begin > at)) return redacted("@");
+    return printable(at == url.npos ? std::string(url) : cat({url.substr(0, begin + 3), url.substr(at + 1)}),
+                     200);
+}
+
 inline error invalid(std::string text) {
     return {errc::invalid_argument, 0, std::move(text)};
 }
@@ -31,7 +41,8 @@ inline constexpr const char* white_space = " \t\n\v\f\r";
 inline const char* text_fault(std::string_view text, text_kind kind) noexcept {
     if (kind == text_kind::secret && trim_blanks(text, white_space) != text)
         return "begins or ends in white space (made by echo?)";
-    return all_of(text, [](char c) { return !is_ascii_control(c); }) ? nullptr : "holds a control character";
+    return all_of(text, [](char c) { return !is_ascii_control(c); }) ? nullptr
+                                                                     : "contains a control character";
 }
 
 template <class Value>
@@ -88,7 +99,9 @@ class environment_reader {
     void note(const std::string& fault) {
         if (!status || fault.empty()) return;
         const std::string value = is_secret_ ? "" : cat({"='", redacted(value_), "'"});
-        status = error{errc::invalid_argument, 0, cat({name_, value, ": ", fault})};
+        const bool blank = trim_blanks(value_, white_space).empty();
+        status = error{errc::invalid_argument, 0,
+                       cat({name_, value, ": ", blank ? "is empty; unset it, or give it a value" : fault})};
     }
     // Return what is wrong with the value; empty: nothing.
     std::string parse(std::string& out) {
@@ -129,7 +142,7 @@ class environment_reader {
         std::uint64_t parsed = 0;
         const bool fits = parse_number(value_, static_cast<std::uint64_t>(max), parsed);
         out = static_cast<std::int64_t>(parsed);
-        return fits && out >= min ? "" : cat({"not a whole number from ", min, " to ", max});
+        return fits && out >= min ? "" : cat({"not an integer from ", min, " to ", max});
     }
     template <class Option, class Value, std::size_t count>
     std::string parse(Option& out, const choice<Value> (&choices)[count]) {

@@ -1,4 +1,4 @@
-// loop_context: what a loop or a worker shares with the stop machine, the log and its parts.
+// loop_context: what a loop or a worker shares with the stop machine, the log and its extensions.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace ojs::detail {
 class loop_stage {
   public:
     loop_stage(const loop_options& options, lifecycle* shared_lifecycle)
-        : own(shared_lifecycle == nullptr ? options.repeat_signal_gap : std::chrono::milliseconds(0)),
+        : own(shared_lifecycle == nullptr ? options.signal_debounce : std::chrono::milliseconds(0)),
           shared(shared_lifecycle == nullptr ? idle_ : *shared_lifecycle),
           grace_period_(options.times.shutdown_grace_period) {
         own.set_first_signal_wins(shared_lifecycle == nullptr && options.dialect.first_signal_wins);
@@ -135,6 +135,7 @@ class loop_context : public ref_counted {
     // Set once, before any thread starts.
     worker_identity identity;
     std::vector<std::string> job_types;
+    std::string backend_url;                     // without credentials; empty: none
     std::chrono::milliseconds steps_timeout{0};  // the sum of the timeouts of on_shutdown() steps
     bool owns_process = false;                   // run() may end the process if a handler is stuck
 };

@@ -92,7 +92,8 @@ inline result<void> install_signals(loop_context& worker, run_signals& own) {
     const result<std::vector<int>> ignored = own.install(worker.stage.signalled(), wanted);
     if (!ignored) return ignored.error();
     for (const int number : *ignored) {
-        worker.log.write(log_level::info, "signal was ignored when the process started, and stays so",
+        worker.log.write(number == SIGINT ? log_level::warn : log_level::info,
+                         "signal stays ignored: it was ignored at process start (nohup, trap '' or &)",
                          {field("signal", signal_name(number))});
     }
     return {};

@@ -43,7 +43,7 @@ inline std::vector<finding> unknown_variables(const array<std::string>& known) {
         for (const std::string& each : known) is_known = is_known || each == name;
         if (starts_with(name, "OJS_") && !is_known)
             out.push_back({severity::warning, "variable-unknown",
-                           cat({printable(name), " is set, but the worker reads no such variable"}),
+                           cat({printable(name), " is set, but the worker does not know this variable"}),
                            "unset it, or see docs/options.md"});
     }
     return out;

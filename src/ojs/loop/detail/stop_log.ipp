@@ -24,8 +24,9 @@ class stop_log {
         const worker_identity& self = worker_.identity;
         const std::string grace = format_duration(worker_.settings.times.shutdown_grace_period);
         log_.write(log_level::info, message,
-                   {field("pid", self.pid), field("queues", join_names(self.queues)),
-                    field("concurrency", self.concurrency), field("grace_period", grace)});
+                   {field("pid", self.pid), field("url", worker_.backend_url),
+                    field("queues", join_names(self.queues)), field("concurrency", self.concurrency),
+                    field("job_types", join_names(worker_.job_types)), field("grace_period", grace)});
     }
 
     // Warns at start about settings that will break the stop. [GS 4.3, 6.3]
@@ -45,7 +46,7 @@ class stop_log {
             grace_expired || after.last_event == event::drained || after.last_event == event::finished;
         if (!is_internal) add_cause(after.cause, fields);
         log_.write({grace_expired ? log_level::warn : log_level::info,
-                    before == after.phase ? "stop event" : "phase changed",
+                    before == after.phase ? "stop escalated" : "phase changed",
                     std::move(fields),
                     {}});
     }
@@ -85,11 +86,14 @@ class stop_log {
     // Names the jobs that delay the drain, and how long they have run. [GS-R003]
     void write_progress(time_point now) const {
         std::vector<std::string> jobs;
-        worker_.visit_active([&jobs](const job& active, time_point claimed_at) {
+        std::vector<std::string> types;
+        worker_.visit_active([&](const job& active, time_point claimed_at) {
             const long long seconds = milliseconds_since(claimed_at) / 1000;
             jobs.push_back(cat({printable(active.id, 64), ":", seconds, "s"}));
+            if (!active.type.empty() && !contains(types, active.type)) types.push_back(active.type);
         });
-        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join_names(jobs))};
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join_names(jobs)),
+                                         field("job_types", join_names(types))};
         const time_point deadline = worker_.stage.drain_deadline();
         if (deadline != time_point::max())
             fields.push_back(field("grace_left_ms", deadline > now ? -milliseconds_since(deadline) : 0));
@@ -99,13 +103,13 @@ class stop_log {
     void write_third_signal(const cause& cause) const {
         std::vector<std::string> left;
         worker_.visit_active([&left](const job& active, time_point) { left.push_back(active.id); });
-        log_.write(log_level::error, "third stop signal: leaving at once",
+        log_.write(log_level::error, "third stop signal: exiting immediately",
                    {field("signal", signal_name(cause.signal)), field("unreported_jobs", left.size()),
                     field("unanswered_fetches", worker_.fetches.load()),
                     field("job_ids", join_names(left, left.size()))});
     }
     void write_abandoned_threads(std::size_t threads) const {
-        log_.write(log_level::warn, "threads have not ended; leaving without them",
+        log_.write(log_level::warn, "threads have not ended; exiting without waiting for them",
                    {field("threads", threads)});
     }
     void write_stopped(const char* message, int status, time_point draining_since) const {

@@ -6,7 +6,7 @@
 #include "../../base/detail/light.hpp"
 #include "../../core/shutdown_sequence.hpp"
 #include "../../host/termination_mode.hpp"
-#include "../worker_part.ipp"
+#include "../worker_extension.ipp"
 #include "runs.ipp"
 #include "stop_log.ipp"
 #include "stop_plan.ipp"
@@ -69,7 +69,7 @@ class stop_machine : public ref_counted {
             log_.write_findings(startup_findings(worker_.settings, {}, worker_.steps_timeout));
             log_.write_findings(unknown_variables(known()));
         });
-        notify_parts();
+        notify_extensions();
         stop_facts now = facts_;
         now.shared = worker_.stage.shared.state();
         act_on(now);
@@ -87,7 +87,7 @@ class stop_machine : public ref_counted {
             worker_.supervisor.wait_until(next);
         }
     }
-    // Acts on every change. Returns when parts are due again.
+    // Acts on every change. Returns when extensions are due again.
     time_point notice_all() {
         notice_changes();
         return tick_parts();
@@ -172,7 +172,7 @@ class stop_machine : public ref_counted {
             case stop_action::send_heartbeat: return send_heartbeat();
             case stop_action::stop_fetching: return begin_drain();
             case stop_action::divide_stop_timeout: return begin_stop();
-            case stop_action::notify_parts: return notify_parts();
+            case stop_action::notify_extensions: return notify_extensions();
             case stop_action::begin_fetching: return begin_fetching();
             case stop_action::wake_pool: return wake_takers();
             case stop_action::cancel: return cancel_all();
@@ -220,17 +220,18 @@ class stop_machine : public ref_counted {
     // Returns the time of the next on_tick().
     time_point tick_parts() {
         time_point out = time_point::max();
-        worker_.user.for_each_part([&out](worker_part& part) {
+        worker_.user.for_each_extension([&out](worker_extension& extension) {
             const time_point now = steady_clock::now();
             const time_point former = out;
-            out = detail::min(now + part_retry_delay, former);  // in case it throws
-            out = detail::min(part.on_tick(now), former);
+            out = detail::min(now + extension_retry_delay, former);  // in case it throws
+            out = detail::min(extension.on_tick(now), former);
         });
         return out;
     }
 
-    void notify_parts() {
-        worker_.user.for_each_part([this](worker_part& part) { part.on_phase(facts_.own); });
+    void notify_extensions() {
+        worker_.user.for_each_extension(
+            [this](worker_extension& extension) { extension.on_phase(facts_.own); });
     }
 
     // Applies the shared lifecycle's state, not its events: one SIGTERM must not count as a second one.
@@ -318,7 +319,7 @@ class stop_machine : public ref_counted {
     }
 
     static constexpr std::chrono::milliseconds out_of_memory_delay{10};
-    static constexpr std::chrono::milliseconds part_retry_delay{1000};  // after a part threw
+    static constexpr std::chrono::milliseconds extension_retry_delay{1000};  // after an extension threw
 
     shutdown_sequence& shutdown_steps_;
     std::vector<step_result> steps_;

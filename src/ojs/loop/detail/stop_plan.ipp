@@ -28,7 +28,7 @@ enum class stop_action : std::uint8_t {
     send_heartbeat,          // announces running or quiet at once
     stop_fetching,           // begin the drain
     divide_stop_timeout,     // begin the stop
-    notify_parts,
+    notify_extensions,
     begin_fetching,
     wake_pool,  // what a FETCH depends on has changed
     cancel,     // the jobs in flight
@@ -86,7 +86,7 @@ constexpr bool is_due(stop_action action, const stop_facts& before, const stop_f
             return phase_changed && (was == phase::running || is == phase::running);
         case stop_action::stop_fetching: return was < phase::draining && is >= phase::draining;
         case stop_action::divide_stop_timeout: return was < phase::stopping && is >= phase::stopping;
-        case stop_action::notify_parts:
+        case stop_action::notify_extensions:
         case stop_action::call_on_transition: return phase_changed;
         case stop_action::begin_fetching: return now.registration_tried && !before.registration_tried;
         case stop_action::wake_pool:

@@ -1,4 +1,4 @@
-// user_code: calls of what the user has given: callbacks, hooks and parts.
+// user_code: calls of what the user has given: callbacks, hooks and extensions.
 #pragma once
 
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/drain_barrier.hpp"
-#include "../worker_part.hpp"
+#include "../worker_extension.hpp"
 
 namespace ojs::detail {
 
@@ -53,7 +53,7 @@ class user_call {
     const std::uint32_t process_ = fork_generation();
 };
 
-// The user's callbacks, hooks and parts. Not called once the worker is destroyed.
+// The user's callbacks, hooks and extensions. Not called once the worker is destroyed.
 class user_code {
   public:
     explicit user_code(const logger& log) : log_(log) {}
@@ -67,17 +67,18 @@ class user_code {
         const user_call entered(callbacks);
         if (entered) guard(message_if_thrown, call);
     }
-    // Calls each part, on a thread that may outlive the worker.
+    // Calls each extension, on a thread that may outlive the worker.
     template <class Call>
-    void notify_parts(Call call) {
-        if (parts.empty()) return;
+    void notify_extensions(Call call) {
+        if (extensions.empty()) return;
         const user_call entered(callbacks);
-        if (entered) for_each_part(call);
+        if (entered) for_each_extension(call);
     }
     // The same on the supervising thread.
     template <class Call>
-    void for_each_part(Call call) {
-        for (worker_part* part : parts) guard("a worker part threw; ignored", [&] { call(*part); });
+    void for_each_extension(Call call) {
+        for (worker_extension* extension : extensions)
+            guard("a worker extension threw; ignored", [&] { call(*extension); });
     }
     template <class Call>
     void guard(const char* message_if_thrown, Call call) {
@@ -89,8 +90,8 @@ class user_code {
         }
     }
     void delete_parts() noexcept {
-        for (worker_part* part : parts) delete part;
-        parts.clear();
+        for (worker_extension* extension : extensions) delete extension;
+        extensions.clear();
     }
     // Returns `log` with a hook that writes to standard error once the worker is destroyed.
     log_options with_gated_hook(const log_options& log) {
@@ -106,9 +107,9 @@ class user_code {
         return out;
     }
 
-    drain_barrier callbacks;    // entered by the supervising thread, and for every call from another thread
-    array<worker_part*> parts;  // made before any thread starts
-    std::size_t running_parts = 0;  // those that were not stopped
+    drain_barrier callbacks;  // entered by the supervising thread, and for every call from another thread
+    array<worker_extension*> extensions;  // made before any thread starts
+    std::size_t running_extensions = 0;   // those that were not stopped
 
   private:
     const logger& log_;

@@ -35,7 +35,7 @@ class call_threads {
     call_threads(worker_context& worker, pool_threads& threads, function<void()> on_settled)
         : worker_(worker), threads_(threads), on_settled_(std::move(on_settled)) {}
 
-    // Then one thread at least reports jobs, even if no other can be created.
+    // Starts one thread; calls start more as needed. That one reports all jobs if no other can be created.
     result<void> start() {
         unique_lock held(guard_);
         return start_thread(held);

@@ -51,14 +51,15 @@ class fetcher {
 
     // Sends one FETCH and returns the number of claimed jobs. Those not in `runnable` are being reported. Sets `extent`
     // to that of the least complete job.
-    result<std::size_t> fetch(std::size_t count, job_queue& runnable, job_extent& extent) {
+    result<std::size_t> fetch(std::size_t count, const cancel_token& until, job_queue& runnable,
+                              job_extent& extent) {
         drain_barrier::ticket ticket = worker_.claims.enter();
         if (!ticket) return error{errc::cancelled, 0, "the worker no longer fetches"};
         const time_point sent = steady_clock::now();
         const lease_time leased = lease_time::now();
         worker_.fetches.fetch_add(1);
         result<std::vector<job>> response = error{errc::unavailable, ENOMEM, "out of memory"};
-        retry_allocation([&] { response = send_fetch(count, sent); });
+        retry_allocation([&] { response = send_fetch(count, until, sent); });
         const bool was_sent = response || response.error().code != errc::cancelled;
         const std::size_t claimed =
             response ? accept(std::move(*response), {sent, leased}, ticket, runnable, extent) : 0;
@@ -67,13 +68,16 @@ class fetcher {
         const fetch_status status = !response     ? fetch_status::failed
                                     : claimed > 0 ? fetch_status::jobs
                                                   : fetch_status::empty;
-        if (was_sent) worker_.user.notify_parts([status](worker_part& part) { part.on_fetch(status); });
+        if (was_sent)
+            worker_.user.notify_extensions(
+                [status](worker_extension& extension) { extension.on_fetch(status); });
         if (response) worker_.backend.note_response();
         worker_.note_response(response, sent);
         worker_.leave(ticket);
         return response ? result<std::size_t>(claimed) : response.error();
     }
 
+    bool is_work_announced() const noexcept { return is_work_announced_; }  // after the latest FETCH
     // The number of held jobs, see hold().
     std::size_t held_jobs() const noexcept { return held_jobs_; }
     void hand_back(const ref<active_job>& job) {
@@ -88,7 +92,7 @@ class fetcher {
         lease_time lease;
     };
 
-    result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
+    result<std::vector<job>> send_fetch(std::size_t count, const cancel_token& until, time_point sent) {
         const std::uint32_t version = worker_.queues.version();
         worker_identity identity;  // with the open queues, if any was ever paused
         fetch_request request;
@@ -100,13 +104,16 @@ class fetcher {
         }
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is paused"};
         request.count = count;
-        request.until = worker_.fetching.token();
+        request.until = until;
         request.should_send = [this, version] {
             return worker_.stage.may_fetch() && worker_.queues.version() == version &&
                    worker_.fetch_pauses.load() == 0;
         };
         return worker_.backend.call([&](ojs::transport& transport) {
-            return transport.fetch(request, sent + worker_.options.request_timeout);
+            result<std::vector<job>> fetched =
+                transport.fetch(request, sent + worker_.options.request_timeout);
+            is_work_announced_ = transport.announces_work();
+            return fetched;
         });
     }
 
@@ -114,24 +121,29 @@ class fetcher {
     std::size_t accept(std::vector<job> claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
                        job_queue& runnable, job_extent& extent) {
         job_queue added;
+        drop_known(claimed, sent.lease);
         for (job& job : claimed) {
             if (job.extent > extent) extent = job.extent;
             if (job.id.empty()) {
                 record_unreportable(job);
-            } else if (!added.has(job.id) && !is_known(job, sent.lease)) {
-                add_claimed(job, sent, ticket, added);
+            } else if (!added.has(job.id)) {
+                make_active(job, sent, ticket, added);
             }
         }
+        if (!retry_allocation([&] { worker_.jobs.add(added); })) return drop_unreportable(added);
+        worker_.tally.count_claimed(added.size());
         const std::size_t count = added.size();
         while (!added.empty()) {
             ref<active_job> job = added.pop();
+            worker_.beats.request_renewal(sent.steady, job->lease);
+            log_job(worker_, *job, log_level::debug, "job fetched");
             bool runs = false;
             if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
         }
         return count;
     }
 
-    void add_claimed(job& claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
+    void make_active(job& claimed, const claim_time& sent, const drain_barrier::ticket& ticket,
                      job_queue& added) {
         ref<active_job> job;
         const auto make = [&] {
@@ -142,10 +154,6 @@ class fetcher {
         };
         if (!retry_allocation(make)) return record_unreportable(claimed);
         job->ticket = ticket.split();
-        if (!retry_allocation([&] { worker_.jobs.add(job); })) return record_unreportable(job->job);
-        worker_.beats.request_renewal(sent.steady, job->lease);
-        worker_.tally.count_claimed();
-        log_job(worker_, *job, log_level::debug, "job fetched");
         added.push(std::move(job));
     }
 
@@ -161,7 +169,7 @@ class fetcher {
     // wait.
     bool hold(const ref<active_job>& job) {
         const std::string& fault = job->job.malformed;
-        if (fault.empty() && worker_.options.unknown_type != unknown_type_action::requeue)
+        if (fault.empty() && worker_.options.on_unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, unstartable(worker_, *job));
         bool is_first = false;
         const time_point hand_back_at =
@@ -171,7 +179,7 @@ class fetcher {
                     unstartable(worker_, *job));
         } else if (is_first) {
             constexpr const char* fix =
-                "register a handler, serve the type from a queue of its own, or set OJS_UNKNOWN_TYPE";
+                "register a handler, serve the type from a queue of its own, or set OJS_ON_UNKNOWN_TYPE";
             worker_.log.write(log_level::warn, "no handler for this job type; its jobs are requeued",
                               {field("job_type", printable(job->job.type)), field("job_id", job->job.id),
                                field("fix", fix)});
@@ -186,33 +194,40 @@ class fetcher {
         return false;
     }
 
+    std::size_t drop_unreportable(job_queue& jobs) {
+        for (; !jobs.empty(); jobs.pop()) record_unreportable(jobs.front().job);
+        return 0;
+    }
     // A job without an id, or without memory for it, comes back after its visibility timeout.
     void record_unreportable(const job& claimed) {
         if (!claimed.id.empty()) return worker_.tally.add_unreported(claimed.id);
         const std::string reason = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
         worker_.tally.add_unreported(cat({"(", reason, ")"}));
-        worker_.log.write(log_level::error, "job could not be reported",
+        worker_.log.write(log_level::error, "claimed job has no usable id; it cannot be reported",
                           {field("job_type", printable(claimed.type)), field("error", reason)});
     }
 
     // A job whose lease ran out can be claimed again while it runs or is reported here: it is not run twice.
-    bool is_known(job& claimed, const lease_time& leased) {
-        bool known = false;
-        worker_.jobs.for_each_with_id(
-            claimed.id, [&](active_job& job) { known = job.claim_again(claimed, leased) || known; });
-        if (!known) return false;
+    void drop_known(std::vector<job>& claimed, const lease_time& leased) {
+        if (worker_.jobs.size() == 0) return;
+        const std::size_t left = worker_.jobs.claim_again(claimed, leased);
+        if (left == claimed.size()) return;
         worker_.reports.retry_now();  // an ACK that waits for its next try
-        attempt([&] {
-            worker_.log.write(log_level::warn, "a job that is in progress here was claimed again",
-                              {field("job_id", claimed.id), field("attempt", claimed.attempt)});
-        });
-        return true;
+        for (; claimed.size() > left; claimed.pop_back()) {
+            attempt([&] {
+                worker_.log.write(
+                    log_level::warn,
+                    "the backend handed out a job that is still running here; not started twice",
+                    {field("job_id", claimed.back().id), field("attempt", claimed.back().attempt)});
+            });
+        }
     }
 
     worker_context& worker_;
     const array<ref<registered_handler>> handlers_;
     call_threads& calls_;
     atomic<std::size_t> held_jobs_{0};
+    atomic<bool> is_work_announced_{false};
     unknown_types unknown_;
 };
 

@@ -17,8 +17,7 @@ class heartbeat {
 
     // The helper is optional.
     result<void> start() {
-        const result<void> sender =
-            threads_.start(worker_.service_thread("ojs-heartbeat"), [this] { run(false); });
+        result<void> sender = threads_.start(worker_.service_thread("ojs-heartbeat"), [this] { run(false); });
         if (sender)
             static_cast<void>(
                 threads_.start(worker_.service_thread("ojs-beat-helper"), [this] { run(true); }));
@@ -113,7 +112,7 @@ class heartbeat {
                 code == errc::unavailable || code == errc::unreachable || code == errc::disconnected;
             const std::chrono::milliseconds pause = retry_backoff.next();
             if (!retryable || deadline_after(pause) >= deadline)
-                return log_failure("the last heartbeat could not be sent", sent.error());
+                return log_failure("cannot send the last heartbeat", sent.error());
             pause_for(pause);
         }
     }
@@ -130,11 +129,12 @@ class heartbeat {
         const result<heartbeat_response> response =
             worker_.backend.call([&](ojs::transport& transport) -> result<heartbeat_response> {
                 if (request.should_send && !request.should_send())  // not every transport does
-                    return error{errc::cancelled, 0, "the heartbeat's state is outdated"};
+                    return error{errc::cancelled, 0, "cancelled: a newer state must be sent"};
                 return transport.heartbeat(request, call_deadline());
             });
         if (!response && response.error().code == errc::cancelled) return response.error();
-        worker_.user.notify_parts([&](worker_part& part) { part.on_heartbeat(response.has_value()); });
+        worker_.user.notify_extensions(
+            [&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         for (const ref<active_job>& job : jobs) worker_.beats.request_renewal(sent_at, job->lease);
         if (!response) return response.error();
         worker_.backend.note_response();
@@ -213,10 +213,11 @@ class heartbeat {
             const bool is_known = worker_.queues.is_known(queue);
             if (is_known && !worker_.queues.set(queue, true)) continue;
             worker_.supervisor.notify();
-            worker_.log.write(is_known ? log_level::info : log_level::debug,
-                              is_known ? "queue paused by directive"
-                                       : "a directive names a queue that this worker does not serve",
-                              {field("queue", printable(queue, 100))});
+            worker_.log.write(
+                is_known ? log_level::info : log_level::debug,
+                is_known ? "queue paused by the backend"
+                         : "the backend asked to pause a queue that this worker does not serve; ignored",
+                {field("queue", printable(queue, 100))});
         }
     }
 

@@ -10,20 +10,27 @@ namespace ojs::detail {
 inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100),
                                                 std::chrono::milliseconds(10000)};
 
+struct poll_intervals {
+    std::chrono::milliseconds usual;
+    std::chrono::milliseconds rare;  // for a job whose announcement is lost
+};
+
 // The pause after a FETCH that found nothing. Soon after a job, the next is likely.
-inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job,
-                                             std::chrono::milliseconds interval) noexcept {
-    if (since_job > std::chrono::minutes(1)) return interval;
+inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced,
+                                             const poll_intervals& intervals) noexcept {
+    const bool is_idle = since_job > std::chrono::minutes(1);
+    if (is_idle && is_work_announced) return intervals.rare;
+    if (is_idle || is_work_announced) return intervals.usual;
     const auto eighth = std::chrono::duration_cast<std::chrono::milliseconds>(since_job / 8);
-    return detail::min(interval, detail::max(std::chrono::milliseconds(10),
-                                             detail::min(eighth, std::chrono::milliseconds(250))));
+    return detail::min(intervals.usual, detail::max(std::chrono::milliseconds(10),
+                                                    detail::min(eighth, std::chrono::milliseconds(250))));
 }
 
 // When the next FETCH is due: at once while jobs arrive or are expected, then after a pause; after a failure, when its
 // back-off ends. Guarded by the pool's mutex.
 class fetch_schedule {
   public:
-    explicit fetch_schedule(std::chrono::milliseconds interval) : interval_(interval) {}
+    explicit fetch_schedule(const poll_intervals& intervals) : intervals_(intervals) {}
 
     time_point due() const noexcept { return due_; }
 
@@ -35,7 +42,8 @@ class fetch_schedule {
     std::uint64_t hints() const noexcept { return hints_; }
 
     // After a FETCH that was sent when hints() was `seen_hints`. False: it failed and is to be logged.
-    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints, time_point now) {
+    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints, bool is_work_announced,
+                       time_point now) {
         if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
         backing_off_ = !fetched && fetched.error().code != errc::cancelled;
         if (backing_off_) {
@@ -45,12 +53,13 @@ class fetch_schedule {
         backoff_.reset();
         const bool more_expected = seen_hints != hints_ || (fetched && *fetched > 0);
         if (fetched && *fetched > 0) latest_job_at_ = now;
-        due_ = more_expected ? time_point::min() : now + empty_pause(now - latest_job_at_, interval_);
+        due_ = more_expected ? time_point::min()
+                             : now + empty_pause(now - latest_job_at_, is_work_announced, intervals_);
         return true;
     }
 
   private:
-    const std::chrono::milliseconds interval_;
+    const poll_intervals intervals_;
     time_point due_ = time_point::min();
     time_point latest_job_at_ = time_point();  // the start of the clock: none
     std::uint64_t hints_ = 0;
@@ -102,13 +111,15 @@ class pool_pace {
   public:
     explicit pool_pace(std::size_t slots) : few_(slots >= 32 ? 8 : 0) {}
 
+    bool may_be_few() const noexcept { return few_ > 0; }
     bool is_few() const noexcept { return is_few_; }
     // How many more threads may run.
     std::size_t room(std::size_t running) const noexcept {
         const std::size_t most = is_few_ ? few_ : none;
         return most - detail::min(most, running);
     }
-    std::size_t max_fetches() const noexcept { return is_few_ ? 1 : 4; }
+    // Where there are few slots, a thread that waits for another's FETCH costs more than one of its own.
+    std::size_t max_fetches() const noexcept { return is_few_ ? 1 : may_be_few() ? 4 : none; }
 
     // `took`: of a job with its report. Follows the shortest: others include waits for a processor.
     void note_job(steady_clock::duration took) noexcept {
@@ -164,7 +175,8 @@ class job_pool : public ref_counted {
         : context_(std::move(context)),
           worker_(*context_),
           slots_(max_slots()),
-          schedule_(worker_.options.poll_interval),
+          schedule_({worker_.options.poll_interval,
+                     detail::max(worker_.options.poll_interval, worker_.options.heartbeat_interval)}),
           pace_(max_slots()),
           threads(*this, worker_),
           calls(worker_, threads,
@@ -241,11 +253,11 @@ class job_pool : public ref_counted {
 
     // After one store has cancelled all jobs. Only running handlers can have waits or callbacks.
     void cancel_handlers() {
-        const auto cancel = [this] { retry_allocation([this] { calls.cancel(jobs_in_handlers()); }); };
+        const auto cancel = [this] { retry_allocation([this] { calls.cancel(jobs_with_thread()); }); };
         if (!calls.run(cancel)) cancel();
     }
-    // In the order of their claims.
-    array<ref<active_job>> jobs_in_handlers() const {
+    // In the order of their claims; with those whose handler returned, but whose thread still reports.
+    array<ref<active_job>> jobs_with_thread() const {
         array<ref<active_job>> out;
         out.reserve(worker_.in_handlers);  // without the guard
         worker_.jobs.for_each_with_thread([&](active_job& job) { out.push_back(ref<active_job>(&job)); });
@@ -342,16 +354,14 @@ class job_pool : public ref_counted {
         bool is_timed = false;
         for (;;) {
             const time_point began = is_timed ? steady_clock::now() : time_point();
-            if (job) {
-                run_job(*job);
-                leave(*job);
-            }
+            const ref<active_job> done = std::move(job);  // freed without the guard
+            if (done) run_job(*done);
             unique_lock held(mutex_);
             if (is_timed) pace_.note_job(steady_clock::now() - began);
-            if (job && !free_slot(*job)) return;
+            if (done && !leave(*done)) return;
             job = next_job(held);
             if (!job) return;
-            is_timed = detail::exchange(times_next_, false);
+            is_timed = pace_.may_be_few() && detail::exchange(times_next_, false);
             note_popped();
             ensure_leader(held);
         }
@@ -393,14 +403,13 @@ class job_pool : public ref_counted {
         return report;
     }
 
-    void leave(active_job& job) {
-        if (!job.began()) return;
-        worker_.jobs.end_handler_use(job);
-        worker_.in_handlers.fetch_sub(1);
-        if (leave_awaited_ && leave_awaited_.exchange(false)) worker_.supervisor.notify();
-    }
     // With the mutex held. False: another thread has the slot.
-    bool free_slot(const active_job& job) {
+    bool leave(active_job& job) {
+        if (job.began()) {
+            worker_.jobs.end_handler_use(job);
+            worker_.in_handlers.fetch_sub(1);
+            if (leave_awaited_ && leave_awaited_.exchange(false)) worker_.supervisor.notify();
+        }
         const bool replaced = job.flags.has(job_flags::slot_replaced);
         if (job.flags.has(job_flags::slot_kept) && !replaced) --kept_slots_;
         if (!replaced) --running_;
@@ -470,10 +479,11 @@ class job_pool : public ref_counted {
         requested_ += count;
         ++fetching_;
         ensure_leader(held);
+        const cancel_token until = worker_.fetching.token();
         held.unlock();
         job_queue runnable;
         job_extent extent = job_extent::complete;
-        const result<std::size_t> fetched = job_fetcher.fetch(count, runnable, extent);
+        const result<std::size_t> fetched = job_fetcher.fetch(count, until, runnable, extent);
         held.lock();
         requested_ -= count;
         const bool others_wait =
@@ -485,7 +495,8 @@ class job_pool : public ref_counted {
         limit_.note(count, fetched, extent, now);
         ready_.append(runnable);
         hand_out_jobs(held);
-        const bool failed = !schedule_.schedule_next(fetched, seen_hints, now);
+        const bool failed =
+            !schedule_.schedule_next(fetched, seen_hints, job_fetcher.is_work_announced(), now);
         if (leads) leading_ = false;
         if (!leads) leader_wakeup_.notify_one();  // the due time may have changed
         if (others_wait) idle_wakeup_.notify_one();

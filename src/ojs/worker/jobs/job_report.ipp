@@ -44,7 +44,7 @@ inline job_report unstartable(const worker_context& worker, const active_job& jo
     if (!job.job.malformed.empty())
         return make_fail(job_status::requeued, log_level::debug,
                          {"invalid_payload", job.job.malformed, true, "{}"}, true);
-    const unknown_type_action action = worker.options.unknown_type;
+    const unknown_type_action action = worker.options.on_unknown_type;
     job_error failure = {"unsupported",
                          cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
                          action != unknown_type_action::discard, "{}"};

@@ -11,8 +11,7 @@ inline constexpr backoff_range report_backoff = {std::chrono::milliseconds(50),
 inline constexpr steady_clock::duration min_try_time = std::chrono::milliseconds(100);
 
 // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
-inline time_point try_deadline(const worker_context& worker) {
-    const time_point now = steady_clock::now();
+inline time_point try_deadline(const worker_context& worker, time_point now = steady_clock::now()) {
     const steady_clock::duration half = (worker.reports.deadline() - now) / 2;
     return now + detail::min<steady_clock::duration>(detail::max(half, min_try_time),
                                                      worker.options.request_timeout);
@@ -31,8 +30,8 @@ inline bool may_start(worker_context& worker, active_job& job) {
     return true;
 }
 
-// No FETCH begins while it lives, and those in flight have ended. A FAIL that has arrived lets this worker claim the job
-// again: repeated beside a FETCH, it could end that claim.
+// No FETCH begins while it lives. The constructor waits for those in flight, until try_deadline() at most. A FAIL that
+// has arrived lets this worker claim the job again: repeated beside a FETCH, it could end that claim.
 class fetch_pause {
   public:
     explicit fetch_pause(worker_context& worker) : worker_(worker) {
@@ -64,13 +63,14 @@ class report_sender {
         : worker_(worker), job_(job), report_(report) {}
 
     // ACK and FAIL may be repeated: the second gets 409. An error: the job is unreported. [WIRE 2]
-    result<settled> send() {
+    result<settle_result> send() {
         while (!worker_.reports.are_over()) {
             const std::uint32_t seen = worker_.reports.changes();
-            if (job_.is_superseded() || (job_.is_reassigned() && job_.end_claim())) return settled::gone;
+            if (job_.is_superseded() || (job_.is_reassigned() && job_.end_claim()))
+                return settle_result::gone;
             job_.flags.remove(job_flags::claimed_again);
-            const result<settled> response = unless_out_of_memory([this] { return try_once(); });
-            if (response && *response == settled::gone) {
+            result<settle_result> response = unless_out_of_memory([this] { return try_once(); });
+            if (response && *response == settle_result::gone) {
                 if (report_.ack)
                     const fetch_pause paused(worker_);  // a FETCH may have the next claim already
                 if (!job_.end_claim()) continue;
@@ -86,22 +86,22 @@ class report_sender {
   private:
     static error stop_is_over() { return {errc::timed_out, 0, "the stop is over"}; }
 
-    result<settled> try_once() {
+    result<settle_result> try_once() {
         const bool lease_over = job_.lease_expired(lease_time::now());
         if (report_.ack || !(may_have_arrived_ || lease_over)) return query_and_report(lease_over);
         const fetch_pause paused(worker_);
-        if (job_.is_superseded()) return settled::gone;
+        if (job_.is_superseded()) return settle_result::gone;
         return query_and_report(job_.lease_expired(lease_time::now()));
     }
     // `lease_over`: no heartbeat has renewed it since.
-    result<settled> query_and_report(bool lease_over) {
+    result<settle_result> query_and_report(bool lease_over) {
         sent_ = false;
         for (; lease_over; lease_over = job_.lease_expired(lease_time::now())) {
             const std::uint32_t claim = job_.claim_number();
             const result<bool> held = holds_claim();
             if (!held) return held.error();
             if (*held) break;
-            if (job_.mark_lost(claim)) return settled::gone;
+            if (job_.mark_lost(claim)) return settle_result::gone;
         }
         if (worker_.reports.are_over()) return stop_is_over();
         sent_ = true;
@@ -110,18 +110,18 @@ class report_sender {
     // Whether to report a job after its lease: the backend knows. [WIRE 7]
     result<bool> holds_claim() {
         worker_.beats.request_soon();
-        const result<bool> held = query_claim(worker_, job_, try_deadline(worker_));
+        result<bool> held = query_claim(worker_, job_, try_deadline(worker_));
         if (held) return held;
         const error& failure = held.error();
         const bool not_served =
             (failure.http_status == 404 || failure.http_status == 405) && ++stray_queries_ >= max_strays;
         return is_inconclusive(failure.code) || not_served ? result<bool>(true) : failure;
     }
-    result<settled> report() {
+    result<settle_result> report() {
         const time_point sent_at = steady_clock::now();
-        const time_point deadline = try_deadline(worker_);
+        const time_point deadline = try_deadline(worker_, sent_at);
         const auto should_send = [this] { return !job_.is_superseded() && !worker_.beats.has_last_begun(); };
-        result<settled> response = worker_.backend.call([&](ojs::transport& transport) {
+        result<settle_result> response = worker_.backend.call([&](ojs::transport& transport) {
             const std::string claim = job_.latest_claim();
             if (report_.ack)
                 return transport.ack({job_.job.id, report_.result_json, should_send, claim, &job_.job},
@@ -195,9 +195,9 @@ inline std::string error_message(const worker_context& worker, const job_error& 
 
 // Whether a failed job runs again: as the backend says, else by its attempts. Empty: unknown, or not reported.
 inline const char* will_retry(const active_job& job, const job_report& report) noexcept {
-    if (report.response == settled::gone) return "";
-    if (report.response == settled::will_retry) return "yes";
-    if (report.response == settled::discarded || !report.failure.retryable) return "no";
+    if (report.response == settle_result::gone) return "";
+    if (report.response == settle_result::will_retry) return "yes";
+    if (report.response == settle_result::discarded || !report.failure.retryable) return "no";
     if (job.job.max_attempts == 0) return "";
     return job.job.attempt < job.job.max_attempts ? "yes" : "no";
 }
@@ -226,20 +226,21 @@ inline void log_job(const worker_context& worker, const active_job& job, log_lev
 
 // A job without a run has no duration.
 inline void notify_settled(worker_context& worker, const active_job& job, const job_report& report) {
-    if (report.status == job_status::requeued || worker.user.parts.empty()) return;
+    if (report.status == job_status::requeued || worker.user.extensions.empty()) return;
     const settled_state state = report.ack                 ? settled_state::completed
                                 : report.requeue           ? settled_state::available
                                 : report.failure.retryable ? settled_state::retryable
                                                            : settled_state::discarded;
     const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
                                  steady_clock::now() - job.claimed_at};
-    worker.user.notify_parts([&](worker_part& part) { part.on_job_settled(settled); });
+    worker.user.notify_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
 }
 
 // For a job that the caller has taken: reports it until its deadline, then returns its ticket. Only failed tries are
 // logged.
 inline void report_and_release(worker_context& worker, active_job& job, job_report& report) {
-    job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
+    if (job.flags.has(job_flags::checkpoint_locked))
+        job.await_checkpoint_unlock(detail::min(try_deadline(worker), worker.reports.checkpoint_deadline()));
     if (!report.ack) retry_allocation([&] { report.checkpoint = job.saved_checkpoint(); });
     if (report.status == job_status::interrupted) worker.tally.count_interrupted();
     report.note_response(report_sender(worker, job, report).send());
@@ -256,8 +257,10 @@ inline void log_report_status(const worker_context& worker, const active_job& jo
     if (report.ended == job_status::unreported)
         return log_job(worker, job, log_level::error, "job could not be reported");
     if (job.is_reassigned())
-        return log_job(worker, job, log_level::info, "job no longer this worker's; not reported");
-    log_job(worker, job, log_level::warn, "claim gone; the job was settled before, or reassigned");
+        return log_job(worker, job, log_level::info,
+                       "claim lost: another worker may have this job; not reported");
+    log_job(worker, job, log_level::warn,
+            "claim lost: the backend no longer assigns this job to this worker; report ignored");
 }
 
 // Reports and logs a job that the caller has taken.

@@ -22,23 +22,24 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     // One for each job thread, and some for heartbeats and reports.
     connection.max_idle_connections =
         static_cast<std::size_t>(detail::min<std::int64_t>(options.concurrency + 4, 160));
-    result<http_client> client = http_transport::make_client(options.url, std::move(connection));
-    if (!client) return client.error();
     http_transport_options protocol;
     protocol.registration_path = options.registration_path;
     protocol.active_jobs_as_count = options.dialect.active_jobs_as_count;
     protocol.on_body_variant_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                                         const error& rejection) {
-        log_record record{log_level::info, "the backend accepts the full request again", {}, {}};
+        log_record record{log_level::info, "backend accepts the full request body again", {}, {}};
         record.fields = {field("operation", operation)};
         if (!dropped.empty()) {
             record.level = log_level::warn;
-            record.message = "the backend rejects the full request; another form is sent for now";
+            record.message = "backend rejected the full request body; sending a reduced one";
             record.fields.push_back(field("dropped", dropped));
             record.fields.push_back(field("error", rejection.text));
         }
         log(record);
     };
+    if (options.http_events) return options.http_events(setup, std::move(connection), std::move(protocol));
+    result<http_client> client = http_transport::make_client(options.url, std::move(connection));
+    if (!client) return client.error();
     return make_transport<http_transport>(std::move(*client), std::move(protocol));
 }
 
@@ -109,7 +110,7 @@ inline result<backend_url> read_url(const worker_options& options) {
 
 inline result<transport_ref> call_open(const transport_scheme& scheme, const transport_setup& setup) {
     try {
-        const result<transport_ref> opened = scheme.open ? scheme.open(setup) : transport_ref();
+        result<transport_ref> opened = scheme.open ? scheme.open(setup) : transport_ref();
         if (!opened || *opened) return opened;
         return error{errc::invalid_argument, 0, "the scheme's open function returned no transport"};
     } catch (const std::bad_alloc&) {

@@ -25,9 +25,10 @@ void visit_options(Options& o, Visit& visit) {
     visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);
     visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
-    visit("unknown_type", "OJS_UNKNOWN_TYPE", o.unknown_type, unknown_type_actions);
+    visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE OJS_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
     visit("labels", "OJS_LABELS", o.labels);
-    visit("job_types", "OJS_JOB_TYPES", o.job_types, true);  // an operator may set an empty list
+    visit("expected_job_types", "OJS_JOB_TYPES", o.expected_job_types,
+          true);  // an operator may set an empty list
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
 }

@@ -51,20 +51,20 @@ struct job_report {
     job_status status = job_status::completed;  // of the run
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;
-    int signal = 0;                             // that caused an interruption
-    settled response = settled::gone;           // the backend's
-    job_status ended = job_status::unreported;  // how the claim ended
+    int signal = 0;                                // that caused an interruption
+    settle_result response = settle_result::gone;  // the backend's
+    job_status ended = job_status::unreported;     // how the claim ended
 
     // An error: no response settles the job.
-    void note_response(const result<settled>& got) noexcept {
+    void note_response(const result<settle_result>& got) noexcept {
         if (!got) return;
         response = *got;
         const job_status requested = status != job_status::interrupted ? status
                                      : requeue                         ? job_status::requeued
                                                                        : job_status::failed;
-        ended = response == settled::gone ? job_status::gone : requested;
+        ended = response == settle_result::gone ? job_status::gone : requested;
     }
-    bool accepted() const noexcept { return response != settled::gone; }
+    bool accepted() const noexcept { return response != settle_result::gone; }
 };
 
 // Guards what the threads of a worker share. Held briefly, and never during a request, a callback or a log line. A child
@@ -121,9 +121,9 @@ class active_job : public ref_counted {
     bool abandoned() const noexcept { return taken() || group_->abandoned(); }
 
     void extend_lease(const lease_time& from) noexcept {
-        std::chrono::milliseconds known = leased_at_.load(memory_order::relaxed);
-        while (known < from.boot) {
-            if (!leased_at_.compare_exchange_weak(known, from.boot, memory_order::relaxed)) continue;
+        std::chrono::milliseconds expected = leased_at_.load(memory_order::relaxed);
+        while (expected < from.boot) {
+            if (!leased_at_.compare_exchange_weak(expected, from.boot, memory_order::relaxed)) continue;
             return leased_at_wall_.store(from.wall, memory_order::relaxed);
         }
     }
@@ -178,6 +178,8 @@ class active_job : public ref_counted {
         await_removed(job_flags::pinned, never);
     }
     bool began() const noexcept { return flags.has(job_flags::began); }
+    // The calling thread is in its handler.
+    bool is_here() const noexcept { return flags.in_handler() && pthread_equal(thread_, pthread_self()); }
     // Calls `use` with the thread that is in the handler, and keeps it from leaving the job meanwhile.
     template <class Use>
     void with_thread(Use use) noexcept {
@@ -360,10 +362,14 @@ class linked_jobs {
         --size_;
         return job;
     }
+    template <class Visit>
+    void for_each(Visit visit) const {
+        for (const ref<active_job>* at = &first_; *at; at = &((**at).*Next)) visit(*at);
+    }
     bool has(const std::string& id) const noexcept {
-        const active_job* job = first_.get();
-        while (job != nullptr && job->job.id != id) job = (job->*Next).get();
-        return job != nullptr;
+        bool found = false;
+        for_each([&](const ref<active_job>& job) { found = found || job->job.id == id; });
+        return found;
     }
     void append(linked_jobs& others) noexcept {
         while (!others.empty()) push(others.pop());
@@ -384,15 +390,20 @@ class job_table {
   public:
     explicit job_table(mutex& guard) : mutex_(guard) {}
 
-    void add(const ref<active_job>& job) {
+    // All or, if it throws, none.
+    void add(const job_queue& jobs) {
         const unique_lock held(mutex_);
-        jobs_.push_back(job);
-        unsettled_.fetch_add(1, memory_order::relaxed);
+        jobs_.reserve(jobs_.size() + jobs.size());
+        jobs.for_each([this](const ref<active_job>& job) { jobs_.push_back(job); });
+        unsettled_.fetch_add(jobs.size(), memory_order::relaxed);
     }
-    // Each is called once, by a holder of a reference: after the report, and when the thread no longer uses the job.
+    // Each is called once, by a holder of a reference: after the report, and, with the guard held, when the thread no
+    // longer uses the job.
     void end_report(active_job& job) noexcept {
         unsettled_.fetch_sub(1, memory_order::relaxed);
-        if (job.flags.end_report()) remove(job);
+        if (!job.flags.end_report()) return;
+        const unique_lock held(mutex_);
+        remove(job);
     }
     void end_handler_use(active_job& job) noexcept {
         if (job.flags.leave()) remove(job);
@@ -412,7 +423,23 @@ class job_table {
         });
         return out;
     }
-    // Several can have one id: a job that is being reported, and the next claim of it.
+    // Moves those that are in progress here, and are now for the new claims, to the end. Returns the number of others.
+    std::size_t claim_again(std::vector<ojs::job>& claimed, const lease_time& from) noexcept {
+        const unique_lock held(mutex_);
+        std::size_t others = 0;
+        for (ojs::job& candidate : claimed) {
+            bool known = false;
+            for (const ref<active_job>& job : jobs_) {
+                if (!job->flags.has(job_flags::reported) && job->job.id == candidate.id)
+                    known = job->claim_again(candidate, from) || known;
+            }
+            if (known) continue;
+            ojs::job& place = claimed[others++];
+            if (&place != &candidate) swap(place, candidate);
+        }
+        return others;
+    }
+    // Visits unreported jobs with this id, holding the mutex. There can be two: one being reported, and its next claim.
     template <class Visit>
     void for_each_with_id(const std::string& id, Visit visit) const {
         for_each([&](active_job& job) {
@@ -449,7 +476,6 @@ class job_table {
         }
     }
     void remove(active_job& job) noexcept {
-        const unique_lock held(mutex_);
         std::size_t i = 0;
         while (jobs_[i].get() != &job) ++i;
         jobs_.remove(i);

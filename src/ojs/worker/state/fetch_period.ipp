@@ -17,10 +17,7 @@ class fetch_periods {
   public:
     explicit fetch_periods(mutex& guard) : guard_(guard) {}
 
-    cancel_token token() const {
-        const unique_lock held(guard_);
-        return current_->source.token();
-    }
+    cancel_token token() const { return current_->source.token(); }  // with the guard held
     // Called after each change of phase. Returns the period whose callbacks are then to be called, if one has ended.
     ref<fetch_period> update(bool may_fetch) {
         ref<fetch_period> next;

@@ -8,28 +8,59 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE error argument_error(std::size_t index, const char* separator, const error& failure) {
-    return {failure.code, 0, cat({"argument ", index, separator, failure.text})};
+inline const char* name_of(json_type type) noexcept {
+    constexpr const char* names[] = {"missing",  "null",     "a boolean", "a number",
+                                     "a string", "an array", "an object"};
+    return names[static_cast<int>(type)];
 }
 
-OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, std::size_t index) {
-    const json_view found = json_view(args_json).element(index);
-    if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", index})};
+inline std::string name_of(argument_place place) {
+    std::string out = cat({"argument ", place.index});
+    if (place.member.data() != nullptr) append(out, {", member \"", place.member, "\","});
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE error argument_error(argument_place place, json_view found, const error& failure) {
+    const bool is_other_type = failure.code == errc::invalid_argument;
+    return {failure.code, 0,
+            is_other_type ? cat({name_of(place), " is ", name_of(found.type()), ", ", failure.text})
+                          : cat({name_of(place), ": ", failure.text})};
+}
+
+OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, argument_place place) {
+    const argument_place whole{place.index, {}};
+    json_view found = json_view(args_json).element(place.index);
+    if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", place.index})};
     const result<void> valid = check_json(found.text(), false);
-    return valid ? result<json_view>(found) : argument_error(index, ": ", valid.error());
+    if (!valid) return argument_error(whole, found, valid.error());
+    if (place.member.data() == nullptr) return found;
+    if (found.type() != json_type::object)
+        return argument_error(whole, found, {errc::invalid_argument, 0, "not an object"});
+    found = found.member(place.member);
+    if (found) return found;
+    return error{errc::invalid_argument, 0, cat({name_of(whole), " has no member \"", place.member, "\""})};
+}
+
+// Not so if a member is asked of what is not an object: that is an error.
+OJS_SHUTDOWN_INLINE bool is_missing_or_null(std::string_view args_json, argument_place place) {
+    const auto is_none = [](json_view value) { return !value || value.type() == json_type::null; };
+    const json_view argument = json_view(args_json).element(place.index);
+    if (is_none(argument)) return true;
+    return place.member.data() != nullptr && argument.type() == json_type::object &&
+           is_none(argument.member(place.member));
 }
 
 OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min,
-                                                           std::uint64_t max, int bits) {
+                                                           std::uint64_t max) {
     std::uint64_t out = 0;
     if (json_integer(source.text(), min, max, out)) return out;
     return error{errc::invalid_argument, 0,
-                 cat({"not a whole number of ", bits, " bits, from ", static_cast<long long>(min), " to ",
+                 cat({"not an integer from ", static_cast<long long>(min), " to ",
                       static_cast<unsigned long long>(max)})};
 }
 
 OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_float) {
-    const result<double> number = source.number();
+    result<double> number = source.number();
     constexpr double max = std::numeric_limits<float>::max();
     if (!number || !is_float || (*number >= -max && *number <= max)) return number;
     return error{errc::invalid_argument, 0, "not a number that a float can hold, from -3.4e38 to 3.4e38"};
@@ -63,11 +94,11 @@ inline time_point checkpoint_deadline(const worker_context& worker) {
 // Succeeds if the transport stores no checkpoints, because the FAIL carries them.
 inline result<void> send_checkpoint(worker_context& worker, const active_job& job, const std::string& state) {
     const time_point deadline = checkpoint_deadline(worker);
-    const result<settled> response = worker.backend.call([&](ojs::transport& transport) {
+    const result<settle_result> response = worker.backend.call([&](ojs::transport& transport) {
         return transport.save_checkpoint({job.job.id, state}, deadline);
     });
     if (!response) return response.error().code == errc::unsupported ? result<void>() : response.error();
-    if (*response == settled::accepted) return {};
+    if (*response == settle_result::accepted) return {};
     return error{errc::rejected, 0, "the job is no longer this worker's", 409};
 }
 
@@ -83,7 +114,7 @@ inline void load_backend_checkpoint(worker_context& worker, active_job& job) {
         return;
     }
     worker.log.write(log_level::warn,
-                     "could not load the checkpoint from the backend; using the one that came with the job",
+                     "cannot load the checkpoint from the backend; using the one that came with the job",
                      {field("job_id", job.job.id), field("job_type", job.job.type),
                       field("error", response.error().text)});
 }

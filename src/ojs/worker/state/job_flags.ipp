@@ -45,9 +45,9 @@ class job_flags {
     bool add(flag_set added, flag_set unless) noexcept { return add_unless(added, added | unless); }
     // False: one of `unless` was there, and nothing has changed.
     bool add_unless(flag_set added, flag_set unless) noexcept {
-        flag_set known = load();
-        while ((known & unless) == 0) {
-            if (word_.compare_exchange_weak(known, known | added, memory_order::acq_rel)) return true;
+        flag_set expected = load();
+        while ((expected & unless) == 0) {
+            if (word_.compare_exchange_weak(expected, expected | added, memory_order::acq_rel)) return true;
         }
         return false;
     }

@@ -13,10 +13,7 @@ class job_tally {
   public:
     job_tally(const job_table& jobs, mutex& guard) : jobs_(jobs), mutex_(guard) {}
 
-    void count_claimed() noexcept {
-        const unique_lock held(mutex_);
-        ++claimed_;
-    }
+    void count_claimed(std::size_t jobs) noexcept { claimed_.fetch_add(jobs); }
     void count_interrupted() noexcept {
         const unique_lock held(mutex_);
         ++count(job_status::interrupted);
@@ -32,8 +29,8 @@ class job_tally {
     }
     // A claim without a usable job. `name` is its id, or why it has none.
     void add_unreported(std::string_view name) noexcept {
+        count_claimed(1);
         const unique_lock held(mutex_);
-        ++claimed_;
         ++count(job_status::unreported);
         add_name(name);
     }
@@ -78,8 +75,8 @@ class job_tally {
     }
 
     const job_table& jobs_;
+    atomic<std::uint64_t> claimed_{0};
     mutex& mutex_;  // guards the rest
-    std::uint64_t claimed_ = 0;
     std::uint64_t counts_[static_cast<std::size_t>(job_status::unreported) + 1] = {};
     std::vector<std::string> names_;  // of the unreported
     std::vector<step_result> steps_;
@@ -104,7 +101,7 @@ class report_limits {
         checkpoint_deadline_.store(when, memory_order::release);
     }
 
-    // Ends every pause() between two tries, also one that begins with an older number of changes().
+    // Ends every pause(), including one about to start whose `seen` is out of date.
     void retry_now() {
         const unique_lock held(state_.guard);
         changes_.fetch_add(1);

@@ -63,23 +63,29 @@ class outage_watch {
   public:
     explicit outage_watch(mutex& guard) : mutex_(guard) {}
 
-    // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since.
-    void note_failure(time_point sent_at) {
+    // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since. True:
+    // an outage begins.
+    bool note_failure(time_point sent_at) {
         const unique_lock held(mutex_);
-        if (last_response_at_ < sent_at) began_at_ = detail::min(began_at_, sent_at);
+        const time_point known = began_at_;
+        began_at_ = detail::min(known, sent_at);  // first: a response that comes now sees it, or is seen
+        const bool counts = last_response_at_.load() < sent_at;
+        if (!counts) began_at_ = known;
+        return counts && known == never;
     }
-    // Returns, once after an outage, how long it was; else 0.
+    // Returns, once after an outage, how long it was; else 0. Without the lock while there is none.
     steady_clock::duration note_response(time_point now) {
+        if (last_response_at_.load() < now) last_response_at_ = now;
+        if (began_at_.load() == never) return {};
         const unique_lock held(mutex_);
-        last_response_at_ = detail::max(last_response_at_, now);
-        const time_point began_at = detail::exchange(began_at_, never);
+        const time_point began_at = began_at_.exchange(never);
         return began_at == never ? steady_clock::duration() : now - began_at;
     }
 
   private:
     mutex& mutex_;
-    time_point began_at_ = never;  // without an outage
-    time_point last_response_at_ = time_point::min();
+    atomic<time_point> began_at_{never};  // without an outage
+    atomic<time_point> last_response_at_{time_point::min()};
 };
 
 // The request failed without a response of the backend; that of a proxy counts as none.
@@ -111,11 +117,14 @@ class backend_calls {
     }
     bool has_responded() const noexcept { return connected.requested(); }
     // In a child of the process that started the worker: state_lock must not be used.
-    bool is_forked() const noexcept { return owner != 0 && owner != fork_generation(); }
+    bool is_forked() const noexcept {
+        const std::uint32_t started_by = owner;
+        return started_by != 0 && started_by != fork_generation();
+    }
 
     outage_watch outage;
-    ojs::transport* transport;  // set before any thread starts, like the next
-    std::uint32_t owner = 0;    // the process that started the worker
+    ojs::transport* transport;       // set before any thread starts, like the next
+    atomic<std::uint32_t> owner{0};  // the process that started the worker
     drain_barrier calls;
     cancel_source connected;
 };
@@ -139,19 +148,27 @@ class worker_context : public held_options<worker_options>, public loop_context 
 
     // Returns a ticket of `claims`. The last one ends the drain.
     void leave(drain_barrier::ticket& ticket) {
-        if (ticket.leave() || (!user.parts.empty() && is_drained())) supervisor.notify();
+        if (ticket.leave() || (!user.extensions.empty() && is_drained())) supervisor.notify();
     }
 
-    // For each FETCH, heartbeat, ACK and FAIL: logs the end of an outage.
+    // For each FETCH, heartbeat, ACK and FAIL: logs the start and the end of an outage.
     template <class T>
     void note_response(const result<T>& response, time_point sent_at) {
-        if (!response && is_unanswered(response.error())) return backend.outage.note_failure(sent_at);
+        if (!response && is_unanswered(response.error())) return note_failure(response.error(), sent_at);
         if (!response && response.error().http_status == 0) return;  // it may not have been sent
         const auto outage = backend.outage.note_response(steady_clock::now());
         if (outage.count() == 0) return;
         const auto outage_ms = std::chrono::duration_cast<std::chrono::milliseconds>(outage).count();
         attempt(
             [&] { log.write(log_level::info, "backend reachable again", {field("outage_ms", outage_ms)}); });
+    }
+
+    void note_failure(const error& why, time_point sent_at) {
+        if (!backend.outage.note_failure(sent_at)) return;
+        attempt([&] {
+            log.write(log_level::warn, "backend unreachable",
+                      {field("url", backend_url), field("error", why.text)});
+        });
     }
 
     const ref<job_cancel_group> group = make_ref<job_cancel_group>();

@@ -45,7 +45,7 @@ class stuck_watch {
 
     void add_reported_stuck(array<ref<active_job>>& jobs) const {
         const std::size_t claimed = jobs.size();
-        for (const ref<active_job>& job : pool_.jobs_in_handlers()) {
+        for (const ref<active_job>& job : pool_.jobs_with_thread()) {
             std::size_t i = job->is_stuck() ? 0 : claimed;
             while (i < claimed && jobs[i].get() != job.get()) ++i;
             if (job->is_stuck() && i == claimed) jobs.push_back(job);
@@ -56,10 +56,10 @@ class stuck_watch {
     static time_point stacks_deadline() { return steady_clock::now() + std::chrono::milliseconds(100); }
     void add_stack(active_job& job, time_point deadline, std::vector<log_field>& fields) const {
         if (steady_clock::now() >= deadline) return;
-        std::string stack;  // if a part provides it
+        std::string stack;  // if an extension provides it
         job.with_thread([&](pthread_t thread) {
-            worker_.user.for_each_part([&](worker_part& part) {
-                if (stack.empty()) stack = part.stack_of(thread, deadline);
+            worker_.user.for_each_extension([&](worker_extension& extension) {
+                if (stack.empty()) stack = extension.stack_of(thread, deadline);
             });
         });
         if (!stack.empty()) fields.push_back(field("stack", stack));

@@ -28,7 +28,7 @@ class supervisor final : public stop_machine {
           stuck_(worker_, *pool_) {}
 
     result<void> start() {
-        const result<void> started = unless_out_of_memory([this] { return pool_->start(); });
+        result<void> started = unless_out_of_memory([this] { return pool_->start(); });
         if (started) return started;
         worker_.beats.finish(deadline_after(last_beat_timeout));
         pool_->calls.close();
@@ -68,7 +68,8 @@ class supervisor final : public stop_machine {
         const bool all_finished = pool_->threads.live() <= worker_.beats.calls_in_flight();
         if (!all_finished) attempt([this] { abandon_stuck(); });
         // Parts get a moment to finish, within the stop's time.
-        stop_worker_parts(worker_, detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
+        stop_worker_extensions(worker_,
+                               detail::min(steady_clock::now() + handler_return_timeout, stop_deadline_));
         const bool all_ended = end_threads();
         // The status is chosen now: a FETCH may have ended late.
         return end("worker stopped", choose_exit_status(all_finished), all_finished && all_ended);
@@ -162,7 +163,8 @@ class supervisor final : public stop_machine {
         worker_.tally.end_all();
         attempt([this] {
             for (const ref<active_job>& job : worker_.jobs.snapshot())
-                log_job(worker_, *job, log_level::error, "job could not be reported in time");
+                log_job(worker_, *job, log_level::error,
+                        "job could not be reported before stop_timeout ended");
             if (worker_.fetches == 0) return;
             worker_.log.write(log_level::warn,
                               "a FETCH is still unanswered; jobs it may have claimed come back after their "
@@ -194,9 +196,9 @@ class supervisor final : public stop_machine {
     }
 
     void abandon_stuck() {
-        const array<ref<active_job>> jobs = pool_->jobs_in_handlers();
+        const array<ref<active_job>> jobs = pool_->jobs_with_thread();
         if (!jobs.empty())
-            worker_.log.write(log_level::warn, "handlers have not returned; leaving without them",
+            worker_.log.write(log_level::warn, "handlers have not returned; exiting without waiting for them",
                               {field("job_ids", join_names(ids_of(jobs)))});
         stuck_.abandon(jobs);
         await_threads();  // for on_stuck_job

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "../../loop/worker_part.ipp"
+#include "../../loop/worker_extension.ipp"
 #include "../options/transport_scheme.ipp"
 #include "supervisor.ipp"
 
@@ -45,7 +45,7 @@ struct worker_impl : ref_counted {
         return changes;
     }
 
-    // The calling thread is in a callback, a hook, a part or a transport call of this worker.
+    // The calling thread is in a callback, a hook, an extension or a transport call of this worker.
     bool in_own_call() const noexcept {
         return user_call::is_in(context->user.callbacks) || user_call::is_in(context->backend.calls) ||
                user_call::is_in(context->cancel_callbacks);
@@ -61,7 +61,7 @@ struct worker_impl : ref_counted {
         if (handlers.empty()) return error{errc::invalid_argument, 0, "no handler is registered"};
         {
             const unique_lock held(guard);
-            if (started) return error{errc::busy, 0, "this worker was started before"};
+            if (started) return error{errc::busy, 0, "this worker has already been started"};
             worker.backend.owner = fork_generation();
             started = true;
         }
@@ -95,6 +95,7 @@ struct worker_impl : ref_counted {
             if (!opened) return opened.error();
             worker.owned_transport = *opened;
             worker.backend.transport = opened->get();
+            worker.backend_url = public_url(worker.options.url);
         }
         worker.supervisor = std::move(*waker);
         can_notify = true;
@@ -118,12 +119,12 @@ struct worker_impl : ref_counted {
 
     void warn_of_missing_handlers() const {
         std::string missing;
-        for (const std::string& type : context->options.job_types) {
+        for (const std::string& type : context->options.expected_job_types) {
             if (!contains(context->job_types, type))
                 append(missing, {missing.empty() ? "" : ",", printable(type)});
         }
         if (!missing.empty())
-            context->log.write(log_level::warn, "no handler is registered for job types in OJS_JOB_TYPES",
+            context->log.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
                                {field("job_types", missing)});
     }
     result<void> start_parts(bool owns_process) {
@@ -133,7 +134,18 @@ struct worker_impl : ref_counted {
         worker.job_types.clear();
         for (const ref<registered_handler>& handler : handlers) worker.job_types.push_back(handler->type);
         warn_of_missing_handlers();
-        return start_worker_parts(ref<loop_context>(context.get()));
+        return start_worker_extensions(ref<loop_context>(context.get()));
+    }
+
+    void log_calling_job(event request) const {
+        const bool cancels = request == event::cancel_request;
+        if (!cancels && request != event::stop_request) return;
+        for (const ref<active_job>& job : context->jobs.snapshot()) {
+            if (job->is_here())
+                context->log.write(log_level::info, "stop requested in the handler of a job",
+                                   {field("call", cancels ? "stop_and_cancel()" : "stop()"),
+                                    field("job_id", job->job.id), field("job_type", job->job.type)});
+        }
     }
 
     // Works until the end. True: run() must not return; see end_run().
@@ -154,7 +166,7 @@ struct worker_impl : ref_counted {
 
     void tear_down() {
         worker_context& worker = *context;
-        stop_worker_parts(worker, steady_clock::now());
+        stop_worker_extensions(worker, steady_clock::now());
         if (running_supervisor) {
             worker.backend.transport->on_work_available(nullptr);
             worker.backend.transport->on_job_cancelled(nullptr);
@@ -253,7 +265,7 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     const result<void> started = impl->begin(&installed);
     if (!started) {
         detail::attempt([&] {
-            impl->context->log.write(log_level::error, "worker not started",
+            impl->context->log.write(log_level::error, "cannot start the worker",
                                      {detail::field("error", started.error().text)});
         });
         detail::end_run(exit_status::settled, false);
@@ -294,7 +306,10 @@ OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
-    return impl_->context->stage.own.apply(request, {cause_kind::api, 0});
+    const bool applied = impl_->context->stage.own.apply(request, {cause_kind::api, 0});
+    if (applied && impl_->started && !impl_->context->backend.is_forked())
+        detail::attempt([&] { impl_->log_calling_job(request); });
+    return applied;
 }
 OJS_SHUTDOWN_INLINE bool worker::resume() {
     detail::worker_context& context = *impl_->context;

@@ -43,6 +43,11 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
     return http_client::create(url, std::move(options));
 }
 
+OJS_SHUTDOWN_INLINE std::string http_transport::name_of(std::string_view request) const {
+    const std::string_view method = detail::next_part(request, " ");
+    return client_.describe(method, detail::cat({"/ojs/v1", request}));
+}
+
 // `request` is a method and a route.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view request, std::string body,
                                                                const http_call& call) {
@@ -56,16 +61,17 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
     if (!response || !detail::is_success(response->status) || request == detail::fetch_call ||
         response->body.empty() || detail::is_json(response->body))
         return response;
-    return error{errc::unavailable, 0,
-                 detail::cat({request, " answered ", response->status, " with a body that is not JSON"}),
-                 response->status};
+    return error{
+        errc::unavailable, 0,
+        detail::cat({name_of(request), " answered ", response->status, " with a body that is not JSON"}),
+        response->status};
 }
 
 // Turns a status other than 2xx into an error, which quotes the body unless that may repeat a secret.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::success(result<http_response> response,
                                                                   std::string_view request) const {
     if (!response || detail::is_success(response->status)) return response;
-    return detail::status_error(request, *response, !client_.may_repeat_secret(response->body));
+    return detail::status_error(name_of(request), *response, !client_.may_repeat_secret(response->body));
 }
 
 // Tries variants until the backend does not reject one. Begins with the one in use, or with the full one if that is due
@@ -86,7 +92,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
         result<http_response> response = send(request, body(variant), call);
         if (response && detail::rejects_body(*response)) {
             if (i == 0) first = *response;
-            rejection = detail::status_error(request, *response);
+            rejection = detail::status_error(name_of(request), *response);
             continue;
         }
         // Only success proves that a fuller body is accepted again.
@@ -106,7 +112,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
     std::string cut_body;
-    const http_call call = {deadline, resend::if_unsent, request.should_send, -1, &cut_body};
+    const http_call call = {deadline, resend::if_unsent, request.should_send, -1, &cut_body, false};
     result<http_response> response = send(detail::fetch_call, detail::fetch_body(request), call);
     if (!response && !cut_body.empty()) {
         std::vector<job> claimed =
@@ -120,24 +126,28 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
     return response->status == 204 ? std::vector<job>() : detail::read_jobs(response->body, request.count);
 }
 
-OJS_SHUTDOWN_INLINE result<settled> http_transport::ack(const ack_request& request, time_point deadline) {
-    const http_call call = {deadline, resend::always, request.should_send};
+OJS_SHUTDOWN_INLINE result<settle_result> http_transport::ack(const ack_request& request,
+                                                              time_point deadline) {
+    const http_call call = {deadline, resend::always, request.should_send, -1, nullptr, false};
     constexpr std::string_view name = "POST /workers/ack";
-    return detail::read_settlement(name, send(name, detail::ack_body(request), call));
+    return detail::read_settlement([&] { return name_of(name); },
+                                   send(name, detail::ack_body(request), call));
 }
 
-OJS_SHUTDOWN_INLINE result<settled> http_transport::fail(const fail_request& request, time_point deadline) {
+OJS_SHUTDOWN_INLINE result<settle_result> http_transport::fail(const fail_request& request,
+                                                               time_point deadline) {
     // Not repeated here: once it has arrived, this worker may get the job again.
     const http_call call = {deadline, resend::if_unsent, request.should_send};
     const bool in_full = request.requeue || fail_variants_.in_use == 0;
+    const auto describe = [this] { return name_of("POST /workers/nack"); };
     if (!request.checkpoint_json.empty() && in_full) {
         const result<http_response> full =
             send("POST /workers/nack", detail::fail_body(request, true, true), call);
-        if (!full || !detail::rejects_body(*full)) return detail::read_fail(full);
+        if (!full || !detail::rejects_body(*full)) return detail::read_fail(describe, full);
         // Only this checkpoint may be rejected: other FAILs stay full.
     }
     const auto body = [&](int variant) { return detail::fail_body(request, variant == 0); };
-    return detail::read_fail(post_variant(fail_variants_, request.requeue, body, call));
+    return detail::read_fail(describe, post_variant(fail_variants_, request.requeue, body, call));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,
@@ -157,9 +167,10 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
                                                                time_point deadline) {
     const http_call call = {deadline, resend::if_unsent, query.should_send};
-    const result<http_response> response = send("GET /jobs/" + detail::path_segment(query.job_id), "", call);
+    const std::string name = "GET /jobs/" + detail::path_segment(query.job_id);
+    const result<http_response> response = send(name, "", call);
     if (!response) return response.error();
-    if (!detail::is_success(response->status)) return detail::status_error("GET /jobs/{id}", *response);
+    if (!detail::is_success(response->status)) return detail::status_error(name_of(name), *response);
     return detail::read_claim(response->body, query);
 }
 
@@ -196,31 +207,32 @@ OJS_SHUTDOWN_INLINE bool http_transport::may_lack_checkpoints(const http_respons
 
 // After a 404, finds out whether the route or the job is missing. The route is missing if the API answers INFO, and not
 // that it does not know the job either; then the job is gone, but only where the route is known to exist.
-OJS_SHUTDOWN_INLINE result<settled> http_transport::explain_missing(const std::string& job_id,
-                                                                    const http_response& response,
-                                                                    const http_call& call) {
+OJS_SHUTDOWN_INLINE result<settle_result> http_transport::explain_missing(const std::string& job_id,
+                                                                          const http_response& response,
+                                                                          const http_call& call) {
     bool lacks_route = response.status != 404;
     if (!lacks_route) {
-        const result<http_response> info = send("GET /jobs/" + detail::path_segment(job_id), "", call);
+        const std::string name = "GET /jobs/" + detail::path_segment(job_id);
+        const result<http_response> info = send(name, "", call);
         if (!info) return info.error();
         const errc why = detail::errc_of(*info);
         if (why == errc::unavailable && info->status != 404 && info->status != 405)
-            return detail::status_error("GET /jobs/{id}", *info);
+            return detail::status_error(name_of(name), *info);
         const bool both_unknown = detail::is_api_error(*info, 404) && detail::is_api_error(response, 404);
-        if (both_unknown && checkpoint_route_seen_) return settled::gone;
+        if (both_unknown && checkpoint_route_seen_) return settle_result::gone;
         lacks_route = !both_unknown && (detail::is_success(info->status) || why == errc::rejected);
     }
     if (lacks_route) no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));  // it may be a proxy
     return detail::no_checkpoint_route();
 }
 
-OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkpoint_request& request,
-                                                                    time_point deadline) {
+OJS_SHUTDOWN_INLINE result<settle_result> http_transport::save_checkpoint(const checkpoint_request& request,
+                                                                          time_point deadline) {
     if (steady_clock::now() < no_checkpoints_until_.load()) return detail::no_checkpoint_route();
     const http_call call = {deadline, resend::if_unsent, nullptr};
+    const std::string route = detail::cat({" /jobs/", detail::path_segment(request.job_id), "/checkpoint"});
     const auto send_by = [&](const char* method) {
-        return send(detail::cat({method, " /jobs/", detail::path_segment(request.job_id), "/checkpoint"}),
-                    detail::cat({"{\"state\":", request.state_json, "}"}), call);
+        return send(method + route, detail::cat({"{\"state\":", request.state_json, "}"}), call);
     };
     const bool puts = puts_checkpoints_;
     result<http_response> response = send_by(puts ? "PUT" : "POST");
@@ -231,19 +243,18 @@ OJS_SHUTDOWN_INLINE result<settled> http_transport::save_checkpoint(const checkp
     if (response && may_lack_checkpoints(*response)) return explain_missing(request.job_id, *response, call);
     if (response && (detail::is_success(response->status) || detail::is_api_error(*response, 409)))
         checkpoint_route_seen_ = true;
-    return detail::read_settlement("POST /jobs/{id}/checkpoint", response);
+    return detail::read_settlement([&] { return name_of((puts_checkpoints_ ? "PUT" : "POST") + route); },
+                                   response);
 }
 
 OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
                                                                         time_point deadline) {
     if (steady_clock::now() < no_checkpoints_until_.load()) return std::string();
-    const result<http_response> response =
-        send(detail::cat({"GET /jobs/", detail::path_segment(job_id), "/checkpoint"}), "",
-             {deadline, resend::if_unsent, nullptr});
+    const std::string name = detail::cat({"GET /jobs/", detail::path_segment(job_id), "/checkpoint"});
+    const result<http_response> response = send(name, "", {deadline, resend::if_unsent, nullptr});
     if (!response) return response.error();
     if (response->status == 204 || may_lack_checkpoints(*response)) return std::string();
-    if (!detail::is_success(response->status))
-        return detail::status_error("GET /jobs/{id}/checkpoint", *response);
+    if (!detail::is_success(response->status)) return detail::status_error(name_of(name), *response);
     checkpoint_route_seen_ = true;
     const auto nested = detail::raw_member(detail::raw_member(response->body, "checkpoint"), "state");
     return std::string(nested.empty() ? detail::raw_member(response->body, "state") : nested);

@@ -24,7 +24,9 @@ inline void read_duration(std::string_view source, std::uint64_t unit, std::chro
 
 // Reads one member. `args` stays source text, which job_fault() checks at the end.
 inline void read_job_member(job& out, std::string_view& args, const json_item& member) {
-    const auto is = [&member](std::string_view key) { return json_key_is(member.key, key); };
+    std::string decoded;
+    const std::string_view key = json_key_text(member.key, decoded);
+    const auto is = [key](std::string_view name) { return key == name; };
     const std::string_view value = member.value.text();
     if (is("id")) raw_string(value, out.id);
     if (is("type")) raw_string(value, out.type);

@@ -69,6 +69,25 @@ inline errc errc_of(const http_response& response) {
 
 inline constexpr std::size_t max_quote_length = 120;  // bytes
 
+// The backend's own words: "code: message" of an API error, or a short body.
+inline std::string quote(const http_response& response) {
+    const std::string code = api_error_code(response);
+    std::string message;
+    if (!code.empty()) raw_string(raw_member(raw_member(response.body, "error"), "message"), message);
+    const std::string words = !message.empty() ? cat({code, ": ", message})
+                              : code.empty()   ? response.body
+                                               : code;
+    // Not truncated: the logger could not mask half a token.
+    return words.size() <= max_quote_length ? printable(words) : code;
+}
+
+// What an operator can do about a status; empty: unknown.
+inline const char* fix_of(std::string_view request, int status) noexcept {
+    if (status == 401 || status == 403) return "; set OJS_AUTH_TOKEN to a token that the backend accepts";
+    const bool is_worker_call = request.find("/workers/") != std::string_view::npos;
+    return is_worker_call && status == 404 ? "; is the base path of OJS_URL right?" : "";
+}
+
 // `may_quote`: the text, and so the log, may quote the response. It may echo the request, which for ACK and FAIL holds
 // job data, and for 401 and 403 the token.
 inline error status_error(std::string_view request, const http_response& response, bool may_quote = false) {
@@ -78,12 +97,11 @@ inline error status_error(std::string_view request, const http_response& respons
     const bool redirects =
         response.status / 100 == 3 && !location.empty() && location.size() <= max_quote_length;
     const std::string target = redirects ? cat({" to ", printable(location)}) : "";
-    // Not truncated: the logger could not mask half a token.
-    const bool quoted = may_quote && response.status != 401 && response.status != 403 &&
-                        response.body.size() <= max_quote_length;
-    const std::string reason = quoted ? printable(response.body) : api_error_code(response);
+    const bool quotes = may_quote && response.status != 401 && response.status != 403;
+    const std::string reason = quotes ? quote(response) : api_error_code(response);
     return {errc_of(response), 0,
-            cat({request, " answered ", response.status, target, reason.empty() ? "" : ": ", reason}),
+            cat({request, " answered ", response.status, target, reason.empty() ? "" : ": ", reason,
+                 fix_of(request, response.status)}),
             response.status, retry_after(response)};
 }
 
@@ -111,6 +129,7 @@ inline error refused_response(std::string_view why) {
 // body is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     std::vector<job> jobs;
+    jobs.reserve(min<std::size_t>(requested, 64));
     int lists = 0;
     json_iterator at(body, '{');
     for (; at; ++at) {
@@ -215,26 +234,29 @@ inline result<bool> read_claim(std::string_view body, const claim_query& query) 
     if (state == "active" && !owner.empty() && owner != query.worker->worker_id) return false;
     if (knows_attempt && attempt != query.attempt) return false;
     if (state == "active" && (!owner.empty() || knows_attempt)) return true;
-    return error{errc::unsupported, 0, "GET /jobs/{id} does not say whose the job is"};
+    return error{errc::unsupported, 0, "GET /ojs/v1/jobs/{id} does not say whose the job is"};
 }
 
-inline result<settled> read_settlement(std::string_view request, const result<http_response>& response) {
+// `describe` names the request, for an error only: most have none.
+template <class Describe>
+result<settle_result> read_settlement(const Describe& describe, const result<http_response>& response) {
     if (!response) return response.error();
-    if (is_success(response->status)) return settled::accepted;
-    if (ends_claim(*response)) return settled::gone;
-    error why = status_error(request, *response);
+    if (is_success(response->status)) return settle_result::accepted;
+    if (ends_claim(*response)) return settle_result::gone;
+    error why = status_error(describe(), *response);
     const bool is_bad_request = response->status == 400 || response->status == 422;
     if (is_bad_request && !rejects_body(*response)) why.code = errc::bad_response;
     return why;
 }
 
 // The response to FAIL may have the job's new state.
-inline result<settled> read_fail(const result<http_response>& response) {
-    result<settled> out = read_settlement("POST /workers/nack", response);
-    if (!out || *out != settled::accepted) return out;
+template <class Describe>
+result<settle_result> read_fail(const Describe& describe, const result<http_response>& response) {
+    result<settle_result> out = read_settlement(describe, response);
+    if (!out || *out != settle_result::accepted) return out;
     const std::string state = job_text(response->body, "state");
-    if (is_listed(state, "retryable available scheduled")) return settled::will_retry;
-    return is_listed(state, "discarded cancelled") ? settled::discarded : settled::accepted;
+    if (is_listed(state, "retryable available scheduled")) return settle_result::will_retry;
+    return is_listed(state, "discarded cancelled") ? settle_result::discarded : settle_result::accepted;
 }
 
 }  // namespace ojs::detail

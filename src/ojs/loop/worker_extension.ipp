@@ -2,7 +2,7 @@
 
 #include "../base/detail/text.hpp"
 #include "detail/loop_context.ipp"
-#include "worker_part.hpp"
+#include "worker_extension.hpp"
 
 namespace ojs::detail {
 
@@ -40,36 +40,37 @@ class running_worker_view final : public running_worker {
     const ref<loop_context> worker_;
 };
 
-inline result<void> start_worker_part(loop_context& worker, const worker_part_factory& factory,
+inline result<void> start_worker_part(loop_context& worker, const worker_extension_factory& factory,
                                       const running_worker_ref& view) {
-    worker.user.parts.reserve_one();
-    worker_part* const part = factory.make ? factory.make() : nullptr;
-    if (part == nullptr)
-        return error{errc::invalid_argument, 0, cat({"worker part '", factory.name, "' cannot be made"})};
-    worker.user.parts.push_back(part);
-    ++worker.user.running_parts;
+    worker.user.extensions.reserve_one();
+    worker_extension* const extension = factory.make ? factory.make() : nullptr;
+    if (extension == nullptr)
+        return error{errc::invalid_argument, 0,
+                     cat({"worker extension '", factory.name, "' cannot be made"})};
+    worker.user.extensions.push_back(extension);
+    ++worker.user.running_extensions;
     try {
-        return part->start(view);
+        return extension->start(view);
     } catch (...) {
         return error{errc::invalid_argument, 0,
-                     cat({"worker part '", factory.name, "' threw in start(): ", thrown_text()})};
+                     cat({"worker extension '", factory.name, "' threw in start(): ", thrown_text()})};
     }
 }
-// Before other threads use the parts. After an error the caller calls stop_worker_parts().
-inline result<void> start_worker_parts(const ref<loop_context>& worker) {
+// Before other threads use the extensions. After an error the caller calls stop_worker_extensions().
+inline result<void> start_worker_extensions(const ref<loop_context>& worker) {
     worker->user.delete_parts();  // of a failed start
     const running_worker_ref view(new running_worker_view(worker));
     result<void> started;
-    for (const worker_part_factory& factory : worker->settings.parts) {
+    for (const worker_extension_factory& factory : worker->settings.extensions) {
         if (started) started = start_worker_part(*worker, factory, view);
     }
     return started;
 }
 // In reverse order. Idempotent.
-inline void stop_worker_parts(loop_context& worker, time_point deadline) {
-    while (worker.user.running_parts > 0) {
-        worker_part* const last = worker.user.parts[--worker.user.running_parts];
-        worker.user.guard("a worker part threw in stop()", [&] { last->stop(deadline); });
+inline void stop_worker_extensions(loop_context& worker, time_point deadline) {
+    while (worker.user.running_extensions > 0) {
+        worker_extension* const last = worker.user.extensions[--worker.user.running_extensions];
+        worker.user.guard("a worker extension threw in stop()", [&] { last->stop(deadline); });
     }
 }
 
