@@ -135,13 +135,13 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
 // The endpoint of health_address; an empty name: none. Error: an invalid health option.
 inline result<endpoint> health_endpoint(const loop_options& options) {
     if (!is_visible_ascii(options.health_token))
-        return invalid("health_token (OJS_HEALTH_TOKEN) may hold visible ASCII characters only");
+        return invalid("health_token (OJS_HEALTH_TOKEN) must consist of visible ASCII characters");
     if (options.health_address.empty()) {
         if (!options.health_control) return endpoint();
         return invalid(
             "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
     }
-    const result<endpoint> where = parse_listen_address(options.health_address);
+    result<endpoint> where = parse_listen_address(options.health_address);
     if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
     if (options.health_control && options.health_token.empty() && !is_local(*where))
         return invalid(

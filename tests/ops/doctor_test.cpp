@@ -41,7 +41,7 @@ std::vector<finding> ask_health(const std::string& address, bool control = false
     options.health_address = address;
     options.health_control = control;
     options.health_token = token;
-    options.parts.add(ojs::operating());
+    options.extensions.add(ojs::ops());
     return ask(options);
 }
 
@@ -49,12 +49,12 @@ std::vector<finding> ask_health(const std::string& address, bool control = false
 
 TEST_CASE("doctor: findings are printed with their fix and counted") {
     const std::vector<finding> all = {{severity::info, "a", "one", ""},
-                                      {severity::error, "b-c", "two", "mend it"},
+                                      {severity::error, "b-c", "two", "fix it"},
                                       {severity::warning, "d", "three", "look"}};
     CHECK(format_findings(all) ==
           "info     a: one\n"
           "error    b-c: two\n"
-          "         fix: mend it\n"
+          "         fix: fix it\n"
           "warning  d: three\n"
           "         fix: look\n"
           "1 error, 1 warning\n");
@@ -65,7 +65,7 @@ TEST_CASE("doctor: findings are printed with their fix and counted") {
     CHECK(format_findings(none) == "0 errors, 0 warnings\n");
 }
 
-TEST_CASE("doctor: the container and its PID 1") {
+TEST_CASE("doctor: in a container the runtime, its short stop timeout and a shell as PID 1 are reported") {
     file_tree tree;
     tree.file("/.dockerenv", "").process("self", 7, 1, "worker", "./worker", "worker");
     tree.process("1", 1, 0, "sh", "/bin/sh|-c|./worker");
@@ -82,7 +82,7 @@ TEST_CASE("doctor: the container and its PID 1") {
     CHECK(well[0].id == "container");
 }
 
-TEST_CASE("doctor: ignored and blocked signals") {
+TEST_CASE("doctor: a signal that is ignored or blocked is reported by name") {
     const struct {
         int number;
         severity level;
@@ -112,7 +112,8 @@ TEST_CASE("doctor: ignored and blocked signals") {
     }
 }
 
-TEST_CASE("doctor: the mode file") {
+TEST_CASE(
+    "doctor: a termination-mode file that is missing, stale, unreadable or of unknown content is reported") {
     file_tree tree;
     const auto ask_file = [&](const std::string& path) {
         worker_options options = quiet_options();
@@ -131,15 +132,15 @@ TEST_CASE("doctor: the mode file") {
         check_found(ask_file(path), "mode-file-unreadable", severity::error, path);
 }
 
-TEST_CASE("doctor: NOTIFY_SOCKET without the extension -> a warning") {
+TEST_CASE("doctor: NOTIFY_SOCKET without the ops extension gives a warning") {
     worker_options options = quiet_options();
     const auto found = [&] { return ask(options, probe("/nowhere", {{"NOTIFY_SOCKET", "/run/notify"}})); };
-    check_found(found(), "service-unnotified", severity::warning, "service manager is not notified");
-    options.parts.add(ojs::operating());
+    check_found(found(), "service-unnotified", severity::warning, "readiness is not reported");
+    options.extensions.add(ojs::ops());
     CHECK(found().empty());
 }
 
-TEST_CASE("doctor: the backend") {
+TEST_CASE("doctor: a backend that is unreachable, refuses the token or returns an error status is reported") {
     std::string authorization;
     const ojs::http_server well = backend(200, &authorization);
     CHECK(ask_url("http://" + well.address(), "canary").empty());
@@ -163,19 +164,20 @@ TEST_CASE("doctor: the backend") {
     check_found(ask_url(silent.url()), "backend-unreachable", severity::error, "before the deadline");
 }
 
-TEST_CASE("doctor: an added scheme inspects its address, and no backend is queried") {
+TEST_CASE("doctor: an added URL scheme inspects its own address, and no HTTP backend is queried") {
     worker_options options;
     options.url = "mine:there";
     options.transports.add({"mine", nullptr, nullptr});
     CHECK(ask(options).empty());
     options.transports.add({"mine", nullptr, [](std::string_view address) -> std::vector<finding> {
-                                return {{severity::warning, "mine-odd", std::string(address), "mend it"}};
+                                return {{severity::warning, "mine-odd", std::string(address), "fix it"}};
                             }});
     check_found(ask(options), "mine-odd", severity::warning, "there");
     check_found(ask_url("other:there"), "options", severity::error, "unknown scheme");
 }
 
-TEST_CASE("doctor: the health address, and control of the worker") {
+TEST_CASE(
+    "doctor: an invalid or unavailable health address, or health control without a token, is reported") {
     const struct {
         const char* address;
         bool control;
@@ -209,7 +211,7 @@ TEST_CASE("doctor: the health address, and control of the worker") {
 }
 
 // In the container of a running worker that worker holds the address; a process that runs this program need not listen.
-TEST_CASE("doctor: the health address of a running worker, and one that another program holds") {
+TEST_CASE("doctor: a health address in use is an info if a running worker owns it, and else an error") {
     const pid_t second = forked([] { return ::pause(); });  // a process that runs this program
     const ojs::http_server taken = backend(200);
     check_found(ask_health(taken.address()), "health-bind", severity::error, "in use");
@@ -217,7 +219,7 @@ TEST_CASE("doctor: the health address of a running worker, and one that another 
     worker_options options = quiet_options();
     options.log.level = ojs::log_level::off;
     options.health_address = "unix:" + tree.root() + "/health.sock";
-    options.parts.add(ojs::operating());
+    options.extensions.add(ojs::ops());
     ojs::worker worker(options);
     worker.register_handler("work", [](ojs::job_context&) {});
     REQUIRE(worker.start());
@@ -227,7 +229,7 @@ TEST_CASE("doctor: the health address of a running worker, and one that another 
     CHECK(status_of(second) == -SIGKILL);
 }
 
-TEST_CASE("doctor: limits that are too low for the concurrency") {
+TEST_CASE("doctor: limits for files or threads that are too low for the concurrency give a warning") {
     const auto found = [](decltype(RLIMIT_NOFILE) resource, rlim_t limit, int concurrency) {
         rlimit before{};
         REQUIRE(::getrlimit(resource, &before) == 0);
@@ -248,7 +250,8 @@ TEST_CASE("doctor: limits that are too low for the concurrency") {
 #endif
 }
 
-TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
+TEST_CASE(
+    "doctor: in a pod, a default grace period and a health address that probes cannot reach are reported") {
     file_tree tree;
     tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
     tree.process("self", 1, 0, "worker", "./worker", "worker").process("1", 1, 0, "worker", "./worker");
@@ -270,7 +273,7 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     options.times.shutdown_grace_period = 20s;
     check_found(advice(), "budget-kubernetes", severity::info, "preStop delay of 5s fit");
     options.container_grace_period = 60s;
-    options.parts.add(ojs::operating());
+    options.extensions.add(ojs::ops());
     for (const char* near : {"127.0.0.1:8081", ":8081", "localhost:8081", "[::1]:8081"}) {
         CAPTURE(near);
         options.health_address = near;
@@ -294,7 +297,7 @@ TEST_CASE("doctor: a pod's default grace period, and the probes of a pod") {
     check_found(advice(), "health-kubernetes", severity::warning, "IPv4 in a cluster of IPv6");
 }
 
-TEST_CASE("doctor: of a loop -> its options and the machine, but no backend") {
+TEST_CASE("doctor: for a loop the options and the budget are checked, and no backend is queried") {
     ojs::loop_options options;
     options.concurrency = 0;
     options.container_grace_period = std::chrono::seconds(10);

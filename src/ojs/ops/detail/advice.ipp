@@ -104,8 +104,8 @@ inline std::string budget_fix(const loop_options& options, const stop_platform& 
     if (*platform.setting == '\0') {
         out = cat({platform.name, " grants no more time: let longer jobs save checkpoints"});
     } else if (need < no_limit) {
-        out = cat({"let ", platform.name, " grant ", format_duration(need), " (", platform.setting,
-                   ") and set OJS_CONTAINER_GRACE_PERIOD to the same"});
+        out = cat({"raise ", platform.setting, " of ", platform.name, " to ", format_duration(need),
+                   " and set OJS_CONTAINER_GRACE_PERIOD to the same"});
     }
     if (other_time < granted)
         append(out, {out.empty() ? "" : "; or ", "set OJS_SHUTDOWN_GRACE_PERIOD to ",
@@ -220,12 +220,13 @@ inline void check_settings(const loop_options& options, const array<std::string>
     if (info.runtime == "kubernetes" && options.health_address.empty())
         out.push_back({severity::info, "health-kubernetes",
                        "no health address is set: the pod's probes would fail", probe_advice});
-    for (const worker_part_factory& factory : options.parts) {
+    for (const worker_extension_factory& factory : options.extensions) {
         if (factory.inspect) factory.inspect(options, info, out);
     }
-    if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !options.parts.has("operating"))
+    if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !options.extensions.has("ops"))
         out.push_back({severity::warning, "service-unnotified",
-                       "NOTIFY_SOCKET is set, but the service manager is not notified", operating_fix});
+                       "NOTIFY_SOCKET is set, but readiness is not reported: add ojs::ops() to the options",
+                       ops_fix});
     if (!probe.environment) check_variable_names(known, out);
 }
 

@@ -44,7 +44,8 @@ struct target {
 
 }  // namespace
 
-TEST_CASE("signal_worker: each command sends its signal; stop the first of a valid OJS_STOP_SIGNALS") {
+TEST_CASE(
+    "signal_worker: each command sends its signal, and stop sends the first of a valid OJS_STOP_SIGNALS") {
     const struct {
         const char *word, *stop_signals;
         int number;
@@ -64,7 +65,7 @@ TEST_CASE("signal_worker: each command sends its signal; stop the first of a val
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
+TEST_CASE("signal_worker: reclaim is not sent to a process that SIGUSR1 would end") {
     const pid_t stranger = forked([] { return ::pause(); });
     CHECK(code_of(signal_worker("reclaim", stranger)) == errc::unsupported);
     CHECK(::kill(stranger, SIGTERM) == 0);
@@ -72,7 +73,7 @@ TEST_CASE("signal_worker: reclaim is not sent to a process that it would end") {
 }
 #endif
 
-TEST_CASE("signal_worker: unknown commands and negative ids are refused, and nothing is sent") {
+TEST_CASE("signal_worker: unknown commands and negative process ids are refused") {
     for (const char* word : {"", "QUIET", "kill", "quiet ", "TSTP", "term\n"}) {
         const result<pid_t> sent = signal_worker(word, ::getpid());
         REQUIRE(code_of(sent) == errc::invalid_argument);
@@ -83,7 +84,7 @@ TEST_CASE("signal_worker: unknown commands and negative ids are refused, and not
         CHECK(signal_worker("stop", pid).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("find_worker: what signal_worker would signal, and nothing is sent") {
+TEST_CASE("find_worker: the process that signal_worker would signal is returned, and no signal is sent") {
     const target child;
     for (const char* word : {"quiet", "resume", "stop", "reclaim"})
         CHECK(ojs::find_worker(word, child.pid).value_or(0) == child.pid);
@@ -96,7 +97,8 @@ TEST_CASE("find_worker: what signal_worker would signal, and nothing is sent") {
     CHECK(holds(sent.error().text, "there is no process " + std::to_string(child.pid)));
 }
 
-TEST_CASE("signal_worker: a process of another user" * doctest::skip(::getuid() != 0)) {
+TEST_CASE("signal_worker: signalling a process of another user without permission fails with EPERM" *
+          doctest::skip(::getuid() != 0)) {
     const target other;
     const pid_t nobody = forked([&] {
         if (::setuid(65534) != 0) return 2;
@@ -112,7 +114,8 @@ TEST_CASE("signal_worker: a process of another user" * doctest::skip(::getuid() 
 
 #if OJS_SHUTDOWN_USE_PROC
 
-TEST_CASE("signal_worker finds PID 1, the one other process of our program, or the one that started us") {
+TEST_CASE(
+    "signal_worker: PID 1 or the only other run of the program is found, and several runs are refused") {
     const struct {
         int our_parent;
         const char* others;  // id, parent and program of each
@@ -144,7 +147,7 @@ TEST_CASE("signal_worker finds PID 1, the one other process of our program, or t
     }
 }
 
-TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its children is prepared") {
+TEST_CASE("signal_worker: an init gets a reclaim only if it forwards signals and a child handles SIGUSR1") {
     // In sigwait() none is shown as blocked.
     const std::string unprepared =
         "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t";
@@ -171,7 +174,7 @@ TEST_CASE("signal_worker: a forwarding init gets a reclaim only if one of its ch
     CHECK(ojs::detail::check_prepared(shell.root(), 1, SIGUSR1).error().code == errc::unsupported);
 }
 
-TEST_CASE("signal_worker compares names if the executable cannot be read") {
+TEST_CASE("signal_worker: a process whose executable cannot be read is recognised by its command line") {
     file_tree tree;
     with_me(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
     tree.process("8", 8, 1, "worker", "other");
@@ -181,7 +184,7 @@ TEST_CASE("signal_worker compares names if the executable cannot be read") {
     CHECK(find(tree));
 }
 
-TEST_CASE("signal_worker: strange /proc trees") {
+TEST_CASE("signal_worker: a missing /proc is unsupported, and malformed entries in /proc are skipped") {
     CHECK(find(file_tree()).error().code == errc::unsupported);
     file_tree garbage;
     with_me(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
@@ -193,7 +196,7 @@ TEST_CASE("signal_worker: strange /proc trees") {
 
 #else
 
-TEST_CASE("signal_worker: without /proc a process id is required") {
+TEST_CASE("signal_worker: without /proc a call without a process id is refused as unsupported") {
     CHECK(code_of(signal_worker("resume")) == errc::unsupported);
 }
 

@@ -70,7 +70,7 @@ bool gone_before(pid_t pid, ojs::time_point end) {
 
 }  // namespace
 
-TEST_CASE("as_init: does nothing if this is not PID 1") {
+TEST_CASE("as_init: a call in a process other than PID 1 does nothing") {
     const pid_t self = ::getpid();
     CHECK(ojs::as_init());
     CHECK(::getpid() == self);
@@ -78,14 +78,14 @@ TEST_CASE("as_init: does nothing if this is not PID 1") {
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE("as_init: refused once signals are installed") {
+TEST_CASE("as_init: a call after signals were installed is refused with busy") {
     ojs::lifecycle lifecycle;
     const auto claimed = ojs::signals::install(lifecycle);
     REQUIRE(claimed);
     CHECK(test::code_of(ojs::as_init({true})) == ojs::errc::busy);
 }
 
-TEST_CASE("as_init: exits with the program's status") {
+TEST_CASE("as_init: the init exits with the status of the program, or 128+n if a signal ended the program") {
     for (const int status : {0, 1, 75, 255}) CHECK(status_of([=] { return status; }) == status);
     for (const int number : {SIGKILL, SIGTERM, SIGHUP}) {
         CHECK(status_of([=] {
@@ -96,7 +96,7 @@ TEST_CASE("as_init: exits with the program's status") {
     }
 }
 
-TEST_CASE("as_init: a status the program waits for is not taken from it") {
+TEST_CASE("as_init: the exit status of a child that the program waits for reaches the program") {
     CHECK(status_of([] {
               for (int i = 0; i < 200; ++i) {
                   const pid_t child = ::fork();
@@ -153,7 +153,7 @@ TEST_CASE("as_init: a running orphan does not keep the init from exiting with th
 
 #endif
 
-TEST_CASE("as_init: signals are forwarded") {
+TEST_CASE("as_init: signals are forwarded to the program") {
     sigset_t all = set_of(forwarded);
     for (const int number : forwarded) {
         CAPTURE(number);
@@ -174,7 +174,7 @@ TEST_CASE("as_init: signals are forwarded") {
 }
 
 #if !OJS_SHUTDOWN_SEPARATE
-TEST_CASE("as_init: SIGUSR1 pending beside a stop signal -> forwarded before it") {
+TEST_CASE("as_init: a pending SIGUSR1 is taken before a pending stop signal") {
     const sigset_t both = set_of({SIGHUP, SIGUSR1});
     sigset_t previous;
     ::pthread_sigmask(SIG_BLOCK, &both, &previous);
@@ -186,7 +186,7 @@ TEST_CASE("as_init: SIGUSR1 pending beside a stop signal -> forwarded before it"
 #endif
 
 // The signal is sent at once, so that it meets every stage between the start and the wait, run after run.
-TEST_CASE("as_init: a signal in the first moments is never lost") {
+TEST_CASE("as_init: a signal sent during start-up reaches the program") {
     sigset_t term = set_of({SIGTERM});
     sigset_t previous;
     ::sigprocmask(SIG_BLOCK, &term,
@@ -206,7 +206,7 @@ TEST_CASE("as_init: a signal in the first moments is never lost") {
     ::sigprocmask(SIG_SETMASK, &previous, nullptr);
 }
 
-TEST_CASE("as_init: the program finds mask and SIGCHLD as they were") {
+TEST_CASE("as_init: the program starts with the signal mask and SIGCHLD disposition of its caller") {
     const auto sees = [](bool blocked, void (*on_child)(int)) {
         return [=] {
             sigset_t mask;
@@ -229,7 +229,7 @@ TEST_CASE("as_init: the program finds mask and SIGCHLD as they were") {
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("as_init: its process name is ojs-init") {
+TEST_CASE("as_init: the process name of the init is ojs-init, and the program keeps its own name") {
     const pipe_ends report;
     const pipe_ends go;
     const pid_t init = start([] {},

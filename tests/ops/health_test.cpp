@@ -25,7 +25,7 @@ http_response send(const std::string& address, const std::string& method, const 
 struct served {
     explicit served(worker_options given, lifecycle* shared = nullptr) {
         if (given.health_address.empty()) given.health_address = "127.0.0.1:0";
-        given.parts.add(operating());
+        given.extensions.add(ops());
         given.log.level = log_level::info;
         given.log.hook = [this](const log_record& record) {
             if (record.message != "health server listening") return;
@@ -125,7 +125,7 @@ std::string refusal(const worker_options& options) {
     return valid.error().text;
 }
 
-TEST_CASE("health: ready only once the backend has answered without an error, and alive before that") {
+TEST_CASE("health: readiness waits for the first successful response of the backend, liveness does not") {
     served tested(recorder::options());
     for (const char* call : {"beat", "fetch"}) tested.wire.refuse(call, 1, {errc::unavailable, 503, "no"});
     const shared_event again = make_event();
@@ -151,7 +151,8 @@ TEST_CASE("health: ready only once the backend has answered without an error, an
     CHECK(find_header(ready.headers, "Content-Type") == "application/json");
 }
 
-TEST_CASE("health: 503 in every phase but running, /livez 200 in all of them, to the very last heartbeat") {
+TEST_CASE(
+    "health: /readyz and /healthz are 503 in every phase but running, and /livez is 200 in each phase") {
     std::vector<int> late;  // both written in the last heartbeat, read after the end
     std::string last_page;
     served tested(controlled());
@@ -225,7 +226,7 @@ void check_exchanges(const served& tested, const std::vector<exchange>& all) {
     CHECK(tested.body->phase() == phase::running);
 }
 
-TEST_CASE("health: methods and paths") {
+TEST_CASE("health: probe paths accept only GET and HEAD, and control paths are absent unless enabled") {
     served tested(recorder::options());
     tested.start();
     std::vector<exchange> all = {{"GET /", 404}, {"GET /healthz/", 404}};
@@ -238,7 +239,7 @@ TEST_CASE("health: methods and paths") {
     check_exchanges(tested, all);
 }
 
-TEST_CASE("health: with its loop stuck a worker is not alive, and shows the further phase of its lifecycle") {
+TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz shows the current phase") {
     lifecycle shared{0ms};
     const shared_event stuck = make_event();
     const shared_event proceed = make_event();
@@ -265,7 +266,8 @@ TEST_CASE("health: with its loop stuck a worker is not alive, and shows the furt
     tested.end();
 }
 
-TEST_CASE("health: with a taken address nothing is started; the server ends with the worker") {
+TEST_CASE(
+    "health: a taken health address keeps the worker from starting, and the server ends with the worker") {
     auto taken = http_server::start("127.0.0.1:0", [](const http_request&) { return http_response(); });
     REQUIRE(taken);
     worker_options options = recorder::options();
@@ -288,7 +290,7 @@ TEST_CASE("health: with a taken address nothing is started; the server ends with
     CHECK(test::code_of(client.send(peer::get("/livez"), peer::call())) == errc::unreachable);
 }
 
-TEST_CASE("health control: quiet, resume, stop, each saying whether it changed anything") {
+TEST_CASE("health control: quiet, resume and stop act on the worker and show whether anything changed") {
     busy tested;
     const auto post = [&](const char* path) {
         const http_response answer = tested.post(path);
@@ -313,7 +315,8 @@ TEST_CASE("health control: quiet, resume, stop, each saying whether it changed a
 const std::string controls[] = {"POST /quiet", "POST /resume", "POST /stop", "POST /drain?timeout=0",
                                 "GET /drain?timeout=0"};
 
-TEST_CASE("health control: on loopback, requests of web pages and under a rebound DNS name are refused") {
+TEST_CASE(
+    "health control: on loopback, control by web pages and any request with a foreign Host are refused") {
     served tested(controlled());
     tested.start();
     std::vector<exchange> all;
@@ -338,7 +341,8 @@ TEST_CASE("health control: on loopback, requests of web pages and under a reboun
     CHECK(old.rest().substr(9, 3) == "200");
 }
 
-TEST_CASE("health control: the token; on other addresses than loopback probes under any name") {
+TEST_CASE(
+    "health control: with a token set, control requests need the exact token, and probes need no token") {
     worker_options options = controlled();
     options.health_token = "s3cret-Token~+/=";
     const std::string right = "|Authorization: Bearer " + options.health_token;
@@ -373,9 +377,9 @@ TEST_CASE("health control: the token; on other addresses than loopback probes un
     }
 }
 
-TEST_CASE("health control: without a token on loopback and unix sockets only") {
+TEST_CASE("health control: control without a token is valid only on loopback and unix sockets") {
     worker_options options = recorder::options();
-    options.parts.add(operating());
+    options.extensions.add(ops());
     options.health_control = true;
     for (const std::string& address :
          test::words("0.0.0.0:0 [::]:0 10.1.2.3:80 [fe80::1]:80 [::ffff:10.1.2.3]:80 128.0.0.1:1")) {
@@ -398,7 +402,7 @@ TEST_CASE("health control: without a token on loopback and unix sockets only") {
     }
 }
 
-TEST_CASE("drain: quiets the worker and answers when the last job is settled, or the worker is resumed") {
+TEST_CASE("drain: the call quiets the worker and returns once the last job settles or the worker resumes") {
     busy tested;
     for (const bool resumed : {true, false}) {
         std::future<http_response> drained = tested.drain();
@@ -415,7 +419,7 @@ TEST_CASE("drain: quiets the worker and answers when the last job is settled, or
     CHECK(tested.status("/drain") == 200);  // nothing to wait for
 }
 
-TEST_CASE("drain: at the timeout it reports what is left; one that is no duration changes nothing") {
+TEST_CASE("drain: at its timeout the call reports the jobs left, and an invalid timeout changes nothing") {
     busy tested;
     std::vector<exchange> all;
     for (const char* timeout : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
@@ -426,7 +430,7 @@ TEST_CASE("drain: at the timeout it reports what is left; one that is no duratio
     CHECK(tested.body->phase() == phase::quiet);
 }
 
-TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
+TEST_CASE("drain: the call waits for a FETCH in flight, which may return a job") {
     const shared_event in_fetch = make_event();
     const shared_event answer_it = make_event();
     served tested(controlled());
@@ -446,7 +450,7 @@ TEST_CASE("drain: it waits for a FETCH in flight, which may return a job") {
     CHECK(tested.wire.settlements("a").size() == 1);
 }
 
-TEST_CASE("drain: callers are limited, so that probes are answered; who disconnects frees the slot") {
+TEST_CASE("drain: concurrent callers are limited, probes stay available, and a disconnect frees the slot") {
     busy tested;
     std::vector<std::unique_ptr<peer::client>> callers;
     std::vector<pollfd> answers;
@@ -470,7 +474,7 @@ TEST_CASE("drain: callers are limited, so that probes are answered; who disconne
     for (std::future<http_response>& each : drained) CHECK(each.get().status == 200);
 }
 
-TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
+TEST_CASE("drain: the end of the worker releases a waiting caller, even if jobs are left") {
     worker_options options = controlled();
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 400ms;
@@ -478,7 +482,7 @@ TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
     tested.wire.on.fail = [let_go = tested.let_go](const fail_request&,
                                                    time_point) -> recorder::transport::settling {
         let_go->wait();  // a transport that does not keep its deadline
-        return settled::accepted;
+        return settle_result::accepted;
     };
     tested.start_busy();
     // The answer has as long as the worker, which leaves at its deadline: where it comes too late, the connection is closed.
@@ -494,7 +498,7 @@ TEST_CASE("drain: the end of the worker releases all callers, drained or not") {
     CHECK(tested.body->exit_code() == exit_status::unreported);
 }
 
-TEST_CASE("health: a stuck job is counted, and named in the readiness response, until its handler returns") {
+TEST_CASE("health: a stuck job is counted and named in the readiness response until its handler returns") {
     worker_options options = controlled();
     options.concurrency = 2;
     options.stuck_after = 10ms;
@@ -522,10 +526,10 @@ TEST_CASE("health: a stuck job is counted, and named in the readiness response, 
     CHECK(!parse(tested.get("/readyz").body).contains("stuck_jobs"));
 }
 
-TEST_CASE("metrics: outcomes of jobs, by the names of the observability specification") {
+TEST_CASE("metrics: job outcomes appear under the names and labels of the observability specification") {
     worker_options options = recorder::options();
     options.queues = {"default", "we\"ird\\queue"};
-    options.unknown_type = unknown_type_action::discard;
+    options.on_unknown_type = unknown_type_action::discard;
     served tested(options);
     const std::string odd_type = "odd \"type\" \\ \n";
     for (const std::string& type : {odd_type, std::string("gone"), std::string("\xff not utf-8")})
@@ -535,7 +539,7 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
     const shared_event done = make_event();
     tested.body->register_handler("last", [done](job_context&) { done->set(); });
     tested.wire.on.ack = [](const ack_request& request, time_point) -> recorder::transport::settling {
-        return request.job_id == "gone" ? settled::gone : settled::accepted;
+        return request.job_id == "gone" ? settle_result::gone : settle_result::accepted;
     };
     for (const char* id : {"b", "c"}) tested.wire.give(make_job(id));
     job odd = make_job("odd", odd_type);
@@ -588,7 +592,7 @@ TEST_CASE("metrics: outcomes of jobs, by the names of the observability specific
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-TEST_CASE("metrics: bounded, with more names than labels, a type named other, and strangers") {
+TEST_CASE("metrics: the number of series stays bounded for any number of names, and every job is counted") {
     std::vector<std::string> queues;
     std::vector<std::string> types = {"other", "t0"};
     for (int i = 0; i < 60; ++i) queues.push_back("q" + std::to_string(i));
@@ -616,7 +620,7 @@ TEST_CASE("metrics: bounded, with more names than labels, a type named other, an
     CHECK(shown == 60 * 302 + 1 + 2000);
 }
 
-TEST_CASE("metrics: durations fall into the recommended buckets") {
+TEST_CASE("metrics: job durations are counted in the recommended buckets") {
     detail::job_metrics metrics({"q"}, {"t"});
     for (const auto took : {-1ms, 0ms, 5ms, 6ms, 300000ms, 300001ms})
         metrics.settled({"q", "t", settled_state::available, took});
@@ -635,12 +639,12 @@ TEST_CASE("metrics: durations fall into the recommended buckets") {
 
 }  // namespace
 
-TEST_CASE("health: of a loop -> the probes, metrics and the drain of a worker") {
+TEST_CASE("health: a loop has the probes, metrics and drain of a worker") {
     loop_options options;
     std::string address;
     options.health_address = "127.0.0.1:0";
     options.health_control = true;
-    options.parts.add(operating());
+    options.extensions.add(ops());
     options.log.hook = [&](const log_record& record) {
         if (record.message == "health server listening") address = record.fields.at(0).value;
     };

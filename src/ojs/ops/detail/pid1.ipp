@@ -11,6 +11,7 @@
 
 namespace ojs::detail {
 
+// By device and inode of /proc/PID/exe; if one cannot be read, by the name in argv[0].
 inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};

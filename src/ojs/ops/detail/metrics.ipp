@@ -11,7 +11,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../loop/worker_part.hpp"
+#include "../../loop/worker_extension.hpp"
 #include "../../server/detail/prometheus.ipp"
 
 namespace ojs::detail {

@@ -141,7 +141,7 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pi
             detail::cat({"'", detail::printable(command, 40), "' is none of quiet, resume, stop, reclaim"})};
     }
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id cannot be negative"};
-    const result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
+    result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
     if (!target) return target;
     if (::kill(*target, 0) != 0) return detail::cannot_signal(*target, errno);
     if (number == SIGUSR1) {
@@ -152,7 +152,7 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pi
 }
 
 OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view command, pid_t pid) {
-    const result<pid_t> target = find_worker(command, pid);
+    result<pid_t> target = find_worker(command, pid);
     const int number = detail::signal_of(command);
     if (target && ::kill(*target, number) != 0) return detail::cannot_signal(*target, errno);
     if (target && (number == SIGTSTP || number == SIGCONT)) detail::await_delivery(*target, number);

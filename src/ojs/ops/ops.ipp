@@ -11,18 +11,20 @@
 #include "../base/detail/text.hpp"
 #include "../core/signals.ipp"
 #include "../server/service_notifier.ipp"
+#include "detail/exit_notice.ipp"
 #include "detail/health.ipp"
 #include "detail/thread_stack.ipp"
-#include "operating.hpp"
+#include "ops.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-class operating_part final : public worker_part {
+class ops_extension final : public worker_extension {
   public:
     result<void> start(const running_worker_ref& worker) override {
         worker_ = worker;
+        watch_exit(worker);
         log_options log = worker->options().log;
         log.hook = [worker](const log_record& record) { worker->log(record); };
         log_ = logger(std::move(log), "worker");
@@ -69,6 +71,7 @@ class operating_part final : public worker_part {
         server_ = error{};
         health_ = {};
         log_ = logger();
+        if (worker_) forget_exit(worker_);
         worker_ = {};
     }
 
@@ -137,8 +140,8 @@ inline void take_terminal() {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE worker_part_factory operating() {
-    return {"operating", [] { return static_cast<worker_part*>(new detail::operating_part); },
+OJS_SHUTDOWN_INLINE worker_extension_factory ops() {
+    return {"ops", [] { return static_cast<worker_extension*>(new detail::ops_extension); },
             detail::check_health, detail::check_kubernetes_health};
 }
 
@@ -151,7 +154,7 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     sigset_t all;
     sigset_t previous;
     sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, &previous);
+    ::pthread_sigmask(SIG_SETMASK, &all, &previous);
     struct sigaction usual {};
     struct sigaction on_child {};
     usual.sa_handler = SIG_DFL;
@@ -161,7 +164,7 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     const int failed = errno;
     if (program == 0) detail::take_terminal();
     ::sigaction(SIGCHLD, &on_child, nullptr);
-    ::sigprocmask(SIG_SETMASK, &previous, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     if (program == 0) return {};
     return error{errc::system, failed,
                  detail::cat({"cannot start the program below PID 1: ", detail::errno_text(failed)})};

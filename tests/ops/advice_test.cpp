@@ -33,7 +33,7 @@ ojs::worker_options with(milliseconds grace, milliseconds container, millisecond
 
 }  // namespace
 
-TEST_CASE("budget: no finding if nothing is configured, or if everything fits") {
+TEST_CASE("budget: no finding is reported if nothing is configured or everything fits") {
     CHECK(check_budget(with(30s, 0s)).empty());
     CHECK(check_budget(with(30s, 0s, 5s)).empty());
     CHECK(check_budget(with(30s, 40s)).empty());
@@ -42,20 +42,21 @@ TEST_CASE("budget: no finding if nothing is configured, or if everything fits") 
     CHECK(check_budget(with(30s, 50s, 0s, 20s)).empty());
 }
 
-TEST_CASE("budget: the timeouts of shutdown steps count") {
+TEST_CASE("budget: the timeouts of shutdown steps count toward the time that a stop needs") {
     CHECK(check_budget(with(30s, 45s), 10s).empty());
     const std::vector<finding> tight = check_budget(with(30s, 45s), 11s);
     REQUIRE(tight.size() == 1);
     CHECK(tight[0].id == "budget-tight");
     CHECK(holds(tight[0].problem, "may take 16s"));
-    CHECK(holds(tight[0].fix, "grant 46s"));
+    CHECK(holds(tight[0].fix, " to 46s"));
     CHECK(check_budget(with(30s, 1h), ojs::no_limit).size() == 1);
     CHECK(check_budget(with(ojs::no_limit, 60s)).size() == 1);
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].problem, "unlimited grace period"));
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
 }
 
-TEST_CASE("budget: without a configured grant, the platform's default counts and the platform is named") {
+TEST_CASE(
+    "budget: without a configured grant, the default of the platform applies and the platform is named") {
     const std::string any = "terminationGracePeriodSeconds, stop_grace_period or docker stop -t";
     const struct {
         const char* runtime;
@@ -101,8 +102,8 @@ TEST_CASE("budget: without a configured grant, the platform's default counts and
                                        "; OJS_CONTAINER_GRACE_PERIOD is unset");
         std::string fix = each.name + " grants no more time: let longer jobs save checkpoints";
         if (!each.setting.empty())
-            fix = "let " + each.name + " grant " + ojs::format_duration(fitting + 11s) + " (" + each.setting +
-                  ") and set OJS_CONTAINER_GRACE_PERIOD to the same";
+            fix = "raise " + each.setting + " of " + each.name + " to " +
+                  ojs::format_duration(fitting + 11s) + " and set OJS_CONTAINER_GRACE_PERIOD to the same";
         if (each.granted == 30s) fix += "; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less";
         CHECK(longer[0].fix == fix);
         CHECK(check_budget(with(fitting, 0s, 1s), 0s, info)[0].id == "budget-unknown");
@@ -115,13 +116,13 @@ TEST_CASE("budget: without a configured grant, the platform's default counts and
         info.in_container = true;
     }
     info.runtime = "ecs";
-    CHECK(holds(check_budget(with(30s, 20s), 0s, info)[0].fix, "let Amazon ECS grant 40s (stopTimeout) "));
+    CHECK(holds(check_budget(with(30s, 20s), 0s, info)[0].fix, "raise stopTimeout of Amazon ECS to 40s "));
     info.runtime = "cloud-run";
     CHECK(check_budget(with(30s, 10s), 0s, info)[0].fix ==
           "Cloud Run grants no more time: let longer jobs save checkpoints");
 }
 
-TEST_CASE("budget: a cancel_wait that exceeds stop_timeout") {
+TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with the value that works") {
     worker_options options = with(30s, 0s);
     options.times.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
     CHECK(check_budget(options).empty());
@@ -142,7 +143,8 @@ TEST_CASE("budget: a cancel_wait that exceeds stop_timeout") {
     CHECK(check_budget(options).empty());
 }
 
-TEST_CASE("budget: exceeded, tight, and the value that works") {
+TEST_CASE(
+    "budget: a grace period that exceeds the grant, or barely fits, is reported with values that work") {
     const struct {
         milliseconds grace, container, prestop, stop;
         const char* id;
@@ -174,7 +176,7 @@ TEST_CASE("budget: exceeded, tight, and the value that works") {
         CHECK(holds(found[0].problem, "grace period of " + ojs::format_duration(each.grace)));
         CHECK(holds(found[0].problem, "the " + ojs::format_duration(each.container) + " the container"));
         CHECK(holds(found[0].problem, "preStop") == (each.prestop > 0s));
-        CHECK(holds(found[0].fix, std::string("grant ") + each.recommended + " "));
+        CHECK(holds(found[0].fix, std::string(" to ") + each.recommended + " "));
         CHECK(holds(found[0].fix, "OJS_SHUTDOWN_GRACE_PERIOD") == (each.shorter != nullptr));
         // Either fix removes the finding.
         ojs::worker_options longer = options;
@@ -188,7 +190,7 @@ TEST_CASE("budget: exceeded, tight, and the value that works") {
     }
 }
 
-TEST_CASE("budget: a grace period no longer than a heartbeat") {
+TEST_CASE("budget: a grace period no longer than the heartbeat interval is a warning") {
     ojs::worker_options options = with(5s, 0s);
     REQUIRE(check_budget(options).size() == 1);
     CHECK(check_budget(options)[0].id == "grace-below-heartbeat");
@@ -198,7 +200,7 @@ TEST_CASE("budget: a grace period no longer than a heartbeat") {
     CHECK(check_budget(options).empty());
 }
 
-TEST_CASE("budget: the largest values do not overflow") {
+TEST_CASE("budget: the largest and smallest durations do not overflow") {
     const milliseconds most = milliseconds::max();
     CHECK(check_budget(with(most, most, most))[0].id == "budget-exceeded");
     CHECK(check_budget(with(1s, most, most))[0].id == "budget-exceeded");
@@ -206,7 +208,7 @@ TEST_CASE("budget: the largest values do not overflow") {
     CHECK(check_budget(with(30s, milliseconds::min())).empty());
 }
 
-TEST_CASE("budget: a supervisor with a short time, in a container or not -> it is named with its setting") {
+TEST_CASE("budget: a supervisor with a short stop timeout is named with its setting, in a container or not") {
     const std::pair<const char*, const char*> cases[] = {
         {"pm2", "1s600ms that PM2 grants unless kill_timeout says"},
         {"s6", "3s that s6-overlay grants unless S6_KILL_GRACETIME says"},
@@ -239,7 +241,7 @@ std::vector<finding> findings_of(const std::string& comm, const std::string& com
 
 }  // namespace
 
-TEST_CASE("PID 1: every kind") {
+TEST_CASE("pid1: a shell or other wrapper as PID 1 is a warning, and a forwarding init is not") {
     const struct {
         const char* comm;
         const char* command;
@@ -281,7 +283,7 @@ TEST_CASE("PID 1: every kind") {
     }
 }
 
-TEST_CASE("PID 1: we are it, or another run of our program is") {
+TEST_CASE("pid1: the program itself, or another run of it, as PID 1 gives no finding") {
     file_tree tree;
     tree.file("/.dockerenv", "");
     with_us(tree).process("1", 1, 0, "worker", "./worker", "worker");
@@ -289,7 +291,7 @@ TEST_CASE("PID 1: we are it, or another run of our program is") {
     file_tree us;
     us.file("/.dockerenv", "").process("self", 1, 0, "worker", "./worker");
     CHECK(look(us, {}, 1).empty());
-    // Told by the name where the executable cannot be seen.
+    // Recognised by its name if the executable cannot be read.
     file_tree unreadable;
     unreadable.file("/.dockerenv", "")
         .process("self", 7, 0, "worker", "/app/worker")
@@ -297,7 +299,7 @@ TEST_CASE("PID 1: we are it, or another run of our program is") {
     CHECK(look(unreadable).empty());
 }
 
-TEST_CASE("PID 1: unreadable, or of another namespace -> a warning without a name") {
+TEST_CASE("pid1: a PID 1 that is unreadable or of another namespace gives a warning without a name") {
     file_tree hidden;
     with_us(hidden).file("/.dockerenv", "");
     REQUIRE(look(hidden).size() == 1);
@@ -309,7 +311,7 @@ TEST_CASE("PID 1: unreadable, or of another namespace -> a warning without a nam
     CHECK(look(foreign, {}, 1).empty());
 }
 
-TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no ancestor of ours") {
+TEST_CASE("pid1: a shell between an init and the process is reported only if PID 1 is an ancestor") {
     for (const int middle : {1, 0}) {
         file_tree tree;
         with_us(tree, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|sh|-c|./worker");
@@ -324,7 +326,8 @@ TEST_CASE("PID 1: a shell between an init and us is found, unless PID 1 is no an
     CHECK(look(circle).empty());
 }
 
-TEST_CASE("PID 1: dumb-init and SIGTSTP") {
+TEST_CASE(
+    "pid1: dumb-init is a warning unless its options or environment keep SIGTSTP from becoming SIGSTOP") {
     const std::string tstp = std::to_string(SIGTSTP);
     for (const std::string& options : {"-c"s, "-vc"s, "--single-child"s, "--single"s, "-r|15:3|-c"s,
                                        "-r|" + tstp + ":" + tstp, "-r" + tstp + ":0", "-vr" + tstp + ":15",
@@ -350,7 +353,7 @@ TEST_CASE("PID 1: dumb-init and SIGTSTP") {
     }
 }
 
-TEST_CASE("PID 1: catatonit drops SIGTSTP: an info, not a warning") {
+TEST_CASE("pid1: catatonit, which drops SIGTSTP, gives an info and no warning") {
     for (const char* comm : {"catatonit", "podman-init"}) {
         const std::vector<finding> found = findings_of(comm, "/run/podman-init|--|./worker");
         REQUIRE(found.size() == 1);
@@ -360,7 +363,7 @@ TEST_CASE("PID 1: catatonit drops SIGTSTP: an info, not a warning") {
     }
 }
 
-TEST_CASE("PID 1: its command line is shown up to its first argument, which is cut where a value begins") {
+TEST_CASE("pid1: a command line is shown up to its first argument and cut where a value begins") {
     const struct {
         const char* command;
         const char* shown;
@@ -382,7 +385,7 @@ TEST_CASE("PID 1: its command line is shown up to its first argument, which is c
 
 #else
 
-TEST_CASE("PID 1: without /proc, a process in a container that is not PID 1 is warned in general terms") {
+TEST_CASE("pid1: without /proc, a container process that is not PID 1 gets a general warning") {
     file_tree tree;
     with_us(tree).process("1", 1, 0, "tini", "tini|--|./worker").file("/.dockerenv", "");
     REQUIRE(look(tree).size() == 1);

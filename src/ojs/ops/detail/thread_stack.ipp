@@ -14,7 +14,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../core/detail/wake.hpp"
 #include "../../core/signals.ipp"
-#include "../operating.hpp"
+#include "../ops.hpp"
 
 #if OJS_SHUTDOWN_USE_UNWIND
 #include <link.h>
@@ -92,14 +92,22 @@ inline std::string hex(std::uintptr_t number) {
     return text;
 }
 
+// The path of the program itself.
+inline std::string program_path() {
+    char path[512];
+    const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+    return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : "program";
+}
+
 // Finds the module of an address, and the offset there for addr2line.
 struct module_search {
     std::uintptr_t address;
+    std::string module;  // that of the address before; then that of this one
     std::string* out;
 };
 
 inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* search) {
-    const auto* requested = static_cast<module_search*>(search);
+    auto* requested = static_cast<module_search*>(search);
     for (int i = 0; i < module->dlpi_phnum; ++i) {
         const auto& part = module->dlpi_phdr[i];
         const std::uintptr_t from = module->dlpi_addr + part.p_vaddr;
@@ -108,9 +116,11 @@ inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* 
         std::string_view name = module->dlpi_name == nullptr ? "" : module->dlpi_name;
         // The program itself has no name in glibc, and in static programs of musl this one.
         if (name == "/proc/self/exe") name = {};
-        name.remove_prefix(name.rfind('/') + 1);
-        append(*requested->out,
-               {name.empty() ? "program" : name, "+", hex(requested->address - module->dlpi_addr)});
+        const std::string path = name.empty() ? program_path() : std::string(name);
+        std::string& out = *requested->out;
+        if (path != requested->module) append(out, {out.empty() ? "" : "; ", path});
+        append(out, {" ", hex(requested->address - module->dlpi_addr)});
+        requested->module = path;
         return 1;
     }
     return 0;
@@ -118,10 +128,10 @@ inline int find_module(struct dl_phdr_info* module, std::size_t /*size*/, void* 
 
 inline std::string format_stack() {
     std::string out;
+    module_search search = {0, "", &out};
     for (int i = 0; i < stack_slot.count; ++i) {
-        if (i > 0) out += ' ';
-        module_search search = {stack_slot.frames[i], &out};
-        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {hex(stack_slot.frames[i])});
+        search.address = stack_slot.frames[i];
+        if (dl_iterate_phdr(find_module, &search) == 0) append(out, {" ", hex(search.address)});
     }
     return out;
 }
@@ -165,8 +175,8 @@ inline bool request_stack(pthread_t thread, time_point deadline) {
     return false;
 }
 
-// The return addresses on the stack of a live thread: "program+0x1234 libc.so.6+0x5678 ...", innermost first, for
-// addr2line -e PROGRAM 0x1234. Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at the deadline,
+// The return addresses on the stack of a live thread, innermost first, as the arguments of one addr2line -e a module:
+// "/app/worker 0x1234 0x5678; /lib/libc.so.6 0x9abc". Sends it a SIGTTIN, which ends a sleep() or poll() early. Empty at the deadline,
 // without installed signals or an unwinder, and during another request. Thread-safe.
 inline std::string capture_stack(pthread_t thread, time_point deadline) {
     if (!handles_signal()) return {};

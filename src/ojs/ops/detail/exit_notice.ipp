@@ -1,0 +1,72 @@
+// exit_notice: names the jobs in flight when the program calls exit(), which gives a worker no time to stop.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "../../base/detail/files.ipp"
+#include "../../base/detail/sync.hpp"
+#include "../../loop/detail/stop_log.ipp"
+#include "../../loop/worker_extension.hpp"
+
+namespace ojs::detail {
+
+// The running workers. Never destroyed, as exit() may be in progress.
+struct exit_list {
+    mutex guard;
+    array<running_worker_ref> workers;
+    std::uint32_t owner = fork_generation();  // a child of fork() has none of them
+};
+inline exit_list& exit_workers() {
+    static auto* const all = new exit_list;
+    return *all;
+}
+
+// To standard error, past the log hook: the program's static objects may be gone already.
+inline void write_exit_notice(const running_worker& worker) {
+    std::vector<std::string> left;
+    worker.visit_active_jobs([&left](const job& each) {
+        left.push_back(cat({printable(each.id, 64), ":", printable(each.type, 64)}));
+    });
+    log_format format = worker.options().log.format;
+    if (format == log_format::automatic && ::isatty(STDERR_FILENO) == 0) format = log_format::json;
+    const log_record record{
+        log_level::error,
+        "exit() was called while jobs are in flight; they run again when their leases end",
+        {field("active_jobs", left.size()), field("jobs", join_names(left))},
+        worker.identity().worker_id,
+        "worker"};
+    constexpr int timeout = 100;
+    if (!left.empty())
+        static_cast<void>(write_text(STDERR_FILENO, format_log_record(record, format) + "\n", timeout));
+}
+
+// Does not wait for the list: another thread may hold its lock for good. The table of jobs is locked by each worker
+// only for moments, and never while code of the user runs.
+inline void on_exit_call() noexcept {
+    exit_list& all = exit_workers();
+    if (all.owner != fork_generation() || !all.guard.try_lock()) return;
+    for (const running_worker_ref& worker : all.workers) {
+        if (worker->options().log.level != log_level::off) attempt([&] { write_exit_notice(*worker); });
+    }
+    all.guard.unlock();
+}
+
+inline void watch_exit(const running_worker_ref& worker) {
+    static const int registered = std::atexit(on_exit_call);
+    exit_list& all = exit_workers();
+    if (registered != 0 || all.owner != fork_generation()) return;
+    const unique_lock held(all.guard);
+    all.workers.push_back(worker);
+}
+inline void forget_exit(const running_worker_ref& worker) noexcept {
+    exit_list& all = exit_workers();
+    if (all.owner != fork_generation()) return;
+    const unique_lock held(all.guard);
+    for (std::size_t i = 0; i < all.workers.size(); ++i) {
+        if (all.workers[i].get() == worker.get()) return all.workers.remove(i);
+    }
+}
+
+}  // namespace ojs::detail
