@@ -7,8 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <ojs_events.hpp>
 #include <ojs_launcher.hpp>
-#include <ojs_operating.hpp>
+#include <ojs_ops.hpp>
 #include <ojs_spool.hpp>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // All fuzz targets in one program, so that the library is compiled once; the name it is started by picks one of them.
 #include "targets/address.hpp"
+#include "targets/events.hpp"
 #include "targets/jobs.hpp"
 #include "targets/launcher.hpp"
 #include "targets/message.hpp"
@@ -23,6 +24,7 @@ constexpr struct {
     {"jobs", fuzz::jobs},
     {"heartbeat", fuzz::heartbeat},
     {"rpc_message", fuzz::rpc_message},
+    {"events", fuzz::events},
     {"spool", fuzz::spool},
     {"duration", fuzz::duration},
     {"environment", fuzz::environment},

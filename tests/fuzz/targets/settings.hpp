@@ -46,7 +46,7 @@ inline void environment(input in) {
         "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT OJS_URL OJS_BACKEND_URL "
         "OJS_QUEUES OJS_QUEUE OJS_CONCURRENCY OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL "
         "OJS_VISIBILITY_TIMEOUT OJS_REQUEST_TIMEOUT OJS_STOP_TIMEOUT OJS_CANCEL_WAIT "
-        "OJS_TERMINATION_TYPE_FILE OJS_REPEAT_SIGNAL_GAP OJS_HEALTH_ADDR OJS_HEALTH_CONTROL "
+        "OJS_TERMINATION_TYPE_FILE OJS_SIGNAL_DEBOUNCE OJS_HEALTH_ADDR OJS_HEALTH_CONTROL "
         "OJS_HEALTH_TOKEN OJS_LABELS OJS_WORKER_ID OJS_AUTH_TOKEN OJS_LOG_LEVEL OJS_LOG_FORMAT "
         "OJS_LOG_ERROR_MESSAGES OJS_DIALECT OJS_CONTAINER_GRACE_PERIOD");
     static const std::vector<std::string> names{std::istream_iterator<std::string>(words), {}};
@@ -66,7 +66,7 @@ inline void environment(input in) {
                "an error has a short text", options.error().text);
         return;
     }
-    options->parts.add(ojs::operating());
+    options->extensions.add(ojs::ops());
     const auto valid = ojs::validate(*options);
     const bool is_judged_late = !valid && (valid.error().text.find("(OJS_HEALTH_") != std::string::npos ||
                                            valid.error().text.find("(OJS_URL)") != std::string::npos);

@@ -1,0 +1,354 @@
+#include "events.hpp"
+#include "raw_peer.hpp"
+
+#if !OJS_SHUTDOWN_SEPARATE
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+namespace {
+
+// "type|data" of each event, and the retry time.
+std::string read_events(const std::vector<std::string>& parts) {
+    detail::event_parser parser;
+    std::string out;
+    for (const std::string& part : parts) {
+        parser.feed(part, [&](const detail::server_event& event) {
+            out += (event.is_cut ? "cut:" : "") + event.type + "|" + event.data + ";";
+        });
+    }
+    return out + std::to_string(parser.retry().count());
+}
+
+detail::server_event event_of(const std::string& type, const std::string& data) {
+    detail::server_event out;
+    out.type = type;
+    out.data = data;
+    return out;
+}
+
+// A server of event streams: the test accepts, reads and writes.
+class event_server {
+  public:
+    // The next connection, with the request in `request`; the caller closes it.
+    int accept() {
+        std::unique_lock<std::mutex> held(mutex_);
+        REQUIRE(changed_.wait_for(held, test::hang_guard, [&] { return !connections_.empty(); }));
+        const int fd = connections_.front();
+        connections_.erase(connections_.begin());
+        held.unlock();
+        request = peer::read_message(fd);
+        return fd;
+    }
+    std::string request;
+    std::string url() const { return server_.url(); }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<int> connections_;
+    peer::server server_{[this](int fd, int) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        connections_.push_back(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+        changed_.notify_all();
+    }};
+};
+
+const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+const std::string job_event = "event: job.state_changed\ndata: {\"to\":\"available\"}\n\n";
+
+// A TLS handshake that gets no response, until the socket ends.
+class silent_stream final : public byte_stream {
+  public:
+    explicit silent_stream(int socket) : socket_(socket) {}
+    stream_result handshake() override {
+        char byte = 0;
+        const bool is_open = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0;
+        return {is_open ? stream_status::wants_read : stream_status::failed};
+    }
+    stream_result read_some(char*, std::size_t) override { return {stream_status::failed}; }
+    stream_result write_some(std::string_view) override { return {stream_status::failed}; }
+    void end() noexcept override {}
+    std::string failure() const override { return "no handshake"; }
+
+  private:
+    const int socket_;
+};
+
+// A listener whose calls are counted.
+class listening {
+  public:
+    explicit listening(const std::string& url, const std::vector<std::string>& queues = {"default"},
+                       http_client_options options = {}, detail::event_timeouts timeouts = {20s})
+        : listener(detail::make_ref<detail::event_listener>(
+              detail::make_ref<detail::http_exchange>(*detail::parse_url(url, true), std::move(options)),
+              timeouts, queues)) {
+        listener->set_callback([notified = notified] { notified->add(); });
+        listener->start();
+    }
+    listening(const listening&) = delete;
+    listening& operator=(const listening&) = delete;
+    ~listening() { listener->stop(); }
+
+    std::string notice() const {
+        log_record out;
+        while (!listener->take_notice(out)) std::this_thread::yield();
+        return std::string(out.message);
+    }
+
+    const std::shared_ptr<test::counter> notified = std::make_shared<test::counter>();
+    const detail::ref<detail::event_listener> listener;
+};
+
+}  // namespace
+
+TEST_CASE("event parser: a stream split at any byte gives the events that the SSE standard defines") {
+    const struct {
+        const char* text;
+        const char* events;
+    } rows[] = {
+        {"data: a\n\n", "|a\n;0"},
+        {"event: e\ndata: a\n\ndata: b\n\n", "e|a\n;|b\n;0"},
+        {"event:e\rdata:a\r\rdata:b\r\r", "e|a\n;|b\n;0"},
+        {"event: e\r\ndata: a\r\n\r\n", "e|a\n;0"},
+        {"\xEF\xBB\xBF"
+         "data: a\n\n",
+         "|a\n;0"},
+        {"\n\xEF\xBB\xBF"
+         "data: a\n\n",
+         "0"},                                            // only at the start
+        {"data: a\ndata:  b\ndata\n\n", "|a\n b\n\n;0"},  // several lines; one blank is cut
+        {": heartbeat\n\n:\n\ndata: a\n\n", "|a\n;0"},
+        {"event: e\n\ndata: a\n\n", "|a\n;0"},  // without data it is no event, and its type is forgotten
+        {"id: 7\nretry: 3000\nunknown: x\ndata\n\n", "|\n;3000"},
+        {"retry: 3s\n\nretry: -1\n\nretry: 3600001\n\n", "0"},
+        {"retry: 10\n\nretry: x\n\n", "10"},
+        {"data: a\n", "0"},  // not complete
+        {"", "0"},
+    };
+    for (const auto& row : rows) {
+        const std::string text = row.text;
+        CAPTURE(text);
+        CHECK(read_events({text}) == row.events);
+        for (std::size_t at = 0; at < text.size(); ++at)
+            CHECK(read_events({text.substr(0, at), text.substr(at)}) == row.events);
+        std::vector<std::string> bytes;
+        for (const char c : text) bytes.emplace_back(1, c);
+        CHECK(read_events(bytes) == row.events);
+    }
+}
+
+TEST_CASE("event parser: an event with a line or data above the limit is cut, and the next event is whole") {
+    const std::string half(detail::max_event_size / 2, 'x');
+    for (const std::string& text : {"data: " + half + half, "data: " + half + "\ndata: " + half + "x",
+                                    "event: e\n:" + half + half + "x"}) {
+        const std::string read = read_events({text + "\n\ndata: b\n\n"});
+        CHECK(read.substr(0, 4) == "cut:");
+        CHECK(read.substr(read.size() - 6) == ";|b\n;0");
+    }
+    CHECK(read_events({"data: " + half + "\n\n"}) == "|" + half + "\n;0");
+}
+
+TEST_CASE("queue events: an event announces work unless its type or state says otherwise") {
+    const struct {
+        const char* type;
+        const char* data;
+        bool announces;
+    } rows[] = {
+        {"job.state_changed", R"({"to":"available","from":"scheduled"})", true},
+        {"job.state_changed", R"({"to":"active"})", false},
+        {"job.state_changed", R"({"to":"completed"})", false},
+        {"job.state_changed", R"({"job_id":"x"})", true},
+        {"job.state_changed", R"({"to":7})", true},
+        {"job.state_changed", "not JSON", true},
+        {"job.progress", R"({"progress":1})", false},
+        {"queue.paused", "{}", false},
+        {"queue.resumed", "{}", true},
+        {"system.gap", "{}", true},
+        {"server.shutdown", "{}", false},
+        {"", "", true},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.type);
+        CAPTURE(row.data);
+        CHECK(detail::announces_work(event_of(row.type, row.data)) == row.announces);
+    }
+    detail::server_event cut = event_of("job.state_changed", R"({"to":"active"})");
+    cut.is_cut = true;
+    CHECK(detail::announces_work(cut));
+}
+
+TEST_CASE("queue events: if an announced FETCH gets no job, the next FETCH is delayed by up to 8 ms") {
+    detail::announcement_schedule schedule;
+    const time_point now = steady_clock::now();
+    schedule.note_event(now);
+    CHECK(schedule.due() == now);
+    schedule.note_event(now + 1s);  // one call for a burst
+    CHECK(schedule.due() == now);
+    schedule.note_notified();
+    CHECK(schedule.due() == time_point::max());
+    steady_clock::duration latest{0};
+    for (int i = 0; i < 200; ++i) {
+        schedule.note_fetched(false);
+        schedule.note_event(now);
+        CHECK(schedule.due() >= now);
+        latest = std::max(latest, schedule.due() - now);
+        schedule.note_notified();
+    }
+    CHECK(latest > 1ms);
+    CHECK(latest <= 8ms);
+    schedule.note_fetched(true);
+    schedule.note_event(now);
+    CHECK(schedule.due() == now);
+}
+
+TEST_CASE("queue events: the worker is notified when a stream opens and when an event announces work") {
+    const std::string chunked_head =
+        "HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n";
+    for (const bool is_chunked : {false, true}) {
+        CAPTURE(is_chunked);
+        event_server server;
+        http_client_options options;
+        options.bearer_token = "secret";
+        const listening here(server.url(), {"a b/c"}, options);
+        const int fd = server.accept();
+        CHECK(server.request.find("GET /ojs/v1/queues/a%20b%2Fc/events HTTP/1.1\r\n") == 0);
+        CHECK(server.request.find("Authorization: Bearer secret\r\n") != std::string::npos);
+        const auto send = [&](const std::string& text) {
+            char size[16];
+            std::snprintf(size, sizeof size, "%zx\r\n", text.size());
+            CHECK(peer::send_text(fd, is_chunked ? size + text + "\r\n" : text));
+        };
+        CHECK(!here.listener->is_announcing());
+        CHECK(peer::send_text(fd, is_chunked ? chunked_head : head));
+        CHECK(here.notified->wait_for(1));
+        CHECK(here.listener->is_announcing());
+        send("event: job.state_changed\ndata: {\"to\":\"active\"}\n\n:heartbeat\n\n");  // says nothing
+        send(job_event + job_event + job_event + "data: {\"to\":\"acti");               // a burst
+        CHECK(here.notified->wait_for(2));
+        send("ve\"}\n\n");
+        send(job_event);
+        CHECK(here.notified->wait_for(3));
+        here.listener->stop();
+        CHECK(here.notified->count() == 3);
+        CHECK(peer::read_to_end(fd).empty());  // closed
+        ::close(fd);
+    }
+}
+
+TEST_CASE("queue events: a stream that ends or is silent notifies the worker and is opened again") {
+    for (const bool is_silent : {false, true}) {
+        CAPTURE(is_silent);
+        event_server server;
+        detail::event_timeouts timeouts = {20s};
+        if (is_silent) timeouts.silence = 50ms;
+        const listening here(server.url(), {"default"}, {}, timeouts);
+        const int first = server.accept();
+        CHECK(peer::send_text(first, head + "retry: 1\n\n"));
+        CHECK(here.notified->wait_for(1));
+        if (!is_silent) ::shutdown(first, SHUT_RDWR);
+        CHECK(here.notified->wait_for(2));
+        CHECK(!here.listener->is_announcing());
+        const int second = server.accept();
+        CHECK(peer::send_text(second, head));
+        CHECK(here.notified->wait_for(3));
+        ::close(first);
+        ::close(second);
+    }
+}
+
+TEST_CASE("queue events: a stream cannot be opened -> a notice gives the reason, and no work is announced") {
+    const char* const none = "the backend has no queue events; the worker polls";
+    const char* const not_now = "queue events are unavailable; the worker polls";
+    const struct {
+        const char* response;
+        const char* notice;
+    } rows[] = {
+        {"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", none},
+        {"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n", none},
+        {"HTTP/1.1 501 No\r\nContent-Length: 0\r\n\r\n", none},
+        {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", none},
+        {"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n", not_now},
+        {"SSH-2.0-OpenSSH_9.2\r\n", not_now},
+        {"", not_now},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.response);
+        event_server server;
+        const listening here(server.url());
+        const int fd = server.accept();
+        CHECK(peer::send_text(fd, row.response));
+        ::shutdown(fd, SHUT_WR);
+        CHECK(here.notice() == row.notice);
+        CHECK(!here.listener->is_announcing());
+        CHECK(here.notified->count() == 0);
+        ::close(fd);
+    }
+}
+
+TEST_CASE("queue events: a stream that opens after a failure notifies the worker and gives a notice") {
+    event_server server;
+    const listening here(server.url());
+    ::close(server.accept());
+    CHECK(here.notice() == "queue events are unavailable; the worker polls");
+    const int fd = server.accept();
+    CHECK(peer::send_text(fd, head));
+    CHECK(here.notified->wait_for(1));
+    CHECK(here.notice() == "queue events are available again");
+    ::close(fd);
+}
+
+TEST_CASE("queue events: with several queues, work is announced only while all their streams are open") {
+    event_server server;
+    const listening here(server.url(), {"a", "b"});
+    const int first = server.accept();
+    CHECK(peer::send_text(first, head));
+    const int second = server.accept();
+    CHECK(!here.listener->is_announcing());
+    CHECK(peer::send_text(second, head));
+    CHECK(here.notified->wait_for(1));
+    while (!here.listener->is_announcing()) std::this_thread::yield();
+    for (const int fd : {first, second}) {
+        const int before = here.notified->count();
+        CHECK(peer::send_text(fd, job_event));
+        CHECK(here.notified->wait_for(before + 1));
+    }
+    const int before = here.notified->count();
+    ::shutdown(first, SHUT_RDWR);
+    CHECK(here.notified->wait_for(before + 1));
+    CHECK(!here.listener->is_announcing());
+    ::close(first);
+    ::close(second);
+}
+
+TEST_CASE("queue events: stop() does not wait for a stream that is connecting") {
+    event_server server;
+    test::event connecting;
+    http_client_options options;
+    options.https_stream = [&](const stream_request& request) -> result<byte_stream_ref> {
+        connecting.set();
+        return make_stream<silent_stream>(request.socket);
+    };
+    const listening here("https" + server.url().substr(4), {"default"}, std::move(options));
+    REQUIRE(connecting.wait());
+    const time_point began = steady_clock::now();
+    here.listener->stop();
+    CHECK(steady_clock::now() - began < 10s);  // the connection has 20 s
+}
+
+TEST_CASE("queue events: after stop() no event notifies the worker, even if a late FETCH calls start()") {
+    event_server server;
+    const listening here(server.url());
+    const int fd = server.accept();
+    CHECK(peer::send_text(fd, head));
+    CHECK(here.notified->wait_for(1));
+    here.listener->stop();
+    here.listener->start();  // a FETCH that was in flight
+    ::send(fd, job_event.data(), job_event.size(), MSG_NOSIGNAL);
+    while (peer::read_some(fd, server.request)) continue;
+    CHECK(here.notified->count() == 1);
+    ::close(fd);
+}
+
+#endif  // !OJS_SHUTDOWN_SEPARATE
