@@ -5,7 +5,7 @@
 //   queue or the message-id, the channel's generation and the delivery tag. Without one, a job that runs over
 //   a reconnect runs again.
 // - job::type is its type. job::body is its bytes; args_json, too, if its content-type is application/json:
-//   an array as it is, any other value as the only element.
+//   an array as it is, any other value as the only element. Its headers that are text are members of meta_json.
 // - job::attempt is its header x-ojs-attempt (1 if it is missing) plus x-delivery-count, by which a quorum
 //   queue counts returns. A classic queue counts nothing: `redelivered` does not change the attempt.
 // Prefetched are at most as many messages as the worker has slots, split over its queues, and at least one
@@ -24,40 +24,40 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-// Options of RabbitMQ's queues.
+/// Options of RabbitMQ's queues.
 struct amqp_options {
-    // As OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
-    // it.
+    /// As OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
+    /// it.
     std::string url;
-    std::string default_type = "message";  // job::type of a message without the property `type`
-    // Of a message without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any
-    // return.
+    std::string default_type = "message";  ///< job::type of a message without the property `type`
+    /// Of a message without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any
+    /// return.
     std::int64_t max_attempts = 20;
-    // Delays before the second, third, ... run; the last one repeats; 0: at once; none: 1 s, 10 s, 60 s. Each
-    // waits in a queue NAME.retry.MS, declared as a quorum queue (RabbitMQ 3.10 or later) if it is missing.
+    /// Delays before the second, third, ... run; the last one repeats; 0: at once; none: 1 s, 10 s, 60 s. Each
+    /// waits in a queue NAME.retry.MS, declared as a quorum queue (RabbitMQ 3.10 or later) if it is missing.
     std::vector<std::chrono::milliseconds> retry_delays;
-    // Gets messages whose attempts are used up, or whose error is not retryable, with the headers x-ojs-error
-    // and x-ojs-attempt. Declared as a quorum queue if it is missing. Empty: NAME.dead.
+    /// Gets messages whose attempts are used up, or whose error is not retryable, with the headers x-ojs-error
+    /// and x-ojs-attempt. Declared as a quorum queue if it is missing. Empty: NAME.dead.
     std::string dead_letter_queue;
-    // True: such messages are rejected instead, so that the queue's own dead-letter exchange gets them. A
-    // queue without one drops them.
+    /// True: such messages are rejected instead, so that the queue's own dead-letter exchange gets them. A
+    /// queue without one drops them.
     bool use_dead_letter_exchange = false;
-    // Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
+    /// Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
     std::chrono::seconds heartbeat{10};
-    // Receives one line for each change of the connection or of a queue. Called from any thread; must be
-    // short, must not throw, and must not call the transport.
+    /// Receives one line for each change of the connection or of a queue. Called from any thread; must be
+    /// short, must not throw, and must not call the transport.
     function<void(severity level, const std::string& text)> on_event;
 };
 
-// RabbitMQ's queues for one worker, for worker's constructor. The worker connects. Claims end with their
-// connection; a job that runs meanwhile is settled by its redelivery if its message has a message-id. FETCH
-// returns errc::unreachable without a connection, errc::unavailable if no queue can be consumed. Error:
-// errc::invalid_argument, without the password. Thread-safe. A child made by fork() must neither use nor
-// destroy the transport.
+/// RabbitMQ's queues for one worker, for worker's constructor. The worker connects. Claims end with their
+/// connection; a job that runs meanwhile is settled by its redelivery if its message has a message-id. FETCH
+/// returns errc::unreachable without a connection, errc::unavailable if no queue can be consumed. Error:
+/// errc::invalid_argument, without the password. Thread-safe. A child made by fork() must neither use nor
+/// destroy the transport.
 result<transport_ref> open_amqp(amqp_options options);
 
-// The scheme amqp: for worker_options::transports, see the header's first lines. Events go to the worker's
-// log, unless `on_event` is set.
+/// The scheme amqp: for worker_options::transports, see the header's first lines. Events go to the worker's
+/// log, unless `on_event` is set.
 transport_scheme amqp(amqp_options options = {});
 
 }  // namespace v0_1_0

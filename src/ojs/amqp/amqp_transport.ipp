@@ -103,11 +103,11 @@ class amqp_transport : public transport {
         if (!is_over() && !waited) return waited.error();
         return out;
     }
-    result<settled> ack(const ack_request& request, time_point deadline) override {
+    result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, verb::ack, deadline);
     }
     // Publishes it, for a retry or as a dead letter; then it is acknowledged.
-    result<settled> fail(const fail_request& request, time_point deadline) override {
+    result<settle_result> fail(const fail_request& request, time_point deadline) override {
         return settle(request, request.requeue ? verb::requeue : verb::fail, deadline);
     }
     // The ids whose claims hold; and whether all others are lost for good.
@@ -157,7 +157,7 @@ class amqp_transport : public transport {
     }
     bool is_draining() const { return phase_.load() >= phase::draining; }
 
-    static error unwanted() { return {errc::cancelled, 0, "the request is no longer wanted"}; }
+    static error unwanted() { return {errc::cancelled, 0, "cancelled: the worker stopped fetching"}; }
     // Of the thread, and of calls that wait.
     void notify() {
         const unique_lock held(mutex_);
@@ -202,19 +202,19 @@ class amqp_transport : public transport {
                 "the connection to RabbitMQ broke, and the message was not delivered again"};
     }
     template <class Request>
-    result<settled> settle(const Request& request, verb decided, time_point deadline) {
+    result<settle_result> settle(const Request& request, verb decided, time_point deadline) {
         if (request.should_send && !request.should_send()) return unwanted();
         unique_lock held(mutex_);
         const result<message_ref> found = find_claim(request.job_id, request.claim);
         if (!found) return found.error();
-        if (!*found) return settled::gone;
+        if (!*found) return settle_result::gone;
         if constexpr (std::is_same_v<Request, fail_request>) {
             if (decided == verb::fail) return fail(held, *found, request, deadline);
         }
         return settle(held, *found, decided, deadline);
     }
-    result<settled> fail(unique_lock& held, const message_ref& message, const fail_request& request,
-                         time_point deadline) {
+    result<settle_result> fail(unique_lock& held, const message_ref& message, const fail_request& request,
+                               time_point deadline) {
         const delivery& from = message->from;
         const bool is_last = !request.error.retryable || from.attempt >= from.max_attempts;
         const bool rejects = is_last && options_.use_dead_letter_exchange;
@@ -225,13 +225,15 @@ class amqp_transport : public transport {
             message->published = publication_of(
                 *message, message->is_buffered ? from.body : request.job->body, is_last ? why : "");
         }
-        const result<settled> response = settle(held, message, rejects ? verb::reject : verb::fail, deadline);
-        if (!response || *response == settled::gone) return response;
-        return is_last ? settled::discarded : settled::will_retry;
+        const result<settle_result> response =
+            settle(held, message, rejects ? verb::reject : verb::fail, deadline);
+        if (!response || *response == settle_result::gone) return response;
+        return is_last ? settle_result::discarded : settle_result::will_retry;
     }
     // Waits until the broker has read it. Errors: disconnected, while the message may come back; timed_out;
     // those of the publisher.
-    result<settled> settle(unique_lock& held, const message_ref& message, verb decided, time_point deadline) {
+    result<settle_result> settle(unique_lock& held, const message_ref& message, verb decided,
+                                 time_point deadline) {
         if (decided == verb::fail && message->now < state::due) {
             const result<void> published = publish(held, message, deadline);
             if (!published) return published.error();
@@ -240,7 +242,7 @@ class amqp_transport : public transport {
         while (message->now < state::settled && changed_.wait_until(held, deadline)) {
         }
         if (message->now == state::settled || message->is_published)
-            return message->decided == decided ? settled::accepted : settled::gone;
+            return message->decided == decided ? settle_result::accepted : settle_result::gone;
         if (message->now == state::lost) return disconnected();
         return error{errc::timed_out, 0, "RabbitMQ did not respond to a report in time"};
     }
@@ -269,6 +271,7 @@ class amqp_transport : public transport {
         out.type = message.from.type.empty() ? options_.default_type : message.from.type;
         out.attempt = message.from.attempt;
         out.max_attempts = message.from.max_attempts;
+        out.meta_json = cat({"{", message.from.meta, "}"});
         out.claim = cat({message.generation, ".", message.from.tag});
         read_args(message.from, out);
         out.body = std::move(message.from.body);

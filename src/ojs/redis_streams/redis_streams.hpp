@@ -5,8 +5,8 @@
 // worker's queues need one slot: write a hash tag into the prefix ("{jobs}:").
 //
 // Fields of an entry, all optional: `id` (else, or while another entry has it, the entry's own), `type`, `args` (a JSON
-// array), `body` (any bytes), `max_attempts`. Handlers read the others in job::envelope_json, an object of strings. Do
-// not trim the stream: that loses entries, and cancels the jobs of those that run.
+// array), `body` (any bytes), `max_attempts`. Handlers read the others as strings, as job.meta("traceparent"). Do not
+// trim the stream: that loses entries, and cancels the jobs of those that run.
 #pragma once
 
 #include <chrono>
@@ -21,41 +21,41 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Options of redis_streams() and open_redis_streams().
+/// Options of redis_streams() and open_redis_streams().
 struct redis_streams_options {
-    // redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], with percent-encoding; or redis:/PATH of a unix socket.
-    // redis_streams() takes it from OJS_URL.
+    /// redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], with percent-encoding; or redis:/PATH of a unix socket.
+    /// redis_streams() takes it from OJS_URL.
     std::string url = "redis://127.0.0.1:6379";
-    std::string username;                  // if the URL has none; empty: Redis' default user
-    std::string password;                  // if the URL has none
-    std::string prefix;                    // of the streams' keys
-    std::string group = "ojs";             // created if it is missing, from the stream's first entry on
-    std::string default_type = "message";  // of entries without `type`
-    std::int64_t max_attempts = 20;        // of entries without `max_attempts`
-    // Delays before the second, third, ... attempt; the last one repeats.
+    std::string username;                  ///< if the URL has none; empty: Redis' default user
+    std::string password;                  ///< if the URL has none
+    std::string prefix;                    ///< of the streams' keys
+    std::string group = "ojs";             ///< created if it is missing, from the stream's first entry on
+    std::string default_type = "message";  ///< of entries without `type`
+    std::int64_t max_attempts = 20;        ///< of entries without `max_attempts`
+    /// Delays before the second, third, ... attempt; the last one repeats.
     std::vector<std::chrono::milliseconds> retry_delays = {std::chrono::seconds(1), std::chrono::seconds(5),
                                                            std::chrono::seconds(30), std::chrono::minutes(2),
                                                            std::chrono::minutes(10)};
-    bool keep_entries = false;  // a settled entry stays in the stream: another group needs it
-    // A consumer without pending entries is deleted from the group after this time without a request.
+    bool keep_entries = false;  ///< a settled entry stays in the stream: another group needs it
+    /// A consumer without pending entries is deleted from the group after this time without a request.
     std::chrono::milliseconds max_consumer_idle = std::chrono::hours(24);
-    log_hook log;  // what no call returns; empty: the worker's log, with redis_streams()
+    log_hook log;  ///< what no call returns; empty: the worker's log, with redis_streams()
 };
 
-// The scheme redis: for worker_options::transports. Neither TLS nor Sentinel.
-//
-// A claim is an entry that is pending for the consumer `worker_id`, which must be unique. After visibility_timeout
-// without a renewal or another claim of that worker, others take its entries. That costs an attempt, a hand-back does
-// not. Without attempts left, and if malformed, an entry goes to KEY.dead with error_code and error_message. An idle
-// worker gets new entries at once. Those that are handed back, due, or left by a dead worker, it gets after its
-// poll_interval, or a second if that is longer.
-//
-// Needs Redis 6.2. Errors have Redis' own text. unavailable: it refuses the request (OOM, MISCONF, READONLY, ...), and
-// nothing has changed. bad_response: it always will (WRONGTYPE, NOAUTH, ...). Results and checkpoints are not stored.
-// After fork() the child must neither use nor destroy the transport.
+/// The scheme redis: for worker_options::transports. Neither TLS nor Sentinel.
+///
+/// A claim is an entry that is pending for the consumer `worker_id`, which must be unique. After visibility_timeout
+/// without a renewal or another claim of that worker, others take its entries. That costs an attempt, a hand-back does
+/// not. Without attempts left, and if malformed, an entry goes to KEY.dead with error_code and error_message. An idle
+/// worker gets new entries at once. Those that are handed back, due, or left by a dead worker, it gets after its
+/// poll_interval, or a second if that is longer.
+///
+/// Needs Redis 6.2. Errors have Redis' own text. unavailable: it refuses the request (OOM, MISCONF, READONLY, ...), and
+/// nothing has changed. bad_response: it always will (WRONGTYPE, NOAUTH, ...). Results and checkpoints are not stored.
+/// After fork() the child must neither use nor destroy the transport.
 transport_scheme redis_streams(redis_streams_options options = {});
 
-// The transport itself, for worker's constructor. Connects with the first request. Error: invalid_argument.
+/// The transport itself, for worker's constructor. Connects with the first request. Error: invalid_argument.
 result<transport_ref> open_redis_streams(redis_streams_options options);
 
 }  // namespace v0_1_0

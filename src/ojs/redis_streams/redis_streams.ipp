@@ -46,6 +46,7 @@ OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queu
         }
     }
     out.envelope_json = cat({"{", members, "}"});
+    out.meta_json = out.envelope_json;
     return out;
 }
 
@@ -81,12 +82,12 @@ class redis_transport final : public transport {
         return out;
     }
 
-    result<settled> ack(const ack_request& request, time_point deadline) override {
+    result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request.job_id, request.claim, {"ack"}, request.should_send, deadline);
     }
 
     // One that is malformed is not handed back: it would come back at once, forever.
-    result<settled> fail(const fail_request& request, time_point deadline) override {
+    result<settle_result> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         const bool is_malformed = error.code == "invalid_payload";
         if (request.requeue && !is_malformed)
@@ -193,10 +194,11 @@ class redis_transport final : public transport {
         });
     }
 
-    result<settled> settle(const std::string& job_id, const std::string& claim_text, const words& action,
-                           const function<bool()>& should_send, time_point deadline) {
+    result<settle_result> settle(const std::string& job_id, const std::string& claim_text,
+                                 const words& action, const function<bool()>& should_send,
+                                 time_point deadline) {
         const std::optional<claim> held = parse_claim(claim_text);
-        if (!held) return settled::gone;
+        if (!held) return settle_result::gone;
         const words all = with_keys(
             held->key,
             {options_.group, held->entry, held->count, held->consumer, options_.keep_entries ? "1" : "0"},
@@ -207,10 +209,10 @@ class redis_transport final : public transport {
         if ((*got)->type == REDIS_REPLY_ERROR && !is_gone) return refusal(**got);
         claims_.remove(job_id, *held, action.front() == "ack");
         const std::string word = is_gone ? "gone" : text_of(**got);
-        return word == "gone"         ? settled::gone
-               : word == "will_retry" ? settled::will_retry
-               : word == "discarded"  ? settled::discarded
-                                      : settled::accepted;
+        return word == "gone"         ? settle_result::gone
+               : word == "will_retry" ? settle_result::will_retry
+               : word == "discarded"  ? settle_result::discarded
+                                      : settle_result::accepted;
     }
 
     // `pairs`: an entry and its delivery count for each of `ids`. Returns the ids of those whose claims hold.

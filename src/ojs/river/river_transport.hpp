@@ -17,35 +17,35 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Options of a river_transport.
+/// Options of a river_transport.
 struct river_options {
-    std::string schema;                       // of River's tables; empty: the search_path is used
-    std::vector<std::string> kinds;           // to claim; empty: all, see worker_options::unknown_type
-    std::size_t max_bytes = 4 * 1024 * 1024;  // of args and of metadata as text; a larger job is not claimed
-    // Receives one line for each event that needs an operator and that no return value reports. Called from any thread;
-    // must be short and must not throw.
+    std::string schema;                       ///< of River's tables; empty: the search_path is used
+    std::vector<std::string> kinds;           ///< to claim; empty: all, see worker_options::on_unknown_type
+    std::size_t max_bytes = 4 * 1024 * 1024;  ///< of args and of metadata as text; no larger job is claimed
+    /// Receives one line for each event that needs an operator and that no return value reports. Called from any
+    /// thread; must be short and must not throw.
     function<void(const std::string&)> on_notice;
 };
 
 class river_transport;
-using river_ref = detail::ref<river_transport>;  // shared ownership of a transport
+using river_ref = detail::ref<river_transport>;  ///< shared ownership of a transport
 
-// River's queue for one worker. A child made by fork() must neither use nor destroy it. Concurrent FETCHes share one
-// transaction, and so do concurrent ACKs and FAILs.
+/// River's queue for one worker. A child made by fork() must neither use nor destroy it. Concurrent FETCHes share one
+/// transaction, and so do concurrent ACKs and FAILs.
 class river_transport : public transport {
   public:
-    // `url` is a URI (postgres://...) or a connection string of libpq. Connects and checks the tables. Errors:
-    // invalid_argument, if libpq cannot read the URL; unsupported, if the tables are missing or of an unknown version.
-    // A database that cannot be reached within `timeout` is no error: the worker retries.
+    /// `url` is a URI (postgres://...) or a connection string of libpq. Connects and checks the tables. Errors:
+    /// invalid_argument, if libpq cannot read the URL; unsupported, if the tables are missing or of an unknown version.
+    /// A database that cannot be reached within `timeout` is no error: the worker retries.
     static result<river_ref> create(std::string url, river_options options = {},
                                     std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
-    // A handler returns it: the job runs again after `delay`, and the attempt does not count. Thread-safe.
+    /// A handler returns it: the job runs again after `delay`, and the attempt does not count. Thread-safe.
     virtual outcome snooze(const job_context& job, std::chrono::milliseconds delay) = 0;
-    // A handler returns it: the job, if it has attempts left, runs again after `delay`. Thread-safe.
+    /// A handler returns it: the job, if it has attempts left, runs again after `delay`. Thread-safe.
     virtual outcome retry_after(const job_context& job, std::chrono::milliseconds delay,
                                 std::string reason) = 0;
-    // A handler returns it: the job is cancelled. Thread-safe.
+    /// A handler returns it: the job is cancelled. Thread-safe.
     virtual outcome cancel(const job_context& job, std::string reason) = 0;
 };
 

@@ -44,14 +44,14 @@ class river_worker : public river_transport {
         return claims_.fetch(request, deadline);
     }
 
-    result<settled> ack(const ack_request& request, time_point deadline) override {
+    result<settle_result> ack(const ack_request& request, time_point deadline) override {
         settlement out;
         out.action = "complete";
         if (!request.result_json.empty()) out.merged = "{\"output\":" + request.result_json + "}";
         return reports_.settle(request.job_id, std::move(out), deadline);
     }
 
-    result<settled> fail(const fail_request& request, time_point deadline) override {
+    result<settle_result> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         settlement out;
         out.action = request.requeue             ? "requeue"
@@ -91,15 +91,15 @@ class river_worker : public river_transport {
         return found;
     }
 
-    result<settled> save_checkpoint(const checkpoint_request& request, time_point deadline) override {
+    result<settle_result> save_checkpoint(const checkpoint_request& request, time_point deadline) override {
         const std::optional<held_job> held = jobs_.find(request.job_id);
-        if (!held) return settled::gone;
+        if (!held) return settle_result::gone;
         const turn taken(db_.saving, deadline);
         if (!taken) return failure(errc::timed_out, "another checkpoint is still in progress");
         const result<postgres_rows> saved = db_.saving.run(
             sql::save, {held->id, held->attempt, session_.owner(), request.state_json}, deadline);
         if (!saved) return saved.error();
-        return saved->size() > 0 ? settled::accepted : settled::gone;
+        return saved->size() > 0 ? settle_result::accepted : settle_result::gone;
     }
     result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override {
         const std::optional<long long> id = read_id(job_id);

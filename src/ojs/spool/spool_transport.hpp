@@ -3,86 +3,86 @@
 
 #include "../worker/transport_scheme.hpp"
 
-// 0: the worker scans a spool directory every poll interval, as on systems other than Linux.
 #ifndef OJS_SHUTDOWN_USE_INOTIFY
+/// 0: the worker scans a spool directory every poll interval, as on systems other than Linux.
 #define OJS_SHUTDOWN_USE_INOTIFY OJS_SHUTDOWN_ON_LINUX
 #endif
 
 namespace ojs {
 inline namespace v0_1_0 {
 
-// The kinds of spool_event.
+/// The kinds of spool_event.
 enum class spool_event_kind {
-    refused,        // a file in request/ that is not claimed and stays there
-    recovered,      // a dead worker's job was requeued or settled
-    owner_unknown,  // a folder in processing/ stays: its worker may be alive
-    result_dropped  // the disk is full: a completed job's file is in done/ without its result
+    refused,        ///< a file in request/ that is not claimed and stays there
+    recovered,      ///< a dead worker's job was requeued or settled
+    owner_unknown,  ///< a folder in processing/ stays: its worker may be alive
+    result_dropped  ///< the disk is full: a completed job's file is in done/ without its result
 };
 
-// An event that no call returns. It never holds a job's content.
+/// An event that no call returns. It never holds a job's content.
 struct spool_event {
-    spool_event_kind kind = spool_event_kind::refused;  // what happened
-    std::string name;                                   // of the file or folder
-    std::string reason;                                 // for people
+    spool_event_kind kind = spool_event_kind::refused;  ///< what happened
+    std::string name;                                   ///< of the file or folder
+    std::string reason;                                 ///< for people
 };
 
 namespace detail {
 std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slowly if inline
 }
 
-// Options of a spool.
+/// Options of a spool.
 struct spool_options {
-    // Holds request/ processing/ done/ failed/, on one mount. Missing ones and the directory itself, not its parents, are
-    // created. All must belong to this user or root, and no other user may write to them.
+    /// Holds request/ processing/ done/ failed/, on one mount. Missing ones and the directory itself, not its parents,
+    /// are created. All must belong to this user or root, and no other user may write to them.
     std::string directory;
-    // Accepts folders that one of this process's groups may write to, as after Kubernetes' fsGroup. Its members can
-    // exchange and forge jobs. OJS_SPOOL_GROUP_WRITE=on sets it, also for spool_enqueue().
+    /// Accepts folders that one of this process's groups may write to, as after Kubernetes' fsGroup. Its members can
+    /// exchange and forge jobs. OJS_SPOOL_GROUP_WRITE=on sets it, also for spool_enqueue().
     bool group_write = false;
-    // Delays before the second, third, ... run; the last one repeats. A job without max_attempts has one run more than
-    // there are delays. [Spot retry_delays]
-    std::vector<std::chrono::milliseconds> retry_delays = detail::default_retry_delays();  // {0s, 1s}
-    // Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
-    // A job that removes its own file is completed.
+    /// Delays before the second, third, ... run; the last one repeats. A job without max_attempts has one run more than
+    /// there are delays. [Spot retry_delays]
+    std::vector<std::chrono::milliseconds> retry_delays = detail::default_retry_delays();  ///< {0s, 1s}
+    /// Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
+    /// A job that removes its own file is completed.
     bool any_file = false;
-    // Also runs files that are named as backups, temporary or partial files are: NAME~, NAME.bak, NAME.part, ...
+    /// Also runs files that are named as backups, temporary or partial files are: NAME~, NAME.bak, NAME.part, ...
     bool any_name = false;
-    // A file that is no complete job counts as malformed once it has not changed for so long; another user's, whose
-    // writer is not visible, after 10 s.
+    /// A file that is no complete job counts as malformed once it has not changed for so long; another user's, whose
+    /// writer is not visible, after 10 s.
     std::chrono::milliseconds incomplete_timeout{2000};
-    // How often a FETCH recovers the jobs of dead workers.
+    /// How often a FETCH recovers the jobs of dead workers.
     std::chrono::milliseconds recovery_interval{5000};
-    // Reports each refused file once. Called from any thread; must be short and must not call the transport.
+    /// Reports each refused file once. Called from any thread; must be short and must not call the transport.
     function<void(const spool_event&)> on_event;
 };
 
-// Opens a directory as a queue. Jobs are files in request/, in the order of their names (as bytes). FETCH claims one by
-// rename(2) into the transport's folder in processing/, which an advisory lock protects while this process lives.
-// Settling moves it to done/, failed/ or back. Any number of transports, threads and processes may share a directory.
-// A job's meta.spool_path is the absolute path of its claimed file.
-//
-// The transport's errors are errc::unavailable: nothing is lost, and the call may succeed later. Deadlines do not
-// interrupt the disk. After its destruction other workers recover its unsettled jobs; their run counts.
-// Errors: errc::invalid_argument, unsupported (a file system without locks) or system.
+/// Opens a directory as a queue. Jobs are files in request/, in the order of their names (as bytes). FETCH claims one
+/// by rename(2) into the transport's folder in processing/, which an advisory lock protects while this process lives.
+/// Settling moves it to done/, failed/ or back. Any number of transports, threads and processes may share a directory.
+/// A job's meta.spool_path is the absolute path of its claimed file.
+///
+/// The transport's errors are errc::unavailable: nothing is lost, and the call may succeed later. Deadlines do not
+/// interrupt the disk. After its destruction other workers recover its unsettled jobs; their run counts.
+/// Errors: errc::invalid_argument, unsupported (a file system without locks) or system.
 result<transport_ref> open_spool(spool_options options);
 
-// The scheme spool:DIR for worker_options::transports. A FETCH recovers the jobs of dead workers every
-// heartbeat_interval; events go to the worker's log.
+/// The scheme spool:DIR for worker_options::transports. A FETCH recovers the jobs of dead workers every
+/// heartbeat_interval; events go to the worker's log.
 transport_scheme spool();
 
-// A job for spool_enqueue().
+/// A job for spool_enqueue().
 struct spool_job {
-    std::string type;               // selects the handler
-    std::string args_json = "[]";   // a JSON array
-    std::string queue = "default";  // queue of the job
-    std::int64_t max_attempts = 0;  // 0: the worker's default
-    // The file's name, which gives its place in the order; without ".json" it is the job's id. Empty: "5-", the time
-    // and a random number, so that such jobs run in their order, after names with 0- and before those with 9-.
+    std::string type;               ///< selects the handler
+    std::string args_json = "[]";   ///< a JSON array
+    std::string queue = "default";  ///< queue of the job
+    std::int64_t max_attempts = 0;  ///< 0: the worker's default
+    /// The file's name, which gives its place in the order; without ".json" it is the job's id. Empty: "5-", the time
+    /// and a random number, so that such jobs run in their order, after names with 0- and before those with 9-.
     std::string name;
 };
 
-// Writes a job to DIRECTORY/request atomically; it is on the disk when this returns. Creates missing directories.
-// Returns the job's id. Errors: errc::invalid_argument (also for a name that is taken) or system. The job is not there
-// then, unless the text says so: the last fsync has failed. Thread-safe.
+/// Writes a job to DIRECTORY/request atomically; it is on the disk when this returns. Creates missing directories.
+/// Returns the job's id. Errors: errc::invalid_argument (also for a name that is taken) or system. The job is not there
+/// then, unless the text says so: the last fsync has failed. Thread-safe.
 result<std::string> spool_enqueue(const std::string& directory, const spool_job& job);
 
 }  // namespace v0_1_0

@@ -47,11 +47,11 @@ class spool_transport final : public transport {
         return claimed;
     }
 
-    result<settled> ack(const ack_request& request, time_point) override {
+    result<settle_result> ack(const ack_request& request, time_point) override {
         const ref<spool_claim> claim = claims_.find(request.job_id);
-        if (!claim) return settled::gone;
+        if (!claim) return settle_result::gone;
         const unique_lock held(claim->settling);
-        result<settled> done = settle(*claim, completion_verdict(*claim, request.result_json));
+        result<settle_result> done = settle(*claim, completion_verdict(*claim, request.result_json));
         // A rename needs no space: the work is done, only its result is dropped.
         if (done || !is_disk_full(done.error()) || claim->stage != settle_stage::open) return done;
         done = settle(*claim, {});
@@ -60,9 +60,9 @@ class spool_transport final : public transport {
         return done;
     }
 
-    result<settled> fail(const fail_request& request, time_point) override {
+    result<settle_result> fail(const fail_request& request, time_point) override {
         const ref<spool_claim> claim = claims_.find(request.job_id);
-        if (!claim) return settled::gone;
+        if (!claim) return settle_result::gone;
         const unique_lock held(claim->settling);
         const bool saved = request.checkpoint_json.empty() || !fits(*claim, request.checkpoint_json);
         const std::string checkpoint = saved ? read_checkpoint(*claim) : request.checkpoint_json;
@@ -74,12 +74,12 @@ class spool_transport final : public transport {
                                   : failure_verdict(options_, *claim, why, checkpoint));
     }
 
-    result<settled> save_checkpoint(const checkpoint_request& request, time_point) override {
+    result<settle_result> save_checkpoint(const checkpoint_request& request, time_point) override {
         if (!is_json(request.state_json)) return spool_usage_error({"the checkpoint is not JSON"});
         const ref<spool_claim> claim = claims_.find(request.job_id);
-        if (!claim) return settled::gone;
+        if (!claim) return settle_result::gone;
         const unique_lock held(claim->settling);
-        if (claim->stage != settle_stage::open) return settled::gone;
+        if (claim->stage != settle_stage::open) return settle_result::gone;
         if (!fits(*claim, request.state_json))
             return error{errc::rejected, 0, "spool: the checkpoint is too large for the job's file", 413};
         const ref<spool_folders> folders = current_folders();
@@ -88,7 +88,7 @@ class spool_transport final : public transport {
                                                   checkpoint_name(claim->name), request.state_json);
         if (!written) return written.error();
         claim->has_checkpoint = true;
-        return settled::accepted;
+        return settle_result::accepted;
     }
 
     result<std::string> load_checkpoint(const std::string& job_id, time_point) override {
@@ -169,7 +169,7 @@ class spool_transport final : public transport {
             if (steady_clock::now() >= deadline)
                 return error{errc::timed_out, 0, "spool: the deadline has passed"};
             last = *next;
-            const result<void> done = claim_if_ready(last, request, out);
+            result<void> done = claim_if_ready(last, request, out);
             if (!done) return done;
         }
         return {};
@@ -228,10 +228,10 @@ class spool_transport final : public transport {
                                     : std::string();
     }
 
-    result<settled> settle(spool_claim& claim, spool_verdict verdict) {
+    result<settle_result> settle(spool_claim& claim, spool_verdict verdict) {
         const ref<spool_folders> folders = current_folders();
         const claimed_file file{*folders, claim.owner->folder(), claim.name};
-        const result<settled> done =
+        result<settle_result> done =
             settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
         if (done) claims_.remove(claim);
         return done;
@@ -265,10 +265,10 @@ class spool_transport final : public transport {
 // ---- the scheme ----
 
 inline void log_spool_event(const log_hook& log, const spool_event& event) {
-    static constexpr const char* messages[] = {"spool file not claimed; it stays in request/",
-                                               "a dead worker's job was recovered",
-                                               "claimed jobs left in processing/: their worker may be alive",
-                                               "a completed job is settled without its result"};
+    static constexpr const char* messages[] = {
+        "cannot claim the spool file; it stays in request/", "a dead worker's job was recovered",
+        "jobs of another worker stay in processing/: cannot tell whether it is alive",
+        "a completed job is settled without its result"};
     const bool recovered = event.kind == spool_event_kind::recovered;
     log({recovered ? log_level::info : log_level::warn,
          messages[static_cast<int>(event.kind)],
@@ -334,7 +334,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     const std::string name = job.name.empty() ? stamp : job.name;
     const std::string bad_name = detail::spool_name_fault(name);
     if (!bad_name.empty()) return spool_usage_error({bad_name});
-    const std::string id = detail::id_from_name(name);
+    std::string id = detail::id_from_name(name);
     const std::string text =
         detail::edit_json("{}", {{"id", json_quote(id)},
                                  {"type", json_quote(job.type)},

@@ -17,29 +17,29 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Requests a stop of its std::stop_tokens once a cancel_token is cancelled: for code that takes a
-// std::stop_token, and for std::condition_variable_any. The requesting end of std::jthread is its own: pass
-// get_token() as an argument instead.
-//
-// The request comes from the cancelling thread, or from the constructor if the token is cancelled already,
-// and calls the std::stop_callbacks there: they must be short, and one that throws ends the process
-// (std::terminate). It counts as seen, see cancel_token::seen(): an item of a loop that is linked counts as
-// handed back once it is cancelled.
-//
-// The destructor ends the link, and waits while another thread calls the stop callbacks: do not hold a lock
-// that one of them takes. A stop callback may destroy the object that called it. Tokens may outlive the link:
-// they are not stopped then, unless they were before. get_token() is thread-safe; the rest is used by one
-// thread at a time.
+/// Requests a stop of its std::stop_tokens once a cancel_token is cancelled: for code that takes a
+/// std::stop_token, and for std::condition_variable_any. The requesting end of std::jthread is its own: pass
+/// get_token() as an argument instead.
+///
+/// The request comes from the cancelling thread, or from the constructor if the token is cancelled already,
+/// and calls the std::stop_callbacks there: they must be short, and one that throws ends the process
+/// (std::terminate). It counts as seen, see cancel_token::seen(): an item of a loop that is linked counts as
+/// handed back once it is cancelled.
+///
+/// The destructor ends the link, and waits while another thread calls the stop callbacks: do not hold a lock
+/// that one of them takes. A stop callback may destroy the object that called it. Tokens may outlive the link:
+/// they are not stopped then, unless they were before. get_token() is thread-safe; the rest is used by one
+/// thread at a time.
 class [[nodiscard]] stop_source_of {
   public:
-    // Throws std::bad_alloc.
+    /// Throws std::bad_alloc.
     explicit stop_source_of(const cancel_token& token)
         : registration_(token.on_cancel([source = source_]() mutable { source.request_stop(); })) {}
     stop_source_of(stop_source_of&& other) noexcept = default;
     stop_source_of& operator=(stop_source_of&& other) noexcept = default;
     ~stop_source_of() = default;
 
-    std::stop_token get_token() const noexcept { return source_.get_token(); }  // any number of them
+    std::stop_token get_token() const noexcept { return source_.get_token(); }  ///< any number of them
 
   private:
     std::stop_source source_;
@@ -57,21 +57,21 @@ struct stop_request_call {
 
 }  // namespace detail
 
-// Keeps a cancel_source linked to a std::stop_token, see cancel_on(). Neither copied nor moved.
+/// Keeps a cancel_source linked to a std::stop_token, see cancel_on(). Neither copied nor moved.
 using stop_registration = std::stop_callback<detail::stop_request_call>;
 
-// Cancels `source` with `reason` once `token` is requested to stop, as long as the returned object lives:
-//
-//     std::jthread thread([](std::stop_token stop) {
-//         ojs::cancel_source source;
-//         const ojs::stop_registration link = ojs::cancel_on(stop, source);
-//         work(source.token());  // ends as the jthread is destroyed
-//     });
-//
-// The cancellation comes from the thread that requests the stop, or from this call if it was requested
-// already, and calls the callbacks of on_cancel() there. The destructor ends the link, and waits while
-// another thread does that. `source` must outlive the link, and is not moved meanwhile. A link in each
-// direction between the same two is allowed.
+/// Cancels `source` with `reason` once `token` is requested to stop, as long as the returned object lives:
+///
+///     std::jthread thread([](std::stop_token stop) {
+///         ojs::cancel_source source;
+///         const ojs::stop_registration link = ojs::cancel_on(stop, source);
+///         work(source.token());  // ends as the jthread is destroyed
+///     });
+///
+/// The cancellation comes from the thread that requests the stop, or from this call if it was requested
+/// already, and calls the callbacks of on_cancel() there. The destructor ends the link, and waits while
+/// another thread does that. `source` must outlive the link, and is not moved meanwhile. A link in each
+/// direction between the same two is allowed.
 [[nodiscard]] inline stop_registration cancel_on(std::stop_token token, cancel_source& source,
                                                  cancel_reason reason = cancel_reason::cancelled) {
     return stop_registration(std::move(token), detail::stop_request_call{&source, reason});

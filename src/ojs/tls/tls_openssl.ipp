@@ -116,14 +116,14 @@ class watched_file {
 };
 
 // When the first certificate of a chain expires; 0 if there is none.
-OJS_SHUTDOWN_INLINE std::time_t expiry_of(const STACK_OF(X509) * chain) {
+OJS_SHUTDOWN_INLINE std::int64_t expiry_of(const STACK_OF(X509) * chain) {
     const std::time_t now = std::time(nullptr);
-    std::time_t out = 0;
+    std::int64_t out = 0;
     for (int i = 0; i < sk_X509_num(chain); ++i) {
         int days = 0;
         int seconds = 0;
         ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(sk_X509_value(chain, i)));
-        const std::time_t expires_at = now + static_cast<std::time_t>(days) * 86400 + seconds;
+        const std::int64_t expires_at = now + static_cast<std::int64_t>(days) * 86400 + seconds;
         out = i == 0 ? expires_at : std::min(out, expires_at);
     }
     return out;
@@ -132,12 +132,12 @@ OJS_SHUTDOWN_INLINE std::time_t expiry_of(const STACK_OF(X509) * chain) {
 // A session and the expiry of the chain that was verified when it began.
 struct cached_session {
     session_ptr session;
-    std::time_t expires_at = 0;
+    std::int64_t expires_at = 0;
 };
 
 struct peer {
-    std::string server;          // host and port
-    std::time_t expires_at = 0;  // of the session that it resumes; 0: none
+    std::string server;           // host and port
+    std::int64_t expires_at = 0;  // of the session that it resumes; 0: none
 };
 
 // The context, the trusted certificates, the client's own, and the latest session of each server.
@@ -257,7 +257,7 @@ class shared_context {
         auto* const self = static_cast<shared_context*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
         const auto* const connected = static_cast<const peer*>(SSL_get_ex_data(ssl, 0));
         // A resumed session was not verified again.
-        const std::time_t expires_at =
+        const std::int64_t expires_at =
             SSL_session_reused(ssl) != 0 ? connected->expires_at : expiry_of(SSL_get0_verified_chain(ssl));
         X509_STORE* trusted = nullptr;
         SSL_get0_verify_cert_store(ssl, &trusted);

@@ -73,7 +73,7 @@ class connection {
         return reply.reply_type == AMQP_RESPONSE_NORMAL ||
                fail(cat({"cannot log in to ", broker.name, ": ", text_of(reply)}));
     }
-    // `orderly`: the broker has read everything before the connection ends.
+    // `orderly`: sends Connection.Close first and waits for Close-Ok, so that the broker has read everything.
     void close(bool orderly) {
         if (state_ == nullptr) return;
         if (orderly) static_cast<void>(amqp_connection_close(state_, AMQP_REPLY_SUCCESS));

@@ -24,6 +24,7 @@ struct delivery {
     std::string message_id, type, content_type;  // empty: none
     std::int64_t attempt = 1;
     std::int64_t max_attempts = 0;  // 0: the header is missing
+    std::string meta;               // JSON members: the headers that are text
 };
 
 // Clients choose any signed type.
@@ -42,8 +43,11 @@ OJS_SHUTDOWN_INLINE void read_headers(const amqp_table_t& headers, delivery& out
     constexpr std::int64_t max = std::int64_t{1} << 40;
     for (int i = 0; i < headers.num_entries; ++i) {
         const std::string_view name = view_of(headers.entries[i].key);
-        const std::int64_t number =
-            detail::min(detail::max(number_of(headers.entries[i].value), std::int64_t{0}), max);
+        const amqp_field_value_t& value = headers.entries[i].value;
+        if (value.kind == AMQP_FIELD_KIND_UTF8)
+            append(out.meta, {out.meta.empty() ? "" : ",", json_quote(name), ":",
+                              json_quote(view_of(value.value.bytes))});
+        const std::int64_t number = detail::min(detail::max(number_of(value), std::int64_t{0}), max);
         if (name == "x-ojs-attempt" && number > 0) out.attempt += number - 1;
         if (name == "x-delivery-count") out.attempt += number;
         if (name == "x-ojs-max-attempts") out.max_attempts = number;

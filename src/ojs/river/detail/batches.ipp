@@ -309,9 +309,9 @@ class reports {
     reports(database& db, held_jobs& jobs, session& owner, claims& claims)
         : db_(db), jobs_(jobs), session_(owner), claims_(claims) {}
 
-    result<settled> settle(const std::string& job_id, settlement request, time_point deadline) {
+    result<settle_result> settle(const std::string& job_id, settlement request, time_point deadline) {
         const auto held = jobs_.change(job_id, [](held_job& job) { job.reported = true; });
-        if (!held) return settled::gone;
+        if (!held) return settle_result::gone;
         request.id = held->id;
         request.attempt = held->attempt;
         request.error = storable(std::move(request.error), false);
@@ -329,7 +329,7 @@ class reports {
         if (!shared->failed || (shared->failed->code == errc::rejected && shared->merged.empty()))
             jobs_.forget(held->id);
         if (shared->failed) return *shared->failed;
-        return shared->done ? settled::accepted : settled::gone;
+        return shared->done ? settle_result::accepted : settle_result::gone;
     }
     // False at the deadline; another thread may still settle it.
     bool settle_in_batch(const std::shared_ptr<settlement>& own, time_point deadline) {

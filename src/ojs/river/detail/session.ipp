@@ -246,9 +246,10 @@ class session {
             sessions.insert(found->number(0, 0));
         }
         if (seen.size() == 2 && sessions.size() == 2) return {};
-        return failure(errc::unsupported,
-                       "the connection pooler shares sessions between transactions, which loses locks and "
-                       "LISTEN: set its pool_mode to session, or connect to PostgreSQL directly");
+        return failure(
+            errc::unsupported,
+            "the connection pooler is in transaction mode, which breaks advisory locks and LISTEN: set "
+            "pool_mode=session, or connect to PostgreSQL directly");
     }
 
     static std::string make_owner(const worker_identity& worker) {

@@ -44,7 +44,7 @@ class spool_claimer {
                                    spool_candidate& found) {
         const int from = spool.request();
         const int to = owner->folder();
-        const ref<spool_claim> claim = make_claim(owner, found);
+        ref<spool_claim> claim = make_claim(owner, found);
         const int marked = mark(spool, *claim);  // first, so that recovery recognises the file as claimed
         if (marked != 0) return handle_claim_error(to, found.name, marked);
         const int errnum = rename_to_claim(from, found.name, to);
@@ -118,6 +118,7 @@ class spool_claimer {
         ::unlinkat(folder, (options_.any_file ? sidecar_name(name) : mark_name(name)).c_str(), 0);
     }
 
+    // Empty if another worker was faster (ENOENT), or the file cannot be claimed now and is postponed. Else the error.
     result<ref<spool_claim>> handle_claim_error(int folder, const std::string& name, int errnum) {
         if (errnum == ENOENT && !is_folder_removed(folder)) return ref<spool_claim>();
         const bool taken = errnum == EEXIST || errnum == ENOTEMPTY || errnum == EISDIR || errnum == ENOTDIR;
@@ -140,7 +141,7 @@ class spool_claimer {
 
     result<void> put_back(const spool_folders& spool, const stray& claimed) {
         const claimed_file file{spool, claimed.owner->folder(), claimed.name};
-        const result<void> moved = move_back(file, claimed.owner->new_temporary_name());
+        result<void> moved = move_back(file, claimed.owner->new_temporary_name());
         if (moved || moved.error().sys_errno == ENOENT) {
             unmark(file.owner, claimed.name);
             return {};

@@ -90,15 +90,15 @@ inline std::string spool_name_fault(std::string_view name, bool any_name = false
         const char first = rest.front();
         const std::string_view character = take_utf8(rest);
         if (character.size() > before - rest.size()) return "its name is not UTF-8";  // U+FFFD for one byte
-        if ((first >= 0 && first < 0x20) || first == 0x7f || first == '/')
-            return "its name holds a control character or a slash";
+        if (is_ascii_control(first) || first == '/')
+            return "its name contains a control character or a slash";
     }
     if (any_name || !is_side_name(name)) return {};
     return "its name is that of a backup, a partial or a temporary file: rename it to run it";
 }
 
 inline int open_folder_at(int parent, const std::string& name) {
-    return above_standard(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    return move_above_stderr(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
 inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
@@ -163,9 +163,9 @@ inline std::string folder_fault(const struct stat& info, bool group_write) {
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
     if (!only_group) return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
     return cat({"group ", static_cast<unsigned>(info.st_gid), " may write to it (mode ", mode,
-                "), as Kubernetes' fsGroup sets it at each mount: run workers in that group, and nobody "
-                "else, and set ",
-                group_write_variable, "=on; or run chmod go-w, and set fsGroupChangePolicy: OnRootMismatch"});
+                "), as Kubernetes' fsGroup sets it at each mount: run workers in that group, and nobody ",
+                "else, and set ", group_write_variable,
+                "=on; or run chmod go-w, and set fsGroupChangePolicy: OnRootMismatch"});
 }
 
 inline result<bool> read_group_write(bool option) {
@@ -215,7 +215,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
                                     bool& created) {
     if (directory.empty()) return spool_usage_error({"the directory's name is empty"});
     if (directory.find('\0') != std::string::npos)
-        return spool_usage_error({"the directory's name holds a NUL byte"});
+        return spool_usage_error({"the directory's name contains a NUL byte"});
     const std::string action = cat({"open ", printable(directory, 300)});
     created = create && ::mkdir(directory.c_str(), 0700) == 0;
     if (create && !created && errno != EEXIST) {
@@ -227,7 +227,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
             {"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(action, errno, errc::system);
-    const result<void> safe = check_folder(out.root.get(), action, out.group_write);
+    result<void> safe = check_folder(out.root.get(), action, out.group_write);
     if (!safe) return safe;
     char* resolved = ::realpath(directory.c_str(), nullptr);
     if (resolved == nullptr) return spool_error(action, errno, errc::system);
@@ -239,7 +239,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
 // `create`: also creates a missing root.
 inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool create,
                                                      bool group_write = false) {
-    const ref<spool_folders> spool = make_ref<spool_folders>();
+    ref<spool_folders> spool = make_ref<spool_folders>();
     spool_folders& out = *spool;
     const result<bool> group = read_group_write(group_write);
     if (!group) return group.error();
@@ -468,7 +468,7 @@ inline std::int64_t modified_ns(const struct stat& info) noexcept {
 
 // Distinguishes a file from a later one of its name; the kernel reuses inode numbers.
 inline std::string identity_of(const struct stat& info) {
-    return cat({static_cast<unsigned long>(info.st_ino), "-", static_cast<std::int64_t>(info.st_size), "-",
+    return cat({static_cast<std::uint64_t>(info.st_ino), "-", static_cast<std::int64_t>(info.st_size), "-",
                 modified_ns(info)});
 }
 

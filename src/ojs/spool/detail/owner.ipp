@@ -80,7 +80,8 @@ inline int try_flock(int fd) noexcept {
     return 0;
 }
 
-// 0 or the errno; EWOULDBLOCK: it is held. NFS needs a writable file, which elsewhere would block a remount,ro.
+// Locks the open owner file `lock`. Reopens it for writing only if flock() requires that (NFS), since a writable file
+// blocks a remount,ro. 0 or the errno; EWOULDBLOCK: the lock is held.
 inline int try_lock(int folder, unique_fd& lock) {
     const int errnum = try_flock(lock.get());
     if (errnum != EBADF) return errnum;

@@ -137,7 +137,7 @@ class spool_recovery {
             verdict = failure_verdict(options_, claim, failure, checkpoint);
         }
         const bool decided = claim.stage == settle_stage::decided;
-        const result<settled> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
+        const result<settle_result> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
         return report_recovered(name, done ? result<void>() : result<void>(done.error()),
                                 decided ? settled_after_death : died_while_running);
     }
@@ -175,9 +175,10 @@ class spool_recovery {
     // A malformed job fails without another run: it may have killed its worker. False: retry later.
     static bool read_orphan_envelope(const spool_file& found, const claimed_file& file, spool_claim& claim,
                                      job_error& failure) {
-        const auto size = static_cast<std::size_t>(found.info.st_size);
+        const auto size = static_cast<std::uint64_t>(found.info.st_size);
         if (size <= max_spool_file_size && !read_all(found.fd.get(), claim.text)) return false;
-        const std::string fault = envelope_fault(std::max(claim.text.size(), size), claim.text);
+        const std::string fault =
+            envelope_fault(std::max<std::uint64_t>(claim.text.size(), size), claim.text);
         if (!fault.empty()) {
             const std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));
             read_counts(is_json_object(sidecar) ? sidecar : "{}", claim);

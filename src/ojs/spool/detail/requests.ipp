@@ -245,7 +245,7 @@ class spool_examiner {
         // A file server's clock may be a little ahead of ours.
         const std::chrono::milliseconds age = age_of(file.info);
         const bool is_fresh = age > -options_.incomplete_timeout && age < options_.incomplete_timeout;
-        const std::size_t size = static_cast<std::size_t>(file.info.st_size);
+        const auto size = static_cast<std::uint64_t>(file.info.st_size);
         std::string queue;
         if (!options_.any_file && size > peek_size && size <= max_spool_file_size &&
             is_foreign(peek(file.fd.get()), queues, queue))
@@ -330,8 +330,8 @@ class spool_examiner {
         return out;
     }
 
-    static examination examine_envelope(std::size_t size, examination wait, spool_candidate& out) {
-        const std::string fault = envelope_fault(std::max(out.text.size(), size), out.text);
+    static examination examine_envelope(std::uint64_t size, examination wait, spool_candidate& out) {
+        const std::string fault = envelope_fault(std::max<std::uint64_t>(out.text.size(), size), out.text);
         if (!fault.empty()) return wait.verdict == readiness::later ? wait : make_malformed(fault, out);
         const std::chrono::milliseconds left = remaining_delay(out.text);
         if (left.count() > 0) return check_later(left);

@@ -53,7 +53,7 @@ inline std::size_t added_size(std::string_view text) {
 }
 
 // Why a file of `size` bytes is no envelope; empty: it may be one. `text` is empty when it is too long.
-inline std::string envelope_fault(std::size_t size, std::string_view text) {
+inline std::string envelope_fault(std::uint64_t size, std::string_view text) {
     if (size > max_spool_job_size &&
         (size > max_spool_file_size || size - added_size(text) > max_spool_job_size))
         return cat({"the file is longer than ", max_spool_job_size, " bytes"});
@@ -120,7 +120,7 @@ inline result<void> apply_decision(const claimed_file& file, spool_target target
 // Replaces a file atomically, also across a crash.
 inline result<void> replace_file(const claimed_file& file, const std::string& temporary, int folder,
                                  const std::string& name, std::string_view text) {
-    const result<void> written = write_new_spool_file(file.owner, temporary, text);
+    result<void> written = write_new_spool_file(file.owner, temporary, text);
     if (!written) return written;
     if (::renameat(file.owner, temporary.c_str(), folder, name.c_str()) == 0) return {};
     const int errnum = errno;
@@ -165,7 +165,7 @@ inline result<void> return_with_sidecar(const claimed_file& file, std::string si
         const std::string target = find_free_name(request, file.name);
         if (target != file.name) sidecar = with_id(sidecar, id);
         if (!sidecar.empty()) {
-            const result<void> written =
+            result<void> written =
                 replace_file(file, temporary, request, sidecar_name(target), bind_sidecar(sidecar, info));
             if (!written) return written;
         }
@@ -262,15 +262,15 @@ inline bool is_removed_by_job(const claimed_file& file, const spool_claim& claim
     return claim.is_opaque && claim.decision.target == spool_target::done &&
            exists_at(file.owner, sidecar_name(file.name));
 }
-inline settled abandon_claim(spool_claim& claim) noexcept {
+inline settle_result abandon_claim(spool_claim& claim) noexcept {
     claim.stage = settle_stage::settled;
-    return settled::gone;
+    return settle_result::gone;
 }
 
 // Called with claim.settling held. Repeatable after an error; a written decision stands.
-inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim, spool_verdict verdict,
-                                    const std::string& temporary) {
-    if (claim.stage == settle_stage::settled) return settled::gone;
+inline result<settle_result> settle_claim(const claimed_file& file, spool_claim& claim, spool_verdict verdict,
+                                          const std::string& temporary) {
+    if (claim.stage == settle_stage::settled) return settle_result::gone;
     if (claim.stage == settle_stage::open) {
         claim.decision = std::move(verdict);
         const bool keeps_text = !claim.decision.text.empty();
@@ -298,7 +298,7 @@ inline result<settled> settle_claim(const claimed_file& file, spool_claim& claim
     const result<void> on_disk = sync_target(file, claim.decision.target);
     if (!on_disk) return on_disk.error();
     claim.stage = settle_stage::settled;
-    return settled::accepted;
+    return settle_result::accepted;
 }
 
 inline std::chrono::milliseconds retry_delay(const spool_options& options, std::int64_t attempt) {
