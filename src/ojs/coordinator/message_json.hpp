@@ -131,8 +131,8 @@ std::string write_fields(const message_view& from);
 
 }  // namespace detail
 
-// Reads a message: read_message<shutdown_request>(body). errc::bad_response: not such a message. Thread-safe; throws
-// only when out of memory. The caller limits the length: time and memory are linear, up to 300 bytes per byte of text.
+/// Reads a message: `read_message<shutdown_request>(body)`. errc::bad_response: not such a message. Thread-safe; throws
+/// only when out of memory. The caller limits the length: time and memory are linear, up to 300 bytes per byte of text.
 template <class Message>
 result<Message> read_message(std::string_view json) {
     Message out;
@@ -141,7 +141,7 @@ result<Message> read_message(std::string_view json) {
     return out;
 }
 
-// Writes a message as JSON; invalid UTF-8 becomes U+FFFD. Takes it by value: the field table needs a mutable message.
+/// Writes a message as JSON; invalid UTF-8 becomes U+FFFD. Takes it by value: the field table needs a mutable message.
 template <class Message>
 std::string write_message(Message message) {
     return detail::write_fields(detail::view_of(message));

@@ -233,7 +233,7 @@ inline std::string read_number(const message_field& into, std::string_view sourc
     std::string text;
     const std::string_view number = raw_string(source, text) ? text : source;
     if (read_whole_number(number, is_wide ? INT64_MAX : INT32_MAX, out)) return "";
-    return is_wide ? ": not a whole number of 64 bits" : ": not a whole number of 32 bits";
+    return is_wide ? ": not a 64-bit integer" : ": not a 32-bit integer";
 }
 
 inline std::string read_enumeration(const enum_type& type, std::string_view source, std::int64_t& out) {
@@ -277,7 +277,7 @@ inline std::string read_messages(std::string_view source, const message_field& i
     if (source.front() != '[') return ": not a list";
     std::size_t i = 0;
     for (const auto& each : json_view(source)) {
-        const std::string fault = read_members(each.value.text(), into.element(into.value, i++).fields);
+        std::string fault = read_members(each.value.text(), into.element(into.value, i++).fields);
         if (!fault.empty()) return fault;
     }
     return "";

@@ -280,6 +280,10 @@ OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_option
     return result<child_process>(std::move(out));
 }
 
+OJS_SHUTDOWN_INLINE result<void> detail::check_program(const child_options& options) {
+    return detail::child_launch().find_program(options);
+}
+
 OJS_SHUTDOWN_INLINE child_process::child_process() noexcept = default;
 OJS_SHUTDOWN_INLINE child_process::child_process(child_process&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE child_process& child_process::operator=(child_process&& other) noexcept {

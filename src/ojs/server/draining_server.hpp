@@ -12,104 +12,104 @@
 #include "../core/cancel_token.hpp"
 #include "../net/http_message.hpp"
 
-// 0: a server waits for its connections with poll(), as it does on every system but Linux.
 #ifndef OJS_SHUTDOWN_USE_EPOLL
+/// 0: a server waits for its connections with poll(), as it does on every system but Linux.
 #define OJS_SHUTDOWN_USE_EPOLL OJS_SHUTDOWN_ON_LINUX
 #endif
 
 namespace ojs {
 inline namespace v0_1_0 {
 
-// Returns the response to one request. Called from several threads at once. An exception becomes a 500; if the handler
-// ends its thread, the connection is closed.
+/// Returns the response to one request. Called from several threads at once. An exception becomes a 500; if the handler
+/// ends its thread, the connection is closed.
 using http_handler = function<http_response(const http_request&)>;
 
-// How a draining_server is set up.
+/// How a draining_server is set up.
 struct draining_server_options {
-    http_limits limits;  // of one request
-    // Handlers that run at the same time, a thread each, at most 1024. 0: two per processor, at least 8. Threads
-    // beyond one per processor start while handlers wait: twice as many each millisecond.
+    http_limits limits;  ///< of one request
+    /// Handlers that run at the same time, a thread each, at most 1024. 0: two per processor, at least 8. Threads
+    /// beyond one per processor start while handlers wait: twice as many each millisecond.
     std::size_t threads = 0;
-    // Further clients wait in the listen queue. For each of them the connection that has been idle longest is closed;
-    // if none is idle, busy connections close after their response.
+    /// Further clients wait in the listen queue. For each of them the connection that has been idle longest is closed;
+    /// if none is idle, busy connections close after their response.
     std::size_t max_connections = 16384;
-    // Bytes of incomplete requests and unsent responses, of all connections together. Above it, requests get 503 and
-    // no handler is called; each running handler may still add one response. Pipelined bytes, at most 16 KiB per
-    // connection, are not counted.
+    /// Bytes of incomplete requests and unsent responses, of all connections together. Above it, requests get 503 and
+    /// no handler is called; each running handler may still add one response. Pipelined bytes, at most 16 KiB per
+    /// connection, are not counted.
     std::size_t max_buffered = 64 * 1024 * 1024;
-    // A connection without a request. Longer than a proxy's (60 s by AWS ALB and nginx): the proxy must close first.
+    /// A connection without a request. Longer than a proxy's (60 s by AWS ALB and nginx): the proxy must close first.
     std::chrono::milliseconds idle_timeout{75000};
-    // From a request's first byte (or that of empty lines before it) to its last; again, to write the response.
+    /// From a request's first byte (or that of empty lines before it) to its last; again, to write the response.
     std::chrono::milliseconds request_timeout{10000};
-    // While clients wait and no connection is idle, the slowest client is disconnected after this time.
+    /// While clients wait and no connection is idle, the slowest client is disconnected after this time.
     std::chrono::milliseconds overload_timeout{10000};
-    // The first part of drain(): everything is accepted and answered, but readiness fails and each connection closes
-    // after its response, so that probes and load balancers send new clients elsewhere.
+    /// The first part of drain(): everything is accepted and answered, but readiness fails and each connection closes
+    /// after its response, so that probes and load balancers send new clients elsewhere.
     std::chrono::milliseconds lame_duck{0};
-    std::chrono::seconds retry_after{1};  // the Retry-After of a 503
-    // A path the server answers itself, such as "/readyz": 200, and 503 once drain() has begun. Empty: none.
+    std::chrono::seconds retry_after{1};  ///< the Retry-After of a 503
+    /// A path the server answers itself, such as "/readyz": 200, and 503 once drain() has begun. Empty: none.
     std::string readiness_path;
-    bool reuse_port = false;                     // SO_REUSEPORT: other processes may listen on the same port
-    std::size_t thread_stack_size = 256 * 1024;  // bytes
+    bool reuse_port = false;  ///< SO_REUSEPORT: other processes may listen on the same port
+    std::size_t thread_stack_size = 256 * 1024;  ///< bytes
 };
 
-// How draining_server::drain() ends the server.
+/// How draining_server::drain() ends the server.
 struct drain_options {
-    time_point deadline = time_point::max();  // connections without a response by then are cut
-    cancel_token abort;                       // cancelled: they are cut now
-    // Another process already accepts on the same address. It takes over the queue of a shared socket; with reuse_port
-    // this process accepts from its own queue once more. The lame duck lasts at least 100 ms, so that a busy
-    // connection is closed by a response.
+    time_point deadline = time_point::max();  ///< connections without a response by then are cut
+    cancel_token abort;                       ///< cancelled: they are cut now
+    /// Another process already accepts on the same address. It takes over the queue of a shared socket; with reuse_port
+    /// this process accepts from its own queue once more. The lame duck lasts at least 100 ms, so that a busy
+    /// connection is closed by a response.
     bool has_successor = false;
 };
 
-// How a drain went, in requests.
+/// How a drain went, in requests.
 struct drain_result {
-    std::size_t answered = 0;  // since drain(); with readiness probes, and responses that were cut
-    std::size_t refused = 0;   // too late: 503
-    std::size_t cut = 0;       // begun, but without a complete response at the deadline
+    std::size_t answered = 0;  ///< since drain(); with readiness probes, and responses that were cut
+    std::size_t refused = 0;   ///< too late: 503
+    std::size_t cut = 0;       ///< begun, but without a complete response at the deadline
 };
 
 namespace detail {
 class server_body;
 }
 
-// An HTTP/1.1 server. An idle connection costs a descriptor and about a kilobyte; only requests in flight take a
-// thread.
-//
-// drain(), step by step: [GS 9.1]
-//   lame duck     readiness_path answers 503; every response says "Connection: close"
-//   queue         is accepted a last time, then the listening socket is closed: new clients are refused
-//   idle          connections are closed; unread bytes on them are read first
-//   in flight     a request of which a byte has arrived is answered, with "Connection: close"; pipelined ones are not
-//   too late      a client that connected but has sent nothing gets 503 with Retry-After, if it sends within 100 ms
-//   deadline      the rest is cut, and counted
+/// An HTTP/1.1 server. An idle connection costs a descriptor and about a kilobyte; only requests in flight take a
+/// thread.
+///
+/// drain(), step by step: [GS 9.1]
+/// - lame duck: readiness_path answers 503; every response says "Connection: close"
+/// - queue: is accepted a last time, then the listening socket is closed: new clients are refused
+/// - idle: connections are closed; unread bytes on them are read first
+/// - in flight: a request of which a byte has arrived is answered, with "Connection: close"; pipelined ones are not
+/// - too late: a client that connected but has sent nothing gets 503 with Retry-After, if it sends within 100 ms
+/// - deadline: the rest is cut, and counted
 class draining_server {
   public:
-    // Listens when this returns. `address` is a comma-separated list of addresses as http_server takes them, of "fd:N"
-    // (a listening socket that this process inherited), and of "systemd:" (the sockets of LISTEN_FDS). Inherited
-    // sockets are closed at the end, in this process only; after an error they still belong to the caller. `handler`
-    // is called from several threads at once. Errors: invalid_argument, busy, system.
+    /// Listens when this returns. `address` is a comma-separated list of addresses as http_server takes them, of "fd:N"
+    /// (a listening socket that this process inherited), and of "systemd:" (the sockets of LISTEN_FDS). Inherited
+    /// sockets are closed at the end, in this process only; after an error they still belong to the caller. `handler`
+    /// is called from several threads at once. Errors: invalid_argument, busy, system.
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 
-    draining_server(draining_server&& other) noexcept;  // `other` must not be used then
+    draining_server(draining_server&& other) noexcept;  ///< `other` must not be used then
     draining_server& operator=(
-        draining_server&& other) noexcept;  // ends this server; `other` must not be used then
-    // Drains with a deadline that has passed, and waits for the handlers. In a child made by fork(), which has no copy
-    // of the threads, it only closes the child's sockets, and drain() does nothing.
+        draining_server&& other) noexcept;  ///< ends this server; `other` must not be used then
+    /// Drains with a deadline that has passed, and waits for the handlers. In a child made by fork(), which has no copy
+    /// of the threads, it only closes the child's sockets, and drain() does nothing.
     ~draining_server();
 
-    // The addresses it listens on, comma-separated, each in the form of http_server::address().
+    /// The addresses it listens on, comma-separated, each in the form of http_server::address().
     const std::string& address() const noexcept;
-    std::uint16_t port() const noexcept;  // of the first address; 0 for unix:
-    // The listening sockets, to hand to a successor; -1 once closed.
+    std::uint16_t port() const noexcept;  ///< of the first address; 0 for unix:
+    /// The listening sockets, to hand to a successor; -1 once closed.
     std::vector<int> listeners() const;
-    bool draining() const noexcept;   // drain() has begun: not ready. Thread-safe
-    std::size_t connections() const;  // open ones. Thread-safe
-    // Ends the server. Returns once no request is in flight, or at the deadline even while handlers run. A second call
-    // ignores its options, waits for the first and returns the same result. Neither this nor the destructor may be
-    // called from a handler. Thread-safe.
+    bool draining() const noexcept;   ///< drain() has begun: not ready. Thread-safe
+    std::size_t connections() const;  ///< open ones. Thread-safe
+    /// Ends the server. Returns once no request is in flight, or at the deadline even while handlers run. A second call
+    /// ignores its options, waits for the first and returns the same result. Neither this nor the destructor may be
+    /// called from a handler. Thread-safe.
     drain_result drain(const drain_options& options = {});
 
   private:

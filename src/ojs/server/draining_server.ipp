@@ -114,17 +114,17 @@ class server_body final : public ref_counted {
 
     // The first thread accepts, the last is for the drain. A small server has one for each connection.
     result<void> start_threads() {
-        const result<void> opened = queue_.open();
+        result<void> opened = queue_.open();
         if (!opened) return opened;
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         wake_ = std::move(*waker);
         const unique_lock held(mutex_);
         threads_ = array<thread>(context.thread_per_connection ? context.options.max_connections + 1 : 2);
-        const result<void> started = context.thread_per_connection ? result<void>() : start_serving_threads();
+        result<void> started = context.thread_per_connection ? result<void>() : start_serving_threads();
         if (!started) return started;
         accepting_ = accepting::yes;
-        const result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
+        result<void> accepts = start_thread(0, "ojs-accept", [this] { accept_until_stopped(); });
         if (!accepts) accepting_ = accepting::no;
         return accepts;
     }
@@ -137,7 +137,7 @@ class server_body final : public ref_counted {
         active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
         threads_ = array<thread>(count + 2);
         for (std::size_t i = 1; i <= count; ++i) {
-            const result<void> started = start_serving_thread(i);
+            result<void> started = start_serving_thread(i);
             if (!started && i == 1) return started;
         }
         return {};
@@ -306,12 +306,13 @@ class server_body final : public ref_counted {
     }
 
     void serve_until_stopped(std::size_t index) {
+        lent_memory lent;
         active_.enter();
         while (!end_thread(index)) {
             void* const found = active_.next([&] { return queue_.wait(); }, [&] { wake_.notify(); });
             if (found == nullptr) return;
             connection& served = *static_cast<connection*>(found);
-            call_guarded([&] { serve(served); },
+            call_guarded([&] { serve(served, lent); },
                          [&] {  // the handler ended this thread
                              active_.leave();
                              remove(served);
@@ -319,10 +320,11 @@ class server_body final : public ref_counted {
                          });
         }
     }
-    void serve(connection& served) {
+    // Handles one readiness event, then watches the connection for the next or removes it.
+    void serve(connection& served, lent_memory& lent) {
         connection::next next = connection::next::close;
         try {
-            next = served.on_ready();
+            next = served.on_ready(lent);
         } catch (...) {  // out of memory: only this connection ends
             pass_on_thread_end();
         }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,15 +78,21 @@ inline std::string status_line(std::string_view text) {
     return out;
 }
 
-inline std::string with_status(const char* assignment, std::string_view text) {
-    return text.empty() ? assignment : cat({assignment, "\nSTATUS=", status_line(text)});
+inline std::string with_status(std::string assignment, std::string_view text) {
+    if (!text.empty()) append(assignment, {"\nSTATUS=", status_line(text)});
+    return assignment;
+}
+
+inline std::string reloading_since(const timespec& now) {
+    const long long usec = static_cast<long long>(now.tv_sec) * 1000000 + now.tv_nsec / 1000;
+    return cat({"RELOADING=1\nMONOTONIC_USEC=", usec});
 }
 
 inline error notify_failure(int failed) {
     errc code = errc::system;
     if (failed == ENOENT || failed == ECONNREFUSED || failed == ENOTDIR) code = errc::unreachable;
     if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) code = errc::unavailable;
-    return {code, failed, cat({"could not notify the service manager: ", errno_text(failed)})};
+    return {code, failed, cat({"cannot notify the service manager: ", errno_text(failed)})};
 }
 
 }  // namespace detail
@@ -109,6 +116,12 @@ OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::ready(std::string_view text) const {
     return send(detail::with_status("READY=1", text));
+}
+
+OJS_SHUTDOWN_INLINE result<void> service_notifier::reloading(std::string_view text) const {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return send(detail::with_status(detail::reloading_since(now), text));
 }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::status(std::string_view text) const {
@@ -168,17 +181,20 @@ class service_report {
     }
     bool active() const noexcept { return notifier_.active(); }
 
-    // READY=1 once, when `is_ready` first holds; from then on the text, whenever it changes.
-    void report(bool is_ready, const std::string& text) {
-        if (!active() || !(is_ready || ready_) || (ready_ && text == reported_text_)) return;
-        if (!log_result(ready_ ? notifier_.status(text) : notifier_.ready(text))) return;  // retried later
-        ready_ = true;
+    // READY=1 when `is_ready` first holds, and after a reload; RELOADING=1 when one begins; else the text, whenever it
+    // changes.
+    void report(bool is_ready, const std::string& text, bool is_reloading = false) {
+        const state next = next_state(reported_, is_ready, is_reloading);
+        if (!active() || (next == reported_ && (next == state::starting || text == reported_text_))) return;
+        if (!log_result(send(next, text))) return;  // retried later
+        reported_ = next;
         reported_text_ = text;
     }
     // STOPPING=1 starts the manager's stop timeout: so it is sent on a drain, never on quiet.
     void stopping(std::string_view text) {
         if (!active()) return;
         log_result(notifier_.stopping(text));
+        if (reported_ != state::starting) reported_ = state::stopping;
         extension_due_ = time_point::min();
     }
 
@@ -197,6 +213,17 @@ class service_report {
     }
 
   private:
+    enum class state { starting, ready, reloading, stopping };
+    // A manager takes a reload only from a service that has started, and nothing ends a stop.
+    static state next_state(state now, bool is_ready, bool is_reloading) noexcept {
+        if (now == state::stopping) return now;
+        if (now == state::starting) return is_ready ? state::ready : now;
+        return is_reloading ? state::reloading : state::ready;
+    }
+    result<void> send(state next, std::string_view text) const {
+        if (next == reported_) return notifier_.status(text);
+        return next == state::reloading ? notifier_.reloading(text) : notifier_.ready(text);
+    }
     static const char* without_watchdog(const char* name) {
         return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);
     }
@@ -207,7 +234,7 @@ class service_report {
     }
     void log_failure(const error& reason) {
         if (!detail::exchange(failure_logged_, true))
-            log_.write(log_level::warn, "service manager not reached", {field("error", reason.text)});
+            log_.write(log_level::warn, "cannot notify the service manager", {field("error", reason.text)});
     }
 
     static constexpr std::chrono::milliseconds extension_interval{1000};
@@ -218,7 +245,7 @@ class service_report {
     std::string reported_text_;
     time_point watchdog_due_ = time_point::max();
     time_point extension_due_ = time_point::max();
-    bool ready_ = false;
+    state reported_ = state::starting;
     bool failure_logged_ = false;
 };
 

@@ -99,15 +99,15 @@ class coordinator_body final : public ref_counted {
         if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
         {
             const unique_lock held(mutex_);
-            if (exchange(run_called_, true)) return error{errc::busy, 0, "run() was called before"};
+            if (exchange(run_called_, true)) return error{errc::busy, 0, "run() has already been called"};
         }
-        const result<void> following = start_thread();  // for the deadline, without a launcher
+        result<void> following = start_thread();  // for the deadline, without a launcher
         if (!following) {
             const unique_lock held(mutex_);
             run_called_ = false;
             return following;
         }
-        const result<void> asked = await_stop(until);
+        result<void> asked = await_stop(until);
         if (!asked) return asked;
         update_state();
         sequence_options steps;
@@ -121,7 +121,7 @@ class coordinator_body final : public ref_counted {
         log_drain();
         const cancel_registration with_until =
             until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
-        const result<void> drained = call_drain(drain, cancel_.token());
+        result<void> drained = call_drain(drain, cancel_.token());
         if (!drained) {
             fail(drained.error().text);
         } else {
@@ -300,7 +300,7 @@ class coordinator_body final : public ref_counted {
             if (state_ <= shutdown_state::requested || exchange(drain_logged_, true)) return;
         }
         log_.write(
-            log_level::info, "drain begins",
+            log_level::info, "drain started",
             {field("process_id", options_.process_id), field("in_flight", metrics().in_flight_requests)});
     }
     static std::int32_t seconds_of(std::chrono::seconds given) noexcept {
@@ -322,7 +322,7 @@ class coordinator_body final : public ref_counted {
 
     result<void> start_thread() {
         if (thread_.joinable()) return {};
-        const result<void> subscribed = subscribe(wake_);
+        result<void> subscribed = subscribe(wake_);
         if (!subscribed) return subscribed;
         thread_options named;
         named.name = "ojs-coord";
@@ -392,7 +392,7 @@ class coordinator_body final : public ref_counted {
         const result<Ack> ack =
             rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + notify_timeout);
         if (ack) return {};
-        log_.write(log_level::warn, "could not notify the launcher",
+        log_.write(log_level::warn, "cannot notify the launcher",
                    {field("method", method), field("error", ack.error().text)});
         return ack.error();
     }
@@ -408,7 +408,7 @@ class coordinator_body final : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         const wake& waker_of_run = *waker;
-        const result<void> subscribed = subscribe(waker_of_run);
+        result<void> subscribed = subscribe(waker_of_run);
         if (!subscribed) return subscribed;
         {
             const cancel_registration ends = until.on_cancel([&] { waker_of_run.notify(); });

@@ -99,7 +99,7 @@ class readiness_reports {
     }
     void add_check(std::string name, function<bool()> check) {
         const unique_lock held(mutex_);
-        shutdown_requested_.push_back(make_ref<async_check>(std::move(name), std::move(check)));
+        async_checks_.push_back(make_ref<async_check>(std::move(name), std::move(check)));
     }
 
     readiness_response evaluate(bool takes_work) {
@@ -131,9 +131,10 @@ class readiness_reports {
     }
 
   private:
+    // A copy, so that no check is called or awaited under the mutex.
     array<ref<async_check>> async_checks() {
         const unique_lock held(mutex_);
-        return shutdown_requested_;
+        return async_checks_;
     }
     static std::string failed_check(const readiness_checks& checks) {
         if (!checks.grpc_server_ready) return "server";
@@ -150,7 +151,7 @@ class readiness_reports {
     bool server_reported_ = false;
     bool backend_reported_ = false;
     bool was_ready_ = false;
-    array<ref<async_check>> shutdown_requested_;
+    array<ref<async_check>> async_checks_;
 };
 
 }  // namespace ojs::detail

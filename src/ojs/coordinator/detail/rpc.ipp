@@ -121,7 +121,8 @@ class rpc_service {
         if (!passes_guard(guard_, request, refused)) {
             const bool unknown = refused.status == 401;
             refused.body = rpc_refusal(refused.status, unknown ? "unauthenticated" : "permission_denied",
-                                       unknown ? "a bearer token is required" : "not for web pages")
+                                       unknown ? "a bearer token is required"
+                                               : "requests from web pages are not allowed")
                                .body;
             return refused;
         }

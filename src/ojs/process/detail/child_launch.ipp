@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -51,7 +52,7 @@ inline constexpr const char* private_variables[] = {"OJS_AUTH_TOKEN", "OJS_HEALT
 inline constexpr int parent_poll_interval = 100;  // ms, of a child that waits for before_exec
 inline constexpr const char* default_path = "/usr/local/bin:/usr/bin:/bin";
 
-inline error invalid_options(std::string text) {
+inline error invalid_options(const std::string& text) {
     return {errc::invalid_argument, 0, cat({"child_options: ", text})};
 }
 
@@ -102,7 +103,7 @@ class child_launch {
 
     result<void> prepare(const child_options& options) {
         options_ = &options;
-        const result<void> checked = check(options);
+        result<void> checked = check(options);
         if (!checked) return checked;
         for (const std::string& each : options.command) arguments_.push_back(const_cast<char*>(each.c_str()));
         arguments_.push_back(nullptr);
@@ -113,10 +114,38 @@ class child_launch {
                                                        : std::clamp(limit, min_descriptors, max_descriptors));
         const child_stream* streams[] = {&options.input, &options.output, &options.errors};
         for (int number = 0; number < 3; ++number) {
-            const result<void> opened = open_stream(number, *streams[number]);
+            result<void> opened = open_stream(number, *streams[number]);
             if (!opened) return opened;
         }
         return {};
+    }
+
+    // Without a start: as exec() would find it. A script's interpreter is not looked at.
+    result<void> find_program(const child_options& options) {
+        result<void> checked = check(options);
+        if (!checked) return checked;
+        choose_environment(options);
+        choose_candidates(options);
+        const std::string& directory = options.working_directory;
+        if (!directory.empty() && !is_folder(directory))
+            return error{errc::invalid_argument, 0,
+                         cat({"working_directory ", directory, ": no such folder"})};
+        const char* why = nullptr;
+        std::string shown;
+        for (const std::string& each : candidates_) {
+            const bool relative = each[0] != '/' && !directory.empty();
+            const std::string path = relative ? cat({directory, "/", each}) : each;
+            const char* const fault = fault_of_program(path);
+            if (fault == nullptr) return {};
+            if (why != nullptr && fault == not_found) continue;  // what is there says more
+            why = fault;
+            shown = path;
+        }
+        if (why == nullptr || (why == not_found && candidates_.size() > 1)) {
+            shown = options.command[0];
+            why = "not found in the folders of PATH";
+        }
+        return error{errc::invalid_argument, 0, cat({printable(shown), ": ", why})};
     }
 
     // Not posix_spawn(), which has no limits and no death signal. Signals are blocked across the fork.
@@ -206,6 +235,19 @@ class child_launch {
         return nullptr;
     }
 
+    static constexpr const char* not_found = "no such file";
+    static bool is_folder(const std::string& path) {
+        struct stat found {};
+        return ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+    }
+    // Null: it can be executed.
+    static const char* fault_of_program(const std::string& path) {
+        struct stat found {};
+        if (::stat(path.c_str(), &found) != 0) return errno == EACCES ? "no access" : not_found;
+        if (!S_ISREG(found.st_mode)) return "not a regular file";
+        return ::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? nullptr : "not executable";
+    }
+
     // An empty part of PATH would mean the working directory: that is left out.
     void choose_candidates(const child_options& options) {
         const std::string& name = options.command[0];
@@ -233,9 +275,9 @@ class child_launch {
         unique_fd reader;
         unique_fd writer;
         if (!make_pipe(reader, writer)) return cannot_start("a pipe", errno);
-        const bool input = number == STDIN_FILENO;
-        our_ends[number] = input ? std::move(writer) : std::move(reader);
-        child_ends_[number] = input ? std::move(reader) : std::move(writer);
+        if (number == STDIN_FILENO) std::swap(reader, writer);  // the child reads
+        our_ends[number] = std::move(reader);
+        child_ends_[number] = std::move(writer);
         streams_[number] = child_ends_[number].get();
         return {};
     }
@@ -432,7 +474,7 @@ OJS_SHUTDOWN_INLINE void child_reset() noexcept {
     for (int number = 1; number < NSIG; ++number) ::sigaction(number, &usual, nullptr);
     sigset_t none;
     sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
 }
 
 }  // namespace v0_1_0

@@ -99,13 +99,13 @@ class child_thread : public ref_counted {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         self->waker_ = std::move(*waker);
-        const auto work = [self, &launch, &options] { self->work(launch, options); };
+        const auto work = [self, &launch, &options] { self->run(launch, options); };
         result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-child"});
         if (!started) return started.error();
         self->thread_ = std::move(*started);
         unique_lock held(self->mutex_);
         while (self->child_ && *self->child_ == 0) self->changed_.wait(held);
-        const result<pid_t> child = self->child_;
+        result<pid_t> child = self->child_;
         held.unlock();
         if (child) out = self;
         if (!child) self->finish();
@@ -122,7 +122,8 @@ class child_thread : public ref_counted {
     atomic<time_point> output_deadline{time_point::max()};  // later output is dropped
 
   private:
-    void work(child_launch& launch, const child_options& options) {
+    // The thread's function: launches the child and passes its output on until finish().
+    void run(child_launch& launch, const child_options& options) {
         const bool runs = begin(launch, options);
         while (runs && wait_for_more()) {
             for (line_stream& each : streams_) each.read_some();

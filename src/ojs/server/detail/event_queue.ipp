@@ -151,16 +151,16 @@ class active_threads {
     }
     void enter() noexcept { ++active_; }
     void leave() noexcept { --active_; }
-    // Calls `wait` when this thread may, and returns its result; calls `on_none_waiting` if no other thread waits then.
-    template <class Wait, class NobodyWaits>
-    void* next(Wait wait, NobodyWaits on_none_waiting) noexcept {
+    // Calls `wait` when this thread may, and returns its result; calls `on_all_busy` if no other thread waits then.
+    template <class Wait, class AllBusy>
+    void* next(Wait wait, AllBusy on_all_busy) noexcept {
         if (min_ < max_ && active_.load() > allowed_.load()) park();
         waiting_.fetch_add(1);
         void* const found = wait();
         events_.fetch_add(1);
         if (waiting_.fetch_sub(1) == 1 && min_ < max_ && !is_adjusting_.load() &&
             !is_adjusting_.exchange(true))
-            on_none_waiting();
+            on_all_busy();
         return found;
     }
     bool needs_adjusting() const noexcept { return is_adjusting_.load(); }

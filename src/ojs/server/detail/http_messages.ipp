@@ -133,19 +133,16 @@ inline bool is_peer_error(int accept_errno) noexcept {
 
 inline constexpr std::string_view continue_response = "HTTP/1.1 100 Continue\r\n\r\n";
 
-inline std::string write_response(const http_response& response, bool is_head, bool closes) {
-    std::string text;
+inline void write_response(std::string& text, const http_response& response, bool is_head, bool closes) {
     text.reserve(response.body.size() + 512);
-    append(text, {cat({"HTTP/1.1 ", response.status, " ", reason_phrase(response.status), "\r\n"})});
+    append(text, {"HTTP/1.1 ", response.status, " ", reason_phrase(response.status), "\r\n"});
     for (const http_header& header : response.headers) {
         if (!is_framing_header(header.name)) append_header(text, header.name, header.value);
     }
     const bool bodiless = response.status == 204 || response.status == 304;
-    if (!bodiless) append_header(text, "Content-Length", cat({response.body.size()}));
-    append_header(text, "Connection", closes ? "close" : "keep-alive");
-    append(text, {"\r\n"});
+    if (!bodiless) append(text, {"Content-Length: ", response.body.size(), "\r\n"});
+    append(text, {"Connection: ", closes ? "close" : "keep-alive", "\r\n\r\n"});
     if (!bodiless && !is_head) append(text, {response.body});
-    return text;
 }
 
 }  // namespace ojs::detail

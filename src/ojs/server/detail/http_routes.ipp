@@ -118,7 +118,7 @@ inline bool passes_guard(const http_guard& guard, const http_request& request, h
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
         if (find_header(request.headers, name).data() == nullptr || is_from_web_page(guard, request))
             continue;
-        refused = json_error(403, "not for web pages");
+        refused = json_error(403, "requests from web pages are not allowed");
         return false;
     }
     const std::string_view given = bearer_token(find_header(request.headers, "Authorization"));

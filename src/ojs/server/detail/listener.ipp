@@ -285,7 +285,7 @@ inline result<void> open_listener(std::string_view address, bool reuse_port, arr
         if (count == 0)
             return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
         for (int i = 0; i < count; ++i) {
-            const result<void> adopted = adopt_socket(first_passed_fd + i, out);
+            result<void> adopted = adopt_socket(first_passed_fd + i, out);
             if (!adopted) return adopted;
         }
         return {};
@@ -302,7 +302,7 @@ inline result<void> open_listener(std::string_view address, bool reuse_port, arr
 inline result<void> open_listeners(std::string_view addresses, bool reuse_port, array<listener>& out) {
     for (;;) {
         const std::size_t comma = addresses.find(',');
-        const result<void> opened = open_listener(addresses.substr(0, comma), reuse_port, out);
+        result<void> opened = open_listener(addresses.substr(0, comma), reuse_port, out);
         if (!opened || comma == std::string_view::npos) return opened;
         addresses.remove_prefix(comma + 1);
     }

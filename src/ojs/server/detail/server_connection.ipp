@@ -15,6 +15,13 @@ namespace ojs::detail {
 
 inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 
+// A serving thread lends its memory to the connection it serves, so that a short request allocates little.
+struct lent_memory {
+    std::string response;
+    http_headers headers;
+};
+inline constexpr std::size_t max_lent = 16 * 1024;  // bytes of either; more is freed
+
 // The state that the connections share with the server.
 struct draining_context {
     http_handler handler;
@@ -57,8 +64,9 @@ class server_connection final : public ref_counted {
     ~server_connection() override { release_buffered(); }
 
     // Called by the one thread that received the socket's event.
-    next on_ready() {
+    next on_ready(lent_memory& lent) {
         while (handing_over_.load()) pause_for(std::chrono::microseconds(50));
+        lent_ = &lent;
         const state now = state_.load();
         if (now == state::writing) return send_rest();
         if (now == state::lingering) return discard_input();
@@ -190,10 +198,11 @@ class server_connection final : public ref_counted {
                            ? refuse(plain_response(408, "the request did not arrive in time"))
                            : next::close;
             }
-            received_nothing_.store(false);
-            count_buffered(static_cast<std::size_t>(got));
+            if (!has_received()) received_nothing_.store(false);
+            if (parser_.message().headers.empty()) parser_.message().headers.swap(lent_->headers);
             const http_parser::status reached = parser_.feed({bytes, static_cast<std::size_t>(got)});
             if (reached != http_parser::status::need_more) return on_parsed(reached);
+            count_buffered(static_cast<std::size_t>(got));
             if (parser_.is_empty() && deadline_.load() < idle_deadline_) idle_deadline_ = deadline_.load();
             if (is_full()) return refuse(busy("too many requests in flight"));
             send_100_continue();
@@ -232,22 +241,23 @@ class server_connection final : public ref_counted {
         const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
                            !has_list_word(response.headers, "Connection", "close");
         lingers_ = parser_.has_surplus() || !(server_.thread_per_connection || makes_room);
-        return send(write_response(response, is_head, !stays), !stays);
+        return send(response, is_head, !stays);
     }
     next refuse(const http_response& response) {
         lingers_ = true;
-        return send(write_response(response, false, true), true);
+        return send(response, false, true);
     }
 
-    next send(std::string text, bool closes) {
+    next send(const http_response& response, bool is_head, bool closes) {
         // Before sending, which the peer can delay. A closing connection is no longer read.
         if (closes) parser_ = request_parser(server_.options.limits);
         parser_.begin();
         release_buffered();
-        out_ = std::move(text);
-        sent_ = 0;
+        out_.swap(lent_->response);
+        write_response(out_, response, is_head, closes);
         closes_ = closes;
-        move_to(state::sending, server_.options.request_timeout);
+        since_.store(steady_clock::now());
+        state_.store(state::sending);
         return send_rest();
     }
     next send_rest() {
@@ -257,7 +267,7 @@ class server_connection final : public ref_counted {
             if (sent >= 0) {
                 sent_ += static_cast<std::size_t>(sent);
             } else if (would_block(errno)) {
-                state_.store(state::writing);
+                if (buffered_ == 0) move_to(state::writing, server_.options.request_timeout);
                 if (buffered_ == 0) count_buffered(out_.size());
                 return next::write;
             } else if (errno != EINTR) {
@@ -265,8 +275,10 @@ class server_connection final : public ref_counted {
             }
         }
         release_buffered();
-        std::string().swap(out_);  // an assignment would keep the memory
         sent_ = 0;
+        out_.clear();
+        if (out_.capacity() <= max_lent) out_.swap(lent_->response);
+        std::string().swap(out_);  // an assignment would keep the memory
         return on_response_sent();
     }
     // A pipelined request waits for its turn: the socket is writable at once.
@@ -298,7 +310,12 @@ class server_connection final : public ref_counted {
             return server_.draining.load() ? busy("this server is going away") : plain_response(200, "ready");
         }
         if (is_full()) return busy("too many requests in flight");
-        return detail::call_handler(server_.handler, served_request{std::move(message), socket_.get()});
+        served_request request{std::move(message), socket_.get()};
+        http_response out = detail::call_handler(server_.handler, request);
+        request.headers.clear();
+        if (request.headers.capacity() * sizeof(http_header) <= max_lent)
+            request.headers.swap(lent_->headers);
+        return out;
     }
     http_response busy(std::string_view why) const {
         http_response out = plain_response(503, why);
@@ -328,11 +345,14 @@ class server_connection final : public ref_counted {
         buffered_ += more;
         server_.buffered.fetch_add(more);
     }
-    void release_buffered() noexcept { server_.buffered.fetch_sub(exchange(buffered_, std::size_t{0})); }
+    void release_buffered() noexcept {
+        if (buffered_ > 0) server_.buffered.fetch_sub(exchange(buffered_, std::size_t{0}));
+    }
 
     unique_fd socket_;
     draining_context& server_;
     request_parser parser_;
+    lent_memory* lent_ = nullptr;  // of the thread in on_ready()
     std::string out_;
     std::size_t sent_ = 0;
     std::size_t buffered_ = 0;
