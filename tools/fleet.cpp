@@ -150,7 +150,7 @@ bool replace_all(ojs::launcher& fleet) {
     for (const char* name : group_names) {
         const auto now = fleet.group(name);
         if (!now) return false;
-        const auto report = fleet.rolling_replace(name, now->options);
+        const auto report = fleet.rollout(name, now->options);
         const std::string why = report ? report->error : report.error().text;
         const int replaced = report ? report->replaced : 0;
         std::printf("%-8s replaced %d of %d%s%s\n", name, replaced, workers_each, why.empty() ? "" : ": ",
@@ -199,8 +199,8 @@ int main(int argc, char** argv) {
     if (argc == 3 && argv[1] == std::string("--worker")) return be_worker(argv[2]);
     if (argc == 2 && argv[1] == std::string("--help")) {
         std::puts(
-            "usage: fleet\nReplaces three groups of workers under load, and counts the jobs. Status: 0 none "
-            "was lost.");
+            "usage: fleet\nReplaces three groups of workers under load, and counts the jobs.\n"
+            "Exit status: 0 if no job was lost, else 1.");
         return 0;
     }
     if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});

@@ -180,23 +180,23 @@ ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const st
     for (const event& each : received) missed = missed || each.missed;
     if (now->replacing || !missed) return not_yet;
     print(name + ": " + shown(now->message) + "\n");
-    const ojs::replacement_phase end =
-        expected == "done" ? ojs::replacement_phase::done : ojs::replacement_phase::cancelled;
-    return now->replacement.phase == end ? 0 : failed;
+    const ojs::rollout_phase end =
+        expected == "done" ? ojs::rollout_phase::done : ojs::rollout_phase::cancelled;
+    return now->rollout.phase == end ? 0 : failed;
 }
 
 int roll(admin_peer& peer, const settings& given) {
     const std::string& name = given.operands.front();
     const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    ojs::rolling_replace_request request;
+    ojs::rollout_request request;
     request.group = name;
     request.reason = given.reason;
     request.canary = given.canary;
     request.retry = given.retry;
     request.retries = given.retries;
     request.canary_seconds = seconds_of(given.canary_time);
-    const auto response = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
+    const auto response = peer.call<ojs::rollout_response>("RollingReplace", request);
     if (!response) return report(response.error());
     if (!given.wait) return print(name + ": " + shown(response->message) + "\n"), 0;
     return follow(
@@ -208,8 +208,8 @@ int cancel(admin_peer& peer, const settings& given) {
     const std::string& name = given.operands.front();
     const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    const auto response = peer.call<ojs::cancel_replace_response>(
-        "CancelReplace", ojs::cancel_replace_request{name, given.reason});
+    const auto response = peer.call<ojs::cancel_rollout_response>(
+        "CancelReplace", ojs::cancel_rollout_request{name, given.reason});
     if (!response) return report(response.error());
     print(name + ": " + shown(response->message) + "\n");
     if (!given.wait) return 0;
@@ -223,10 +223,10 @@ int dry_run(admin_peer& peer, const settings& given) {
     const ojs::result<bool> group = is_group(peer, name);
     if (!group) return report(group.error());
     if (*group) {
-        ojs::rolling_replace_request request;
+        ojs::rollout_request request;
         request.group = name;
         request.dry_run = true;
-        const auto seen = peer.call<ojs::rolling_replace_response>("RollingReplace", request);
+        const auto seen = peer.call<ojs::rollout_response>("RollingReplace", request);
         if (!seen) return report(seen.error());
         print(name + ": " + shown(seen->message) + "\n");
         for (const ojs::process_status& each : seen->processes) print(draw(each, false));

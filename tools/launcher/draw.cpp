@@ -102,8 +102,8 @@ std::string draw(const ojs::process_status& of, bool coloured) {
 
 namespace {
 
-// "1 of 3, PAUSING, 2 retries, failed: kv-4: was not ready in time".
-std::string progress_of(const ojs::replacement_status& of) {
+// "1 of 3, PAUSING, retries: 2, failed: kv-4 was not ready within 30s".
+std::string progress_of(const ojs::rollout_status& of) {
     std::string out =
         std::to_string(of.replaced) + " of " + std::to_string(of.total) + ", " + to_string(of.phase);
     if (of.retries > 0) out += ", retries: " + std::to_string(of.retries);
@@ -117,10 +117,10 @@ std::string progress_of(const ojs::replacement_status& of) {
 std::string draw(const ojs::group_status& of, bool all, bool coloured) {
     std::string out = shown(of.group) + "  ready " + std::to_string(of.ready) + " of " +
                       std::to_string(of.desired) + ", min " + std::to_string(of.min_healthy);
-    if (of.replacing) out += "  replacing: " + progress_of(of.replacement);
+    if (of.replacing) out += "  replacing: " + progress_of(of.rollout);
     if (of.quiet) out += "  QUIET: starts, replaces and kills no process";
     if (of.degraded) out += "  DEGRADED: a slot is empty";
-    if (!of.message.empty()) out += "  (last replacement: " + shown(of.message) + ")";
+    if (!of.message.empty()) out += "  (last rollout: " + shown(of.message) + ")";
     out += "\n";
     for (const ojs::process_status& each : of.processes) {
         if (all || each.exit.empty()) out += draw(each, coloured);

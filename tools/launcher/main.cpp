@@ -10,43 +10,65 @@ namespace launcher_program {
 namespace {
 
 constexpr const char* usage =
-    "usage: launcher run --config FILE [--admin ADDRESS] [--token-file FILE] [--status-page FILE]\n"
-    "       launcher status [ID|GROUP]\n"
-    "       launcher stop ID|GROUP [--grace TIME] [--max TIME | --force] [--reason TEXT] [--no-wait]\n"
-    "       launcher roll GROUP [--canary N] [--canary-time TIME] [--retry POLICY] [--retries N]\n"
-    "                           [--reason TEXT] [--no-wait]\n"
-    "       launcher cancel GROUP [--reason TEXT] [--no-wait]\n"
-    "       launcher dry-run ID|GROUP\n"
-    "       launcher watch\n"
-    "Runs and supervises groups of processes, and controls a running launcher.\n"
-    "\n"
-    "  run      runs the groups of the configuration until SIGTERM, then shuts them down\n"
-    "  status   shows all groups, one group, or one process\n"
-    "  stop     shuts down a process or a group; it is not restarted\n"
-    "  roll     replaces the processes of a group, step by step, with those of the current file\n"
-    "  cancel   cancels a roll; ready processes are kept, up to the group's size\n"
-    "  dry-run  shows what stop ID or roll GROUP would drain, with the work in flight\n"
-    "  watch    shows changes as they happen: a screen in a terminal, else one line per change\n"
-    "\n"
-    "  --config FILE       JSON, see read_launcher_config() in ojs_launcher.hpp\n"
-    "  --admin ADDRESS     unix:/PATH or HOST:PORT. Default: for run, that of the file; then "
-    "$LAUNCHER_ADMIN,\n"
-    "                      then ojs-launcher.sock in $XDG_RUNTIME_DIR, or for root in /run\n"
-    "  --token-file FILE   one line, the admin token; required if other machines can connect\n"
-    "  --grace TIME        time until the process must request more; --max TIME: until it is forced. Whole "
-    "seconds,\n"
-    "                      rounded up; granted up to the group's max_duration. Default: the group's\n"
-    "  --force             skips the drain: SIGTERM now, SIGKILL after the group's kill_delay\n"
-    "  --status-page FILE  HTML served at http://ADDRESS/, such as tools/launcher/status.html\n"
-    "  --canary N          replaces N processes first; they must stay ready for --canary-time (10s)\n"
-    "  --retry POLICY      if a new process does not become ready: manual (roll back), immediate or backoff\n"
-    "                      (start another, at most --retries times). Default: as configured\n"
-    "  --reason TEXT       for the logs\n"
-    "  --no-wait           returns when the command has started, not when it has ended\n"
-    "OJS_LOG_LEVEL (info) and OJS_LOG_FORMAT set the log of run; its processes inherit them.\n"
-    "Exit status: 0 done; 1 refused, or another end (forced without --force, rolled back, cancelled by\n"
-    "someone else); 64 invalid usage; 69 no launcher responds. Of run: 0 every process has exited, 75 a\n"
-    "process could not be stopped.\n";
+    R"(usage: launcher run --config FILE [--admin ADDRESS] [--token-file FILE]
+                    [--status-page FILE]
+       launcher status [ID|GROUP]
+       launcher stop ID|GROUP [--grace TIME] [--max TIME | --force]
+                     [--reason TEXT] [--no-wait]
+       launcher roll GROUP [--canary N] [--canary-time TIME] [--retry POLICY]
+                           [--retries N] [--reason TEXT] [--no-wait]
+       launcher cancel GROUP [--reason TEXT] [--no-wait]
+       launcher dry-run ID|GROUP
+       launcher watch
+Runs and supervises groups of processes, and controls a running launcher.
+
+  run      runs the groups of the configuration until SIGTERM, then shuts them
+           down
+  status   shows all groups, one group, or one process
+  stop     shuts down a process or a group; it is not restarted
+  roll     starts a rollout: replaces the processes of a group, step by step,
+           with those of the current file
+  cancel   cancels a rollout; ready processes are kept, up to the group's size
+  dry-run  shows what stop ID or roll GROUP would drain, with the work in flight
+  watch    shows changes as they happen: a screen in a terminal, else one line
+           per change
+
+  --config FILE       JSON, see read_launcher_config() in ojs_launcher.hpp
+  --admin ADDRESS     unix:/PATH or HOST:PORT. Default: "admin" of FILE (run
+                      only), $LAUNCHER_ADMIN, or ojs-launcher.sock in
+                      $XDG_RUNTIME_DIR, for root in /run
+  --token-file FILE   one line, the admin token; required if other machines can
+                      connect
+  --grace TIME        time until the process must request more
+  --max TIME          time until the process is forced
+                      Both: whole seconds, rounded up; granted up to the group's
+                      max_duration. Default: the group's
+  --force             skips the drain: SIGTERM now, SIGKILL after the group's
+                      kill_delay
+  --status-page FILE  HTML served at http://ADDRESS/, such as
+                      tools/launcher/status.html
+  --canary N          replaces N processes first; they must stay ready for
+                      --canary-time (10s)
+  --retry POLICY      if a new process does not become ready: manual (roll
+                      back), immediate or backoff (start another, at most
+                      --retries times). Default: as configured
+  --reason TEXT       for the logs
+  --no-wait           returns when the command has started, not when it has
+                      ended
+OJS_LOG_LEVEL (info) and OJS_LOG_FORMAT set the log of run; its processes
+inherit them.
+Exit status of run:
+  0   every process has exited
+  64  invalid usage or configuration
+  75  a process could not be stopped
+  128+N  the third stop signal, N, ended it
+Exit status of the other commands:
+  0   done
+  1   refused, or another end: forced without --force, rolled back, cancelled by
+      someone else
+  64  invalid usage
+  69  no launcher responds
+)";
 
 ojs::error wrong(const std::string& what) {
     return {ojs::errc::invalid_argument, 0, what + "; see launcher --help"};

@@ -27,7 +27,8 @@ event event_of(const picojson::value& line) {
     out.before = text_of(line, "before");
     out.what = text_of(line, "event");
     out.result = text_of(line, "result");
-    out.message = text_of(line, "message") + text_of(line, "reason");
+    const std::string failed = text_of(line, "failedId");
+    out.message = text_of(line, "message") + failed + (failed.empty() ? "" : " ") + text_of(line, "reason");
     out.missed = line.contains("missed");
     return out;
 }

@@ -51,7 +51,7 @@ inline http_response handle_child_request(const process_groups& groups, const lo
     });
     service.add<shutdown_complete, shutdown_complete_ack>(
         "NotifyShutdownComplete", [&](const shutdown_complete& notification) {
-            const auto ack = notify_group<shutdown_complete_ack>(groups, from, notification.process_id);
+            auto ack = notify_group<shutdown_complete_ack>(groups, from, notification.process_id);
             if (ack)
                 log.write(log_level::info, "shutdown complete",
                           {field("process_id", notification.process_id),
@@ -99,7 +99,8 @@ class launcher_body : public ref_counted {
         if (begun) begun = prepare();
         prepared.store(true);
         if (begun) return supervise(true);
-        context_->log.write(log_level::error, "launcher not started", {field("error", begun.error().text)});
+        context_->log.write(log_level::error, "cannot start the launcher",
+                            {field("error", begun.error().text)});
         return exit_status::usage;
     }
     result<thread> start() {
@@ -138,10 +139,10 @@ class launcher_body : public ref_counted {
 
     result<void> prepare() {
         const unique_lock held(mutex_);
-        if (state_ != state::fresh) return error{errc::busy, 0, "the launcher was started before"};
+        if (state_ != state::fresh) return error{errc::busy, 0, "the launcher has already been started"};
         for (const group_options& group : options_.groups) {
-            const result<void> sound = check_group(group);
-            if (!sound) return sound;
+            result<void> valid = check_group(group);
+            if (!valid) return valid;
         }
         const std::string clash = find_name_conflict(options_.groups);
         std::string fault =
@@ -151,7 +152,7 @@ class launcher_body : public ref_counted {
         process_groups made;
         for (const group_options& group : options_.groups)
             made.push_back(make_ref<process_group>(group, context_));
-        const result<void> done = open(made);
+        result<void> done = open(made);
         if (!done) return done;
         groups_ = std::move(made);
         state_ = state::running;
@@ -164,7 +165,7 @@ class launcher_body : public ref_counted {
         context_->routing = make_ref<routing_hooks>(options_.on_routable, options_.on_unroutable,
                                                     options_.on_change, context_->log, context_->wake);
         context_->events = make_ref<launcher_events>();
-        const result<void> opened = open_all(groups);
+        result<void> opened = open_all(groups);
         if (opened) return opened;
         admin_.stop();  // so that start() can be called again
         close();
@@ -232,8 +233,9 @@ class launcher_body : public ref_counted {
         }
         int status = exit_status::unreported;
         retry_allocation([&] { status = log_remaining(); });
-        attempt(
-            [&] { context_->log.write(log_level::info, "launcher ended", {field("exit_status", status)}); });
+        attempt([&] {
+            context_->log.write(log_level::info, "launcher stopped", {field("exit_status", status)});
+        });
         if (may_exit) flush_log();
         result<thread> exit = error{};
         if (may_exit)
@@ -251,9 +253,11 @@ class launcher_body : public ref_counted {
             if (now >= phase::draining) stopped_at = std::min(stopped_at, steady_clock::now());
             const auto grace =
                 now >= phase::stopping ? std::chrono::milliseconds(0) : options_.orphan_grace_period;
-            if (milliseconds_since(stopped_at) <= (summable(grace) + kill_timeout).count() + 1000) continue;
+            if (milliseconds_since(stopped_at) <= (clamp_for_sum(grace) + kill_timeout).count() + 1000)
+                continue;
             attempt([&] {
-                context_->log.write(log_level::error, "launcher not started, the state file's disk hangs");
+                context_->log.write(log_level::error,
+                                    "cannot start the launcher: the state file's disk hangs");
             });
             limit_log_flush(std::chrono::milliseconds(50));
             flush_log();
@@ -283,16 +287,18 @@ class launcher_body : public ref_counted {
         return std::all_of(groups_.begin(), groups_.end(), is_empty);
     }
 
-    // Ready once every group has min_healthy. [sd_notify]
+    // Ready once every group has min_healthy; reloading during a rollout. [sd_notify]
     void report_service() {
         if (!service_.active()) return;
         int ready = 0;
         bool healthy = true;
-        for (const ref<process_group>& group : groups_) healthy = group->count_ready_into(ready) && healthy;
+        bool is_rolling = false;
+        for (const ref<process_group>& group : groups_)
+            healthy = group->count_ready_into(ready, is_rolling) && healthy;
         const std::string text = cat({to_string(life_.state().phase), ", ", ready, " processes ready"});
         if (draining_ && !exchange(stopping_reported_, true)) service_.stopping(text);
         const bool extended = service_.tick(steady_clock::now(), give_up_at_);
-        if (extended || !draining_) service_.report(healthy && !draining_, text);
+        if (extended || !draining_) service_.report(healthy && !draining_, text, is_rolling);
     }
 
     // Quiets, drains or forces the groups as the lifecycle's current phase requires.
@@ -308,7 +314,7 @@ class launcher_body : public ref_counted {
         if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
         if (!now.exit_now) return;
         attempt([&] {
-            context_->log.write(log_level::error, "launcher exits at once",
+            context_->log.write(log_level::error, "third stop signal: exiting immediately",
                                 {field("signal", now.cause.signal)});
         });
         flush_log();
@@ -334,7 +340,7 @@ class launcher_body : public ref_counted {
         draining_ = true;
     }
     void force() {
-        context_->log.write(log_level::warn, "launcher forces its processes");
+        context_->log.write(log_level::warn, "second stop signal: force-stopping all processes");
         for (const ref<process_group>& group : groups_) group->force(group->members());
         forced_ = true;
     }
@@ -344,7 +350,7 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& group : groups_) {
             for (const ref<group_member>& member : group->members()) {
                 ++remaining;
-                context_->log.write(log_level::error, "process could not be stopped",
+                context_->log.write(log_level::error, "cannot stop the process: it outlived SIGKILL",
                                     {field("process_id", member->id)});
             }
         }
@@ -487,16 +493,16 @@ OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) 
     if (found->member) found->group->force({found->member});
     return {};
 }
-OJS_SHUTDOWN_INLINE result<rolling_report> launcher::rolling_replace(const std::string& name,
-                                                                     const group_options& options,
-                                                                     const rolling_options& rollout,
-                                                                     const cancel_token& cancel) {
+OJS_SHUTDOWN_INLINE result<rollout_report> launcher::rollout(const std::string& name,
+                                                             const group_options& target,
+                                                             const rollout_options& options,
+                                                             const cancel_token& cancel) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
     if (!body_->is_running()) return error{errc::busy, 0, "the launcher does not run"};
-    const result<void> fits = detail::check_capacity(body_->groups(), options);
+    const result<void> fits = detail::check_capacity(body_->groups(), target);
     if (!fits) return fits.error();
-    return (*found)->roll(options, rollout, cancel);
+    return (*found)->roll(target, options, cancel);
 }
 
 }  // namespace v0_1_0

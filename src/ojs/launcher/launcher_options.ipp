@@ -54,7 +54,7 @@ inline std::string fault_in_ready_url(const process_options& options) {
     if (options.ready_url.empty()) return "";
     if (options.has_coordinator) return "ready_url: has_coordinator is true, so its coordinator is asked";
     const ready_address address = address_of_ready_url(options.ready_url, "id-1");
-    if (!is_target(address.target)) return "ready_url: holds a blank or a control character";
+    if (!is_target(address.target)) return "ready_url: contains a space or a control character";
     const result<http_client> client = http_client::create(address.url);
     return client ? "" : cat({"ready_url: ", client.error().text});
 }
@@ -63,20 +63,20 @@ inline std::string fault_in_process(const process_options& options) {
     constexpr std::chrono::milliseconds zero{0};
     const shutdown_timeouts& times = options.shutdown;
     if (options.child.command.empty()) return "command: is empty";
-    const std::string url_fault = fault_in_ready_url(options);
+    std::string url_fault = fault_in_ready_url(options);
     if (!url_fault.empty()) return url_fault;
-    if (options.rpc_timeout <= zero) return "rpc_timeout: is not above 0";
-    if (options.readiness_interval <= zero) return "readiness_interval: is not above 0";
-    if (options.health_interval < zero) return "health_interval: is negative";
-    if (options.unhealthy_after < 1) return "unhealthy_after: is not above 0";
-    if (options.pre_shutdown_timeout <= zero) return "pre_shutdown.timeout: is not above 0";
-    if (times.grace_period <= zero) return "shutdown.grace_period: is not above 0";
+    if (options.rpc_timeout <= zero) return "rpc_timeout: must be greater than 0";
+    if (options.readiness_interval <= zero) return "readiness_interval: must be greater than 0";
+    if (options.health_interval < zero) return "health_interval: must not be negative";
+    if (options.unhealthy_after < 1) return "unhealthy_after: must be greater than 0";
+    if (options.pre_shutdown_timeout <= zero) return "pre_shutdown.timeout: must be greater than 0";
+    if (times.grace_period <= zero) return "shutdown.grace_period: must be greater than 0";
     if (times.max_duration < times.grace_period)
         return cat({"shutdown.max_duration (", format_duration(times.max_duration),
                     ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
-    if (times.report_time < zero) return "shutdown.report_time: is negative";
-    if (times.poll_interval <= zero) return "shutdown.poll_interval: is not above 0";
-    return times.kill_delay < zero ? "shutdown.kill_delay: is negative" : "";
+    if (times.report_time < zero) return "shutdown.report_time: must not be negative";
+    if (times.poll_interval <= zero) return "shutdown.poll_interval: must be greater than 0";
+    return times.kill_delay < zero ? "shutdown.kill_delay: must not be negative" : "";
 }
 
 inline std::string fault_in_backoff(const char* name, std::chrono::milliseconds first,
@@ -84,7 +84,7 @@ inline std::string fault_in_backoff(const char* name, std::chrono::milliseconds 
     if (first.count() < 0 || last < first) return cat({name, ".max_backoff: is below initial_backoff"});
     if (last > max_pause) return cat({name, ".max_backoff: is longer than 24 days"});
     return limit < 0 ? cat({name, name == std::string_view("retry") ? ".max_retries" : ".max_restarts",
-                            ": is negative"})
+                            ": must not be negative"})
                      : "";
 }
 
@@ -93,21 +93,22 @@ inline std::string fault_in_group(const group_options& group) {
     if (!is_plain_name(group.name)) return "name: not 1 to 48 letters, digits, '.', '_' or '-'";
     if (!group.id_prefix.empty() && !is_plain_name(group.id_prefix))
         return "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'";
-    if (group.desired < 0) return "desired_instances: is negative";
-    if (group.min_healthy < 0) return "min_healthy_instances: is negative";
+    if (group.desired < 0) return "desired_instances: must not be negative";
+    if (group.min_healthy < 0) return "min_healthy_instances: must not be negative";
     if (group.min_healthy > group.desired)
         return cat(
             {"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
-    if (group.max_surge < 0) return "max_surge: is negative";
-    if (group.health_check_timeout.count() <= 0) return "health_check_timeout: is not above 0";
-    if (group.min_ready_time.count() < -1) return "min_ready_time: is negative";
+    if (group.max_surge < 0) return "max_surge: must not be negative";
+    if (group.health_check_timeout.count() <= 0) return "health_check_timeout: must be greater than 0";
+    if (group.min_ready_time.count() < -1) return "min_ready_time: must not be negative";
     std::string fault = fault_in_process(group.process);
     const restart_options& restart = group.restart;
     const retry_options& retry = group.retry;
     if (fault.empty())
         fault =
             fault_in_backoff("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
-    if (fault.empty() && restart.stable_after.count() < 0) return "restart.stable_after: is negative";
+    if (fault.empty() && restart.stable_after.count() < 0)
+        return "restart.stable_after: must not be negative";
     if (fault.empty())
         fault = fault_in_backoff("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
     return fault;
@@ -195,7 +196,7 @@ inline std::string read_config(std::string_view source, bool& out) {
 }
 inline std::string read_config(std::string_view source, int& out) {
     std::uint64_t number = 0;
-    if (!parse_number(source, 1000000, number)) return ": not a whole number up to 1000000";
+    if (!parse_number(source, 1000000, number)) return ": not an integer from 0 to 1000000";
     out = static_cast<int>(number);
     return "";
 }
@@ -212,7 +213,7 @@ inline std::string read_config(std::string_view source, std::vector<std::string>
     for (const auto& each : json_view(source)) {
         out.emplace_back();
         if (!raw_string(each.value.text(), out.back())) return ": not a list of strings";
-        if (out.back().find('\0') != std::string::npos) return ": holds a zero byte";
+        if (out.back().find('\0') != std::string::npos) return ": contains a NUL byte";
     }
     return "";
 }
@@ -275,7 +276,7 @@ inline std::string read_config(std::string_view source, const config_object& out
     for (const auto& each : json_view(source)) {
         const std::string name = each.key.string().value_or("");
         config_key* const found = out.find(name);
-        if (found == nullptr) return named_key(name) + ": no such key";
+        if (found == nullptr) return named_key(name) + ": unknown key";
         if (exchange(found->given, true)) return named_key(name) + ": duplicate key";
         const std::string fault = found->read(each.value.text(), found->into);
         if (!fault.empty()) return named_key(name) + fault;
@@ -296,7 +297,7 @@ inline std::string read_config(std::string_view source, const config_environment
         std::string value;
         if (name.empty() || name != key) return fault(": not the name of a variable");
         if (!raw_string(member.value.text(), value)) return fault(": not a string");
-        if (cat({name, value}).find('\0') != std::string::npos) return fault(": holds a zero byte");
+        if (cat({name, value}).find('\0') != std::string::npos) return fault(": contains a NUL byte");
         if (std::any_of(out.into.begin(), out.into.end(), has_name)) return fault(": duplicate key");
         out.into.push_back(cat({name, "=", value}));
     }

@@ -11,7 +11,7 @@
 namespace ojs::detail {
 
 // Capped, so that a sum of a few does not overflow.
-inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexcept {
+inline std::chrono::milliseconds clamp_for_sum(std::chrono::milliseconds time) noexcept {
     return time < no_limit / 8 ? time : no_limit / 8;
 }
 
@@ -19,9 +19,9 @@ inline std::chrono::milliseconds summable(std::chrono::milliseconds time) noexce
 inline std::chrono::milliseconds stop_time(const process_options& options) noexcept {
     const shutdown_timeouts& timeouts = options.shutdown;
     const bool has_hook = !options.pre_shutdown.empty();
-    return summable(timeouts.max_duration) + summable(timeouts.report_time) +
-           2 * summable(timeouts.kill_delay) + std::chrono::seconds(5) +
-           (has_hook ? summable(options.pre_shutdown_timeout) : std::chrono::milliseconds(0));
+    return clamp_for_sum(timeouts.max_duration) + clamp_for_sum(timeouts.report_time) +
+           2 * clamp_for_sum(timeouts.kill_delay) + std::chrono::seconds(5) +
+           (has_hook ? clamp_for_sum(options.pre_shutdown_timeout) : std::chrono::milliseconds(0));
 }
 
 // What a request gets: its own times, or the group's; none is longer than the group's max_duration.

@@ -64,7 +64,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     };
     for (const char c : options.admin_token) {
         if (c <= ' ' || c > '~')
-            return error{errc::invalid_argument, 0, "admin_token may hold visible ASCII characters only"};
+            return error{errc::invalid_argument, 0, "admin_token must consist of visible ASCII characters"};
     }
     const result<endpoint> where = parse_listen_address(options.admin_address);
     if (!where) return fault(where.error().text);
@@ -81,7 +81,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
 
 // The result of launcher_options::reload, which may come too late.
 struct reload_call : ref_counted {
-    result<group_options> read = error{errc::system, 0, "it threw"};
+    result<group_options> read = error{errc::system, 0, "the callback threw an exception"};
     atomic<bool> returned{false};
 };
 
@@ -175,9 +175,9 @@ class launcher_admin {
         if (!found) return found.error();
         const group_info info = (*found)->info();
         const group_options& options = info.options;
-        group_status out{options.name,     options.desired, options.min_healthy, info.ready,
-                         info.replacing,   info.degraded,   info.message,        {},
-                         info.replacement, info.quiet};
+        group_status out{options.name,   options.desired, options.min_healthy, info.ready,
+                         info.replacing, info.degraded,   info.message,        {},
+                         info.rollout,   info.quiet};
         for (const process_info& listed : info.processes) out.processes.push_back(status_of(listed));
         return out;
     }
@@ -216,7 +216,7 @@ class launcher_admin {
     template <class Request>
     static result<shutdown_options> options_from(const Request& request) {
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
-            return error{errc::invalid_argument, 0, "a time is negative"};
+            return error{errc::invalid_argument, 0, "a time must not be negative"};
         if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
             return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
         return shutdown_options{reason_or_default(request.reason),
@@ -260,16 +260,18 @@ class launcher_admin {
         return out;
     }
 
-    result<rolling_replace_response> replace(const rolling_replace_request& request) {
+    result<rollout_response> replace(const rollout_request& request) {
         const result<ref<process_group>> found = find_group(groups_, request.group);
         if (!found) return found.error();
         process_group& group = **found;
         const result<group_options> target = reload_options(group);
         if (!target) return target.error();
-        const result<rolling_options> options = options_from(request, target->retry);
+        const result<rollout_options> options = options_from(request, target->retry);
         if (!options) return options.error();
         if (request.dry_run) {
-            rolling_replace_response out;
+            const result<void> runnable = check_programs(*target);
+            if (!runnable) return runnable.error();
+            rollout_response out;
             out.processes = preview(group);
             out.message = cat({"would replace ", out.processes.size(), " by ", target->desired});
             return out;
@@ -277,19 +279,19 @@ class launcher_admin {
         if (life_.phase() >= phase::draining) return error{errc::busy, 0, "the launcher is stopping"};
         const result<ref<rollout>> begun = group.begin_rollout(*target, *options);
         if (!begun) return begun.error();
-        return rolling_replace_response{true, "rollout begun", {}};
+        return rollout_response{true, "rollout begun", {}};
     }
-    static result<rolling_options> options_from(const rolling_replace_request& request,
+    static result<rollout_options> options_from(const rollout_request& request,
                                                 const retry_options& configured) {
         const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
         if (request.canary < 0 || request.canary_seconds < 0)
-            return fault("canary or canary_seconds is negative");
-        if (request.retries < 0) return fault("retries is negative");
+            return fault("canary and canary_seconds must not be negative");
+        if (request.retries < 0) return fault("retries must not be negative");
         const retry_policy policy =
             request.retry == retry_policy::as_configured ? policy_of(configured) : request.retry;
         if (policy == retry_policy::manual && request.retries > 0)
             return fault("retries: not allowed with retry MANUAL (in the request or the configuration)");
-        rolling_options out;
+        rollout_options out;
         out.reason = request.reason;
         out.canary = request.canary;
         out.canary_wait = std::chrono::seconds(request.canary_seconds);
@@ -299,14 +301,14 @@ class launcher_admin {
         out.max_backoff = found.max_backoff;
         return out;
     }
-    result<cancel_replace_response> cancel(const cancel_replace_request& request) {
+    result<cancel_rollout_response> cancel(const cancel_rollout_request& request) {
         const result<ref<process_group>> group = find_group(groups_, request.group);
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
-        return cancel_replace_response{true,
+        return cancel_rollout_response{true,
                                        "rollout cancelled; ready processes are kept, up to the group's size",
-                                       (*group)->info().replacement};
+                                       (*group)->info().rollout};
     }
     // On a thread of its own: a disk that does not answer holds up this rollout only.
     result<group_options> call_reload(const std::string& name) {
@@ -328,17 +330,17 @@ class launcher_admin {
     }
     // The new configuration of a group; without options_.reload, its current one.
     result<group_options> reload_options(const process_group& group) {
-        const group_options now = group.options();
+        group_options now = group.options();
         if (!options_.reload) return now;
         result<group_options> read = call_reload(now.name);
         const bool late = !read && read.error().code == errc::unavailable;
         if (!read)
             return error{late ? errc::unavailable : errc::invalid_argument, 0,
                          cat({"reload: ", read.error().text})};
-        if (read->name != now.name) return error{errc::invalid_argument, 0, "reload: a group keeps its name"};
-        result<void> sound = check_group(*read);
-        if (sound) sound = check_capacity(groups_, *read);
-        if (!sound) return error{errc::invalid_argument, 0, cat({"reload: ", sound.error().text})};
+        if (read->name != now.name) return error{errc::invalid_argument, 0, "a reload cannot rename a group"};
+        result<void> valid = check_group(*read);
+        if (valid) valid = check_capacity(groups_, *read);
+        if (!valid) return error{errc::invalid_argument, 0, cat({"reload: ", valid.error().text})};
         return read;
     }
     static std::vector<process_status> preview(const process_group& group) {

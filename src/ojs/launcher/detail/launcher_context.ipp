@@ -64,7 +64,7 @@ class routing_hooks : public ref_counted {
         while (called_count_ < last && call_returned_.wait_until(held, deadline)) continue;
         if (called_count_ >= last) return;
         held.unlock();
-        log_.write(log_level::warn, "routing hook timed out, shutting down without it");
+        log_.write(log_level::warn, "routing hook timed out; shutting down without it");
     }
 
   private:

@@ -18,8 +18,8 @@ inline constexpr histogram_bounds shutdown_bounds{shutdown_bound_list, 12};
 
 // By instance_state, from complete up.
 inline constexpr const char* shutdown_outcome_names[] = {"complete", "forced", "crashed"};
-enum class replacement_result : unsigned char { done, rolled_back, cancelled };
-inline constexpr const char* replacement_result_names[] = {"done", "rolled_back", "cancelled"};
+enum class rollout_result : unsigned char { done, rolled_back, cancelled };
+inline constexpr const char* rollout_result_names[] = {"done", "rolled_back", "cancelled"};
 
 // Thread-safe and lock-free.
 class group_metrics {
@@ -30,8 +30,8 @@ class group_metrics {
         if (now.shutdown.need_more_time && !before.shutdown.need_more_time) count_one(extensions);
         if (is_final(now.state) && !is_final(before.state) && now.pid != 0) count_end(before, now);
     }
-    void count_replacement(replacement_result result) noexcept {
-        count_one(replacements[static_cast<std::size_t>(result)]);
+    void count_rollout(rollout_result result) noexcept {
+        count_one(rollouts[static_cast<std::size_t>(result)]);
     }
 
     histogram startup;
@@ -42,7 +42,7 @@ class group_metrics {
     counter extensions{0};
     counter readiness_failures{0};
     counter restarts{0};
-    counter replacements[3] = {};
+    counter rollouts[3] = {};
 
   private:
     void count_end(const process_info& before, const process_info& now) noexcept {
@@ -115,7 +115,7 @@ class launcher_metrics_page {
               [](const group_info& info) { return info.options.min_healthy; });
         gauge("ojs_launcher_degraded", "1: a slot is empty: failed too often, or cannot start.",
               [](const group_info& info) { return info.degraded ? 1 : 0; });
-        gauge("ojs_launcher_replacing", "1: a rollout is in progress.",
+        gauge("ojs_launcher_rollout_in_progress", "1: a rollout is in progress.",
               [](const group_info& info) { return info.replacing ? 1 : 0; });
     }
     void add_histograms() {
@@ -142,12 +142,11 @@ class launcher_metrics_page {
               &group_metrics::readiness_failures);
         total("ojs_launcher_restarts_total", "Restarts of processes that exited by themselves.",
               &group_metrics::restarts);
-        family("ojs_launcher_rolling_replaces_total", "counter", "Rollouts, by result.",
-               [&](const auto& group) {
-                   for (std::size_t i = 0; i < 3; ++i)
-                       page_.sample(read_counter(group.metrics->replacements[i]),
-                                    with(group, "result", replacement_result_names[i]));
-               });
+        family("ojs_launcher_rollouts_total", "counter", "Rollouts, by result.", [&](const auto& group) {
+            for (std::size_t i = 0; i < 3; ++i)
+                page_.sample(read_counter(group.metrics->rollouts[i]),
+                             with(group, "result", rollout_result_names[i]));
+        });
     }
 
     array<shown_group> groups_;

@@ -37,8 +37,8 @@ inline constexpr state_log state_logs[] = {{log_level::info, ""},
                                            {log_level::warn, "process unhealthy"},
                                            {log_level::info, "shutdown requested"},
                                            {log_level::info, "process draining"},
-                                           {log_level::info, "process complete"},
-                                           {log_level::warn, "process forced"},
+                                           {log_level::info, "process exited after its drain"},
+                                           {log_level::warn, "process force-stopped"},
                                            {log_level::error, "process crashed"}};
 
 // `same`: no change. A process that we force keeps its state until it has exited.
@@ -76,11 +76,13 @@ inline std::chrono::milliseconds elapsed_since(time_point then) noexcept {
 class managed_instance final : public instance {
   public:
     managed_instance(const instance_spec& spec, instance_callback changed, const logger& log)
-        : spec_(spec), on_changed_(std::move(changed)), log_(log) {
+        : spec_(spec),
+          on_changed_(std::move(changed)),
+          log_(log),
+          ready_(address_of_ready_url(spec.options.ready_url, spec.id)) {
         info_.id = spec.id;
         info_.group = spec.group;
         info_.address = spec.address;
-        ready_ = address_of_ready_url(spec.options.ready_url, spec.id);
         info_.generation = spec.generation;
     }
     // Kills a process that still runs, and joins the thread. Must not be called by `changed`.
@@ -184,7 +186,7 @@ class managed_instance final : public instance {
                                    : take_commands().force     ? instance_event::forced
                                                                : instance_event::completed;
         change(end, end == instance_event::crashed ? log_level::error : log_level::info,
-               "process not started", why.text);
+               "cannot start the process", why.text);
     }
     // False: the child has exited, and on_exit() was called.
     bool sleep_until(time_point deadline) {
@@ -223,8 +225,10 @@ class managed_instance final : public instance {
         if (poll_due || too_late) poll_readiness(too_late ? time_point::max() : ready_by_);
         if (!too_late || ready_by_ == time_point::max()) return;
         ready_by_ = time_point::max();
+        const std::string last = info().message;
+        const std::string more = last.empty() ? "" : cat({": ", last});
         change(instance_event::failed,
-               cat({"not ready within ", format_duration(spec_.options.readiness_timeout)}));
+               cat({"not ready within ", format_duration(spec_.options.readiness_timeout), more}));
     }
     time_point request_deadline(time_point latest) const {
         return std::min(deadline_after(spec_.options.rpc_timeout), latest);
@@ -319,9 +323,10 @@ class managed_instance final : public instance {
     void log_overdue() {
         const time_point now = steady_clock::now();
         if (now >= grace_deadline_ && !exchange(past_grace_, true))
-            log_state(log_level::warn, "past its grace period", "");
+            log_state(log_level::warn, "process exceeded its grace_period", "");
         if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
-            log_state(log_level::warn, "past its max_duration, waiting for its report", "",
+            log_state(log_level::warn,
+                      "process exceeded its max_duration; waiting report_time for its report", "",
                       {field("report_time_ms", spec_.options.shutdown.report_time.count())});
     }
     void on_status(const shutdown_status& answer);
@@ -353,6 +358,7 @@ class managed_instance final : public instance {
         return "its grace period and its additional time are over";
     }
     void terminate_child(stop_method method, time_point kill_at, const char* text, const std::string& why);
+    // SIGTERM now, SIGKILL after kill_delay.
     void force_child(const std::string& why) {
         terminate_child(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
                         "forcing shutdown with SIGTERM", why);

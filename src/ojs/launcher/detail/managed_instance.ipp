@@ -85,7 +85,7 @@ inline void managed_instance::request_shutdown() {
     grace_deadline_ = deadline_after(grace);
     granted_deadline_ =  // in whole seconds, as in the request
         std::min(hard_deadline_, deadline_after(std::chrono::seconds(request_.grace_period_seconds)));
-    report_deadline_ = deadline_after(summable(max) + summable(granted.report_time));
+    report_deadline_ = deadline_after(clamp_for_sum(max) + clamp_for_sum(granted.report_time));
     failed_requests_ = 0;
     change(instance_event::shutdown_requested, options.reason);
     stop_method_ = stop_method::request;
@@ -117,7 +117,7 @@ inline void managed_instance::send_shutdown() {
     if (acknowledged_) {
         failed_requests_ = 0;
     } else {
-        log_failure("shutdown not acknowledged", log_level::warn,
+        log_failure("no acknowledgement of the shutdown request; polling the process", log_level::warn,
                     ack ? error{errc::rejected, 0, printable(ack->message)} : ack.error());
     }
     // At once, as a drain may be short.
@@ -181,22 +181,23 @@ inline void managed_instance::await_end(time_point kill_at) {
         stop_method_ = stop_method::force;
         kill_at = std::min(kill_at, deadline_after(spec_.options.shutdown.kill_delay));
     }
-    log_state(log_level::error, "SIGTERM timeout, sending SIGKILL", "");
+    log_state(log_level::error, "still running after SIGTERM; sending SIGKILL", "",
+              {field("limit", stop_method_ == stop_method::signal ? "max_duration" : "kill_delay")});
     if (!ended) return kill_child();
     on_exit(child_.terminate(std::chrono::milliseconds(0), kill_timeout));
 }
 
 // Reserves address space during a start, so that running processes have some left. Not from the heap: threads without
 // an arena cannot use that.
-class spare_memory {
+class address_space_reserve {
   public:
-    spare_memory() = default;
-    spare_memory(const spare_memory&) = delete;
-    spare_memory& operator=(const spare_memory&) = delete;
-    ~spare_memory() {
-        if (is_there()) ::munmap(at_, size);
+    address_space_reserve() = default;
+    address_space_reserve(const address_space_reserve&) = delete;
+    address_space_reserve& operator=(const address_space_reserve&) = delete;
+    ~address_space_reserve() {
+        if (is_mapped()) ::munmap(at_, size);
     }
-    bool is_there() const noexcept { return at_ != MAP_FAILED; }
+    bool is_mapped() const noexcept { return at_ != MAP_FAILED; }
 
   private:
     static constexpr std::size_t size = 8 * 1024 * 1024;
@@ -205,8 +206,8 @@ class spare_memory {
 
 OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed,
                                                          const logger& log) {
-    const spare_memory spare;
-    if (!spare.is_there()) return error{errc::unavailable, ENOMEM, "out of memory"};
+    const address_space_reserve reserve;
+    if (!reserve.is_mapped()) return error{errc::unavailable, ENOMEM, "out of memory"};
     const ref<managed_instance> out = make_ref<managed_instance>(spec, std::move(changed), log);
     const result<void> started = out->start();
     if (!started) return started.error();

@@ -62,8 +62,8 @@ class process_group : public ref_counted {
             vacancies_.clear();
             exited_.clear();
             if (is_replacing())
-                begin_ending(rollout_->report.rolled_back ? replacement_result::rolled_back
-                                                          : replacement_result::cancelled);
+                begin_ending(rollout_->report.rolled_back ? rollout_result::rolled_back
+                                                          : rollout_result::cancelled);
             if (rollout_) finish_rollout(actions);
             mark_dirty();
         }
@@ -102,8 +102,9 @@ class process_group : public ref_counted {
         return out;
     }
     // Adds the number of ready processes to `sum`. False: fewer than min_healthy.
-    bool count_ready_into(int& sum) const {
+    bool count_ready_into(int& sum, bool& is_rolling) const {
         const unique_lock held(mutex_);
+        is_rolling = is_rolling || rollout_;
         const int ready = count(is_ready);
         sum += ready;
         return ready >= options_.min_healthy;
@@ -120,7 +121,7 @@ class process_group : public ref_counted {
             out.generation = generation_;
             out.message = message_;
             out.ready = count(is_ready);
-            if (last_rollout_) out.replacement = last_rollout_->status;
+            if (last_rollout_) out.rollout = last_rollout_->status;
             for (const ref<group_member>& member : members_) {
                 out.processes.push_back(member->info);
                 processes.push_back(member->process);
@@ -213,7 +214,7 @@ class process_group : public ref_counted {
         group_members all;
         {
             const unique_lock held(mutex_);
-            if (rollout_) return error{errc::busy, 0, "a replacement is in progress in this group"};
+            if (rollout_) return error{errc::busy, 0, "a rollout is in progress in this group"};
             stopped_ = true;
             stopped_slots_ = 0;
             vacancies_.clear();
@@ -234,17 +235,20 @@ class process_group : public ref_counted {
         }
         return out;
     }
-    rolling_report preview_rollout() const;
+    rollout_report preview_rollout() const;
     // errc::busy: a rollout is in progress, or the group is stopping or quiet.
-    result<ref<rollout>> begin_rollout(const group_options& target, const rolling_options& options);
+    result<ref<rollout>> begin_rollout(const group_options& target, const rollout_options& options);
     // Blocks until it has ended, and calls canary_check. `until` cancels it, as cancel_rollout().
-    rolling_report await_rollout(const ref<rollout>& awaited, const cancel_token& until);
+    rollout_report await_rollout(const ref<rollout>& awaited, const cancel_token& until);
     // Begins and awaits a rollout, or only previews it.
-    result<rolling_report> roll(const group_options& target, const rolling_options& options,
+    result<rollout_report> roll(const group_options& target, const rollout_options& options,
                                 const cancel_token& until) {
-        const result<void> sound = check_rollout(this->options(), target, options);
-        if (!sound) return sound.error();
-        if (options.dry_run) return preview_rollout();
+        const result<void> valid = check_rollout(this->options(), target, options);
+        if (!valid) return valid.error();
+        if (options.dry_run) {
+            const result<void> found = check_programs(target);
+            return found ? result<rollout_report>(preview_rollout()) : found.error();
+        }
         const result<ref<rollout>> begun = begin_rollout(target, options);
         if (!begun) return begun.error();
         return await_rollout(*begun, until);
@@ -293,7 +297,7 @@ class process_group : public ref_counted {
     void update_availability(time_point now);
     void take_unhealthy(pending_actions& actions);
     void collect_shutdown_requests(time_point now, pending_actions& actions);
-    time_point available_deadline(const group_member& member) const {
+    time_point must_be_available_by(const group_member& member) const {
         const group_options& options = options_of(member.generation);
         const time_point timeout = member.history->started_at + options.health_check_timeout;
         const time_point ready_by = std::max(timeout, member.readiness_deadline);
@@ -336,18 +340,18 @@ class process_group : public ref_counted {
         if (!is_replacing()) return {"more than desired", {}, {}};
         if (!is_forward()) return {"rolled back", {}, {}};
         const std::string& reason = rollout_->options.reason;
-        return {reason.empty() ? "rolling replacement" : reason, {}, {}};
+        return {reason.empty() ? "rollout" : reason, {}, {}};
     }
     // Without a rollout, the number of processes and vacancies is the desired size.
     void fill_slots() {
-        int missing = target_count() - static_cast<int>(vacancies_.size()) - count_all();
+        int missing = target_count() - static_cast<int>(vacancies_.size()) - count_staying();
         for (; missing > 0 && !stopping_; --missing)
             vacancies_.push_back({make_ref<restart_history>(options_.restart), time_point(), false});
         for (; missing < 0 && !vacancies_.empty(); ++missing) vacancies_.pop_back();
     }
     // For an operator's stop. While there are more processes than slots, a new process of the rollout has none yet.
     void keep_slot_empty(const group_member& member) {
-        const int taken = static_cast<int>(vacancies_.size()) + count_all();
+        const int taken = static_cast<int>(vacancies_.size()) + count_staying();
         if (member.from_rollout && taken > options_.desired - stopped_slots_)
             return fail_rollout(member, "was stopped");
         if (!stopping_) ++stopped_slots_;
@@ -365,9 +369,28 @@ class process_group : public ref_counted {
 
     void advance_rollout(time_point now, pending_actions& actions);
     void check_new_processes(time_point now, pending_actions& actions);
+    // With the process id before it a sentence: "exited with status 3 before it was ready".
     static std::string failure_reason(const group_member& failed) {
-        return cat({failed.was_ready ? "did not stay ready" : "failed before it was ready",
-                    failed.info.message.empty() ? "" : ": ", failed.info.message});
+        const process_info& info = failed.info;
+        const char* const when = failed.was_ready ? " after it was ready" : " before it was ready";
+        const std::string more = info.message.empty() ? "" : cat({": ", info.message});
+        if (!is_final(info.state)) {
+            const bool unhealthy = info.state == instance_state::unhealthy;
+            if (failed.was_ready) return cat({unhealthy ? "became unhealthy" : "did not stay ready", more});
+            return cat({"was unhealthy before it was ready", more});
+        }
+        if (info.pid == 0) return cat({"could not be started", more});
+        if (info.exit.signal != 0) return cat({"was killed by ", signal_name(info.exit.signal), when});
+        const bool known = info.state != instance_state::crashed || info.exit.code != 0;
+        return known || more.empty() ? cat({"exited with status ", info.exit.code, when})
+                                     : cat({"ended", when, more});
+    }
+    // The instance's own message at the timeout begins like that, too.
+    static std::string late_reason(const group_member& late, std::chrono::milliseconds timeout) {
+        const std::string limit = cat({"not ready within ", format_duration(timeout)});
+        const std::string& last = late.info.message;
+        if (last.compare(0, limit.size(), limit) == 0) return cat({"was ", last});
+        return cat({"was ", limit, last.empty() ? "" : ": ", last});
     }
     // Has an effect only for a process that the current stage of the rollout has started.
     void fail_rollout(const group_member& member, const std::string& why) {
@@ -378,7 +401,7 @@ class process_group : public ref_counted {
         const int available =
             count([](const auto& member) { return member.from_rollout && member.available; });
         return is_forward() && rollout_->canary == rollout::canary_step::passed &&
-               available == target_count() && available == count_all();
+               available == target_count() && available == count_staying();
     }
     // After a failed rollback, ready processes of the new configuration are kept.
     bool is_rollout_complete(time_point now) const {
@@ -389,12 +412,12 @@ class process_group : public ref_counted {
         if (plan.starts > 0 || !plan.stops.empty() || now < rollout_->paused_until) return false;
         return count([](const auto& member) { return member.from_rollout && !member.available; }) == 0;
     }
-    void begin_ending(replacement_result result);
+    void begin_ending(rollout_result result);
     void finish_rollout(pending_actions& actions);
     void force_unready(pending_actions& actions);
     void log_rollout(pending_actions& actions, log_level level, const char* message,
                      const char* result = "") const {
-        const rolling_report& now = rollout_->report;
+        const rollout_report& now = rollout_->report;
         actions.records.push_back(
             {level,
              message,
@@ -452,7 +475,7 @@ class process_group : public ref_counted {
         for (const ref<group_member>& member : members_) out += !member->leaving && holds(*member) ? 1 : 0;
         return out;
     }
-    int count_all() const {
+    int count_staying() const {
         return count([](const group_member&) { return true; });
     }
     int count_of(std::uint64_t generation) const {

@@ -51,7 +51,7 @@ inline void process_group::on_started(group_member& added, const ref<instance>& 
 inline void process_group::on_start_failed(const ref<group_member>& added, const error& why) {
     attempt([&] {
         context_->log.write(
-            log_level::error, "process not started",
+            log_level::error, "cannot start the process",
             {field("process_id", added->id), field("group", added->info.group), field("error", why.text)});
     });
     const unique_lock held(mutex_);
@@ -124,8 +124,8 @@ inline int process_group::apply_plan(time_point now) {
         for (const std::size_t each : plan.stops) surplus.push_back(staying[each]);
         if (!surplus.empty()) mark_leaving(surplus, surplus_options());
         if (rollout_ &&
-            rollout_->update_status(now, count_all() - count_of(rollout_->generation), is_draining(now)))
-            log_rollout(actions, log_level::info, "rolling replace progress");
+            rollout_->update_status(now, count_staying() - count_of(rollout_->generation), is_draining(now)))
+            log_rollout(actions, log_level::info, "rollout in progress");
         collect_shutdown_requests(now, actions);
         starts = plan.starts;
     }
@@ -151,8 +151,8 @@ inline ref<group_member> process_group::add_next_member(time_point now, group_op
         if (!exchange(history->never_ran, false) && history->started_at != time_point())
             count_one(metrics_.restarts);
     }
-    const ref<group_member> added = make_ref<group_member>(cat({options_.id_prefix, "-", ++last_number_}),
-                                                           target_generation(), std::move(history));
+    ref<group_member> added = make_ref<group_member>(cat({options_.id_prefix, "-", ++last_number_}),
+                                                     target_generation(), std::move(history));
     added->info.group = options.name;
     added->from_rollout = is_replacing();
     added->times = options.process.shutdown;
@@ -170,23 +170,23 @@ inline time_point process_group::next_due(time_point now) {
     const unique_lock held(mutex_);
     if (!exited_.empty() || (rollout_ && dirty_)) return now;
     time_point out = time_point::max();
-    const auto look_at = [&](time_point due) {
+    const auto consider = [&](time_point due) {
         if (due > now && due < out) out = due;
     };
     for (const ref<group_member>& member : members_) {
         if (member->leaving) {
-            if (!member->shutdown_requested) look_at(member->request_by);
-            if (rollout_) look_at(member->exit_by);
+            if (!member->shutdown_requested) consider(member->request_by);
+            if (rollout_) consider(member->exit_by);
         } else if (!member->available) {
             if (is_ready(*member))
-                look_at(member->ready_since + min_ready_time(options_of(member->generation)));
-            if (member->from_rollout) look_at(available_deadline(*member));
+                consider(member->ready_since + min_ready_time(options_of(member->generation)));
+            if (member->from_rollout) consider(must_be_available_by(*member));
         }
     }
-    if (rollout_) look_at(rollout_->paused_until);
-    if (rollout_) look_at(rollout_->watched_until);
+    if (rollout_) consider(rollout_->paused_until);
+    if (rollout_) consider(rollout_->watched_until);
     if (is_replacing() || quiet_) return out;
-    for (const vacancy& slot : vacancies_) look_at(slot.due);
+    for (const vacancy& slot : vacancies_) consider(slot.due);
     return out;
 }
 
@@ -205,10 +205,11 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
                                           : restart_after(options_.restart, failed, *member->history, now);
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (!next.degraded || next.restart_at != time_point::max()) continue;
-        actions.records.push_back({log_level::error,
-                                   "group degraded, a slot stays empty",
-                                   {field("group", options_.name), field("process_id", member->id)},
-                                   {}});
+        actions.records.push_back(
+            {log_level::error,
+             "group degraded: too many restarts; a slot stays empty until the next rollout",
+             {field("group", options_.name), field("process_id", member->id)},
+             {}});
         context_->events->record_event(options_.name, "group degraded", "");
     }
     exited_.clear();
@@ -277,7 +278,7 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
         return;
     }
     if (is_forward() && r.status.cancelling) {
-        begin_ending(replacement_result::cancelled);
+        begin_ending(rollout_result::cancelled);
         return force_unready(actions);
     }
     if (quiet_) return;
@@ -285,14 +286,14 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
     switch (r.after_failure(now)) {
         case rollout::failure_step::none: break;
         case rollout::failure_step::retry:
-            log_rollout(actions, log_level::warn, "new process did not become ready, retrying");
+            log_rollout(actions, log_level::warn, "new process did not become ready; retrying");
             break;
         case rollout::failure_step::roll_back:
-            log_rollout(actions, log_level::error, "rolling replace failed, rolling back");
+            log_rollout(actions, log_level::error, "rollout failed; rolling back");
             actions.records.back().fields.push_back(field("old_instance", oldest_of_old()));
             actions.records.back().fields.push_back(field("new_instance", r.report.failed_id));
             break;
-        case rollout::failure_step::give_up: begin_ending(replacement_result::rolled_back); break;
+        case rollout::failure_step::give_up: begin_ending(rollout_result::rolled_back); break;
     }
     force_unready(actions);
     if (is_forward() && r.watch_canaries(now, count_available(r.generation), canary_count())) {
@@ -301,15 +302,15 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
         mark_dirty();
     }
     if (!is_replacing() || !is_rollout_complete(now)) return;
-    begin_ending(is_forward() ? replacement_result::done : replacement_result::rolled_back);
-    if (r.outcome == replacement_result::done) finish_rollout(actions);  // while all are ready
+    begin_ending(is_forward() ? rollout_result::done : rollout_result::rolled_back);
+    if (r.outcome == rollout_result::done) finish_rollout(actions);  // while all are ready
 }
 
 inline void process_group::check_new_processes(time_point now, pending_actions& actions) {
     for (const ref<group_member>& member : members_) {
         if (!member->from_rollout || member->leaving || member->generation != target_generation()) continue;
         const group_options& options = options_of(member->generation);
-        bool late = !member->available && now >= available_deadline(*member);
+        bool late = !member->available && now >= must_be_available_by(*member);
         if (late && member->process && member->readiness_deadline == time_point()) {
             // If the launcher itself was suspended, poll once more.
             member->readiness_deadline = now + options.process.rpc_timeout;
@@ -320,22 +321,23 @@ inline void process_group::check_new_processes(time_point now, pending_actions& 
         if (!late && !unhealthy) continue;
         if (late && !member->was_ready) count_unready(*member);
         const bool timed_out = late || now >= member->history->started_at + options.health_check_timeout;
-        fail_rollout(*member,
-                     timed_out && !member->was_ready ? "was not ready in time" : failure_reason(*member));
+        fail_rollout(*member, timed_out && !member->was_ready
+                                  ? late_reason(*member, options.health_check_timeout)
+                                  : failure_reason(*member));
         mark_leaving({member}, {"rolled back", {}, {}});
         actions.force.push_back(member);
     }
     const int current = count_of(target_generation());
     const bool needs_room = current < target_count() && current == count_available(target_generation());
     const bool full = static_cast<int>(members_.size()) >= rollout_->max_total;
-    const bool some_leave = static_cast<int>(members_.size()) > count_all();
+    const bool some_leave = static_cast<int>(members_.size()) > count_staying();
     // The leaving processes are overdue.
     if (needs_room && full && some_leave && !is_draining(now))
         rollout_->fail_without_retry("old processes did not exit in time");
 }
 
 // Sets the configuration that the group keeps. Only draining processes are still awaited.
-inline void process_group::begin_ending(replacement_result result) {
+inline void process_group::begin_ending(rollout_result result) {
     rollout& r = *rollout_;
     r.current_stage = rollout::stage::ending;
     r.outcome = result;
@@ -344,7 +346,7 @@ inline void process_group::begin_ending(replacement_result result) {
         announce_routability(*member);
     }
     mark_dirty();
-    if (result != replacement_result::done) return;
+    if (result != rollout_result::done) return;
     std::string prefix = std::move(options_.id_prefix);
     options_ = r.target;
     options_.id_prefix = std::move(prefix);
@@ -357,12 +359,13 @@ inline void process_group::begin_ending(replacement_result result) {
 inline void process_group::finish_rollout(pending_actions& actions) {
     rollout& r = *rollout_;
     const int fresh = count_of(r.generation);
-    message_ = r.finish(fresh, count_all() - fresh);
-    metrics_.count_replacement(r.outcome);
+    message_ = r.finish(fresh, count_staying() - fresh);
+    metrics_.count_rollout(r.outcome);
     if (r.report.rolled_back && r.report.mixed)
-        log_rollout(actions, log_level::error, "rollback failed, both configurations run");
-    log_rollout(actions, r.outcome == replacement_result::done ? log_level::info : log_level::warn,
-                "rolling replace ended", replacement_result_names[static_cast<std::size_t>(r.outcome)]);
+        log_rollout(actions, log_level::error,
+                    "rollback failed: processes of both configurations are running");
+    log_rollout(actions, r.outcome == rollout_result::done ? log_level::info : log_level::warn,
+                "rollout finished", rollout_result_names[static_cast<std::size_t>(r.outcome)]);
     rollout_ = {};
     mark_dirty();
 }
@@ -370,7 +373,7 @@ inline void process_group::finish_rollout(pending_actions& actions) {
 // After a rollback or a cancellation, forces new processes that are not ready: they have nothing in flight.
 inline void process_group::force_unready(pending_actions& actions) {
     const rollout& r = *rollout_;
-    const bool cancelled = r.current_stage == rollout::stage::ending && r.outcome != replacement_result::done;
+    const bool cancelled = r.current_stage == rollout::stage::ending && r.outcome != rollout_result::done;
     if (!cancelled && r.current_stage != rollout::stage::rolling_back) return;
     for (const ref<group_member>& member : members_) {
         if (member->leaving || member->generation != r.generation || is_ready(*member)) continue;
@@ -381,8 +384,8 @@ inline void process_group::force_unready(pending_actions& actions) {
 
 // ---- the rollout, by other threads ----
 
-inline rolling_report process_group::preview_rollout() const {
-    rolling_report out;
+inline rollout_report process_group::preview_rollout() const {
+    rollout_report out;
     const time_point deadline = deadline_after(std::chrono::seconds(2));  // for all processes
     for (const ref<group_member>& member : staying()) {
         drain_preview found;
@@ -397,17 +400,17 @@ inline rolling_report process_group::preview_rollout() const {
 }
 
 inline result<ref<rollout>> process_group::begin_rollout(const group_options& target,
-                                                         const rolling_options& options) {
+                                                         const rollout_options& options) {
     pending_actions actions;
     ref<rollout> out;
     {
         const unique_lock held(mutex_);
-        if (rollout_) return error{errc::busy, 0, "a replacement is in progress in this group"};
+        if (rollout_) return error{errc::busy, 0, "a rollout is in progress in this group"};
         if (stopping_) return error{errc::busy, 0, "the group is stopping"};
-        if (quiet_) return error{errc::busy, 0, "the launcher is quiet: SIGCONT or resume() ends that"};
+        if (quiet_) return error{errc::busy, 0, "the launcher is quiet; send SIGCONT or call resume() first"};
         out = last_rollout_ = rollout_ = make_ref<rollout>(target, options, options_, ++last_generation_);
-        out->status.total = out->report.total = count_all();
-        log_rollout(actions, log_level::info, "rolling replace begins");
+        out->status.total = out->report.total = count_staying();
+        log_rollout(actions, log_level::info, "rollout started");
         mark_dirty();
     }
     write(actions.records);
@@ -415,7 +418,7 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& ta
     return out;
 }
 
-inline rolling_report process_group::await_rollout(const ref<rollout>& awaited, const cancel_token& until) {
+inline rollout_report process_group::await_rollout(const ref<rollout>& awaited, const cancel_token& until) {
     const cancel_registration registration =
         until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", awaited.get())); });
     unique_lock held(mutex_);
@@ -436,7 +439,7 @@ inline rolling_report process_group::await_rollout(const ref<rollout>& awaited, 
         if (awaited->canary != rollout::canary_step::checking) continue;  // a canary failed meanwhile
         awaited->canary = rollout::canary_step::passed;
         if (!passed && is_forward())
-            awaited->fail_without_retry(cat({"the canaries' check: ", passed.error().text}));
+            awaited->fail_without_retry(cat({"canary check failed: ", passed.error().text}));
         mark_dirty();
         context_->wake();
     }
@@ -447,19 +450,18 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
     {
         const unique_lock held(mutex_);
         if (!rollout_ || (which != nullptr && which != rollout_.get()))
-            return error{errc::busy, 0, "no replacement is in progress in this group"};
+            return error{errc::busy, 0, "no rollout is in progress in this group"};
         if (rollout_->report.rolled_back)
-            return error{errc::busy, 0, "the replacement is already being rolled back"};
-        if (all_replaced() || (!is_replacing() && rollout_->outcome == replacement_result::done))
-            return error{errc::busy, 0, "the replacement is already done; old processes drain"};
+            return error{errc::busy, 0, "the rollout is already being rolled back"};
+        if (all_replaced() || (!is_replacing() && rollout_->outcome == rollout_result::done))
+            return error{errc::busy, 0, "the rollout is already done; old processes drain"};
         rollout_->status.cancelling = true;
         mark_dirty();
     }
     const std::string name = options().name;
-    context_->log.write(log_level::warn, "rolling replace cancelled",
+    context_->log.write(log_level::warn, "rollout cancelled",
                         {field("group", name), field("reason", reason)});
-    context_->events->record_event(name, "rolling replace cancelled",
-                                   cat({",\"reason\":", json_quote(reason)}));
+    context_->events->record_event(name, "rollout cancelled", cat({",\"reason\":", json_quote(reason)}));
     context_->wake();
     return {};
 }

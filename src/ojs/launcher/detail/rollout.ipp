@@ -149,11 +149,10 @@ struct rollout : ref_counted {
     enum class canary_step { starting, watched, check_due, checking, passed };
     enum class failure_step { none, retry, roll_back, give_up };
 
-    rollout(group_options new_options, rolling_options rolling, const group_options& before,
+    rollout(group_options new_options, rollout_options rolling, const group_options& before,
             std::uint64_t number)
         : target(std::move(new_options)),
-          options(rolling.retries == -1 ? with_retries(std::move(rolling), target.retry)
-                                        : std::move(rolling)),
+          options(with_retries(std::move(rolling), target.retry)),
           generation(number),
           max_old(std::max(before.desired, target.desired)),
           max_total(max_old + std::max(target.max_surge, 1)),
@@ -205,17 +204,17 @@ struct rollout : ref_counted {
         try {
             return options.canary_check(started);
         } catch (...) {
-            return error{errc::system, 0, "it threw"};
+            return error{errc::system, 0, "canary_check threw an exception"};
         }
     }
     // True: there is progress to log.
     bool update_status(time_point now, int old_count, bool draining) {
         report.replaced = std::max(0, report.total - old_count);
-        status.phase = report.rolled_back    ? replacement_phase::rolling_back
-                       : now < paused_until  ? replacement_phase::pausing
-                       : watched_until > now ? replacement_phase::canaries
-                       : draining            ? replacement_phase::draining
-                                             : replacement_phase::starting;
+        status.phase = report.rolled_back    ? rollout_phase::rolling_back
+                       : now < paused_until  ? rollout_phase::pausing
+                       : watched_until > now ? rollout_phase::canaries
+                       : draining            ? rollout_phase::draining
+                                             : rollout_phase::starting;
         status.replaced = report.replaced;
         status.failed_id = report.failed_id;
         status.error = report.error;
@@ -227,27 +226,27 @@ struct rollout : ref_counted {
     }
     // Takes the counts of new and old processes. Returns group_info::message.
     std::string finish(int new_count, int old_count) {
-        const bool done = outcome == replacement_result::done;
+        const bool done = outcome == rollout_result::done;
         current_stage = stage::ended;
-        report.cancelled = outcome == replacement_result::cancelled;
+        report.cancelled = outcome == rollout_result::cancelled;
         report.replaced = done                 ? report.total
                           : report.rolled_back ? new_count
                                                : std::max(0, report.total - old_count);
         report.mixed = !done && new_count > 0 && (report.rolled_back || old_count > 0);
-        status.phase = done               ? replacement_phase::done
-                       : report.cancelled ? replacement_phase::cancelled
-                                          : replacement_phase::rolled_back;
+        status.phase = done               ? rollout_phase::done
+                       : report.cancelled ? rollout_phase::cancelled
+                                          : rollout_phase::rolled_back;
         status.replaced = report.replaced;
         status.cancelling = false;
         const std::string counts = cat({report.replaced, " of ", report.total});
         if (done) return cat({"replaced ", counts});
         if (report.cancelled) return cat({"cancelled, replaced ", counts});
-        return cat({report.mixed ? "rolled back in part, " : "rolled back, ", report.failed_id,
-                    report.failed_id.empty() ? "" : ": ", report.error});
+        return cat({report.mixed ? "rolled back in part: " : "rolled back: ", report.failed_id,
+                    report.failed_id.empty() ? "" : " ", report.error});
     }
 
     const group_options target;
-    const rolling_options options;
+    const rollout_options options;
     const std::uint64_t generation;
     const int max_old;      // processes of the old configuration
     const int max_total;    // processes at any time, including draining ones
@@ -257,10 +256,10 @@ struct rollout : ref_counted {
     canary_step canary = canary_step::starting;
     time_point paused_until{};
     time_point watched_until{};
-    bool failed = false;                                    // since the last reconciliation
-    replacement_result outcome = replacement_result::done;  // valid from stage::ending
-    rolling_report report;
-    replacement_status status;
+    bool failed = false;                            // since the last reconciliation
+    rollout_result outcome = rollout_result::done;  // valid from stage::ending
+    rollout_report report;
+    rollout_status status;
 
   private:
     void begin_stage(stage next) noexcept {
@@ -269,7 +268,8 @@ struct rollout : ref_counted {
         delays.reset();
         paused_until = time_point();
     }
-    static rolling_options with_retries(rolling_options out, const retry_options& configured) {
+    static rollout_options with_retries(rollout_options out, const retry_options& configured) {
+        if (out.retries != -1) return out;
         out.retries = configured.max_retries;
         out.initial_backoff = configured.initial_backoff;
         out.max_backoff = configured.max_backoff;
@@ -282,14 +282,28 @@ struct rollout : ref_counted {
     int logged_replaced = 0;
 };
 
+// Whether the machine has the programs of a group. errc::invalid_argument: the group, the path and the reason.
+inline result<void> check_programs(const group_options& group) {
+    const auto fault = [&](const char* key, const error& why) {
+        return error{errc::invalid_argument, 0, cat({"group ", group.name, ", ", key, ": ", why.text})};
+    };
+    result<void> found = check_program(group.process.child);
+    if (!found) return fault("command", found.error());
+    if (group.process.pre_shutdown.empty()) return {};
+    child_options before = group.process.child;
+    before.command = group.process.pre_shutdown;
+    found = check_program(before);
+    return found ? found : fault("pre_shutdown", found.error());
+}
+
 // errc::invalid_argument: as check_group(), another name, or invalid options.
 inline result<void> check_rollout(const group_options& current, const group_options& target,
-                                  const rolling_options& options) {
+                                  const rollout_options& options) {
     const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
-    const result<void> sound = check_group(target);
-    if (!sound) return sound;
-    if (target.name != current.name) return fault("a group keeps its name");
-    if (options.canary < 0 || options.retries < -1) return fault("canary or retries is negative");
+    result<void> valid = check_group(target);
+    if (!valid) return valid;
+    if (target.name != current.name) return fault("a rollout cannot rename a group");
+    if (options.canary < 0 || options.retries < -1) return fault("canary and retries must not be negative");
     if (options.max_backoff < options.initial_backoff) return fault("max_backoff is below initial_backoff");
     if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
     return {};

@@ -203,13 +203,13 @@ class state_file : public ref_counted {
                              const lifecycle& life) {
         const std::size_t out = orphans_.size();
         for (const state_entry& entry : orphans_) {
-            log_entry(log_, log_level::warn, "orphan of an earlier launcher, sending SIGTERM", entry);
+            log_entry(log_, log_level::warn, "orphan of an earlier launcher; sending SIGTERM", entry);
             signal_orphan(entry, SIGTERM);
             signal_orphan(entry, SIGCONT);
         }
         await_exit(orphans_, grace, [&] { return life.phase() >= phase::stopping; });
         for (const state_entry& entry : orphans_) {
-            log_entry(log_, log_level::error, "SIGTERM timeout, sending SIGKILL", entry);
+            log_entry(log_, log_level::error, "orphan still running after SIGTERM; sending SIGKILL", entry);
             signal_orphan(entry, SIGKILL);
         }
         await_exit(orphans_, kill_time, [&] { return life.state().exit_now; });
@@ -284,11 +284,12 @@ class state_file : public ref_counted {
         struct stat about {};
         if (::fstat(lock_.get(), &about) != 0) return failure("inspect its lock", errno);
         if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-            return refusal("its lock is another user's, or no regular file");
+            return refusal("its lock belongs to another user, or is no regular file");
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
-            if (steady_clock::now() >= deadline) return refusal("another launcher has it", errc::busy);
+            if (steady_clock::now() >= deadline)
+                return refusal("it is locked by another launcher", errc::busy);
             ::poll(nullptr, 0, orphan_poll_ms);
         }
         return {};
@@ -298,7 +299,7 @@ class state_file : public ref_counted {
         if (file.status == file_status::missing) return {};
         if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
         if (file.status != file_status::read || file.is_truncated) return refusal("it is not a state file");
-        if (file.owner != ::geteuid()) return refusal("it is another user's");
+        if (file.owner != ::geteuid()) return refusal("it belongs to another user");
         const result<launcher_state> state = read_message<launcher_state>(file.text);
         if (!state) return refusal("it is not the state of a launcher");
         folders_ = state->socket_folders;
@@ -320,7 +321,7 @@ class state_file : public ref_counted {
     // Waits until the state, or a newer one, has been written.
     result<void> commit(unique_lock& held, int interrupt_fd = -1) {
         const std::uint64_t number = ++wanted_;
-        const result<void> started = start_writing();
+        result<void> started = start_writing();
         if (!started) return started;
         pollfd interrupt{interrupt_fd, POLLIN, 0};
         while (tried_ < number) {
@@ -356,7 +357,8 @@ class state_file : public ref_counted {
             const int failed = known ? replace_(path_, text) : ENOMEM;
             if (failed != 0 && is_news)
                 attempt([&] {
-                    log_.write(log_level::warn, "state file not written",
+                    log_.write(log_level::warn,
+                               "cannot write the state file; the next launcher may not find its processes",
                                {field("error", failure("write it", failed).text)});
                 });
             held.lock();
