@@ -44,7 +44,7 @@ const char* hint_for(std::string_view code) {
         {"invalid_request", "fix the request: the message says what is wrong"},
         {"not_found", "check the id and the path; a restart without --store loses all jobs"},
         {"conflict", "read the job: another worker holds it, or its state has changed"},
-        {"duplicate", "a job with this id exists: omit the id, or choose another"},
+        {"duplicate", "choose another id, or none; with unique, wait for the job in the message"},
         {"backend_error", "check later whether it was done; a request with its own id can be repeated"},
     }};
     for (const advice& each : known) {
@@ -72,10 +72,23 @@ std::string incoming::parameter(std::string_view name) const {
     return {};
 }
 
+std::vector<std::string> incoming::texts_parameter(std::string_view name) const {
+    std::vector<std::string> out;
+    std::string left = parameter(name);
+    while (!left.empty()) {
+        const std::size_t comma = std::min(left.find(','), left.size());
+        if (comma > 0) out.push_back(left.substr(0, comma));
+        left.erase(0, comma + 1);
+    }
+    return out;
+}
+
 ojs::http_response json_response(int status, std::string body) {
     ojs::http_response out;
     out.status = status;
-    out.headers = {{"Content-Type", "application/openjobspec+json"}, {"OJS-Version", "1.0"}};
+    out.headers.reserve(4);
+    out.headers.push_back({"Content-Type", "application/openjobspec+json"});
+    out.headers.push_back({"OJS-Version", "1.0"});
     out.body = std::move(body);
     return out;
 }

@@ -5,11 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "committer.hpp"
 #include "faults.hpp"
 #include "ledger.hpp"
 #include "library.hpp"
+#include "queue_events.hpp"
 #include "refusal.hpp"
 #include "settings.hpp"
 #include "store.hpp"
@@ -21,13 +23,15 @@ struct backend {
         : options(chosen),
           faults(chosen.faults, chosen.seed),
           delay_ms(chosen.delay.count()),
-          jobs(events, {chosen.retry_delay, chosen.timeout_grace, !chosen.store_path.empty()}) {}
+          streams(chosen.stream_heartbeat),
+          jobs(events, streams, {chosen.retry_delay, chosen.timeout_grace, !chosen.store_path.empty()}) {}
 
     const settings options;
     fault_injector faults;
     std::atomic<std::int64_t> delay_ms;
     pauses sleeps;
     ledger events;
+    queue_events streams;
     store jobs;
     std::optional<committer> disk;  // none: jobs are in memory only
     std::atomic<bool> is_ending{false};
@@ -41,11 +45,12 @@ struct incoming {
     std::int64_t received_ns;
     std::string request_id;
     std::string_view path;
-    std::string id;     // the :id of its route
+    std::string id;     // the {id} or {name} in the path of its route
     bool lost = false;  // its response will be dropped
 
     // A query parameter, decoded; empty: absent.
     std::string parameter(std::string_view name) const;
+    std::vector<std::string> texts_parameter(std::string_view name) const;  // separated by commas
 };
 
 std::string percent_decoded(std::string_view text);

@@ -19,14 +19,14 @@ std::string checkpoint_answer(const std::string& id, std::string_view state) {
 }  // namespace
 
 ojs::http_response save_checkpoint(backend& on, const incoming& in) {
-    json_object event;
+    json_object event = on.events.fields();
     const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     event.text("job_id", in.id).text("worker_id", from);
     ojs::http_response out = json_response(200, checkpoint_answer(in.id, {}));
     store::lock held(on.jobs.mutex(), std::defer_lock);
     try {
         parse_object(in.request.body);
-        const std::string_view state = source_of(in.request.body, "state");
+        const std::string_view state = raw_member(in.request.body, "state");
         if (state.empty()) refuse_shape("state is missing");
         held.lock();
         const job& of = on.jobs.find(in.id);
@@ -60,7 +60,7 @@ ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
     if (!of.has_checkpoint) throw refusal{404, "not_found", "the job has no checkpoint"};
     require_holder(of, ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
     on.jobs.forget_checkpoint(in.id);
-    on.events.write("checkpoint_dropped", json_object().text("job_id", in.id));
+    on.events.write("checkpoint_dropped", on.events.fields().text("job_id", in.id));
     return json_response(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
 

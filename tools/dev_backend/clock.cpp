@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 namespace dev_backend {
 
@@ -23,13 +23,16 @@ std::int64_t wall_ms() {
 }
 
 std::string iso_time(std::int64_t ms) {
-    const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
-    tm utc{};
-    gmtime_r(&seconds, &utc);
-    std::array<char, 40> text{};
-    const std::size_t length = strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-    std::snprintf(text.data() + length, text.size() - length, ".%03dZ", static_cast<int>(ms % 1000));
-    return text.data();
+    thread_local std::time_t known = -1;  // most calls are for the same second
+    thread_local std::array<char, 40> text{};
+    const auto seconds = static_cast<std::time_t>(ms / 1000);
+    if (std::exchange(known, seconds) != seconds) {
+        tm utc{};
+        gmtime_r(&seconds, &utc);
+        strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+    }
+    const std::string fraction = std::to_string(1000 + ms % 1000);  // of four digits
+    return std::string(text.data()).append(".").append(fraction, 1, 3).append("Z");
 }
 
 namespace {

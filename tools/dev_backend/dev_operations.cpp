@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "json.hpp"
@@ -26,11 +27,11 @@ ojs::http_response manifest(backend& on, const incoming&) {
     json_object implementation;
     implementation.text("name", "dev_backend").text("version", OJS_SHUTDOWN_VERSION).text("language", "c++");
     json_object able;
-    for (const char* each : {"batch_enqueue", "dead_letter", "delayed_jobs", "job_ttl", "priority_queues"}) {
+    for (const char* each :
+         {"batch_enqueue", "dead_letter", "delayed_jobs", "job_ttl", "pause_resume", "priority_queues"}) {
         able.flag(each, true);
     }
-    for (const char* each :
-         {"cron_jobs", "rate_limiting", "schema_validation", "unique_jobs", "workflows", "pause_resume"}) {
+    for (const char* each : {"cron_jobs", "rate_limiting", "schema_validation", "unique_jobs", "workflows"}) {
         able.flag(each, false);
     }
     json_object out;
@@ -61,7 +62,9 @@ std::string summary(backend& of) {
     for (const auto& [id, each] : of.jobs.workers()) {
         json_object shown;
         shown.text("state", each->state).number("beats", each->beats).texts("last_active", each->last_active);
-        workers.raw(id, shown.raw("registration", each->registration).str());
+        const std::string key = ojs::json_quote(id);
+        workers.raw(std::string_view(key).substr(1, key.size() - 2),
+                    shown.raw("registration", each->registration).str());
     }
     const counts& counted = of.jobs.counted();
     json_object out;
@@ -74,13 +77,13 @@ std::string summary(backend& of) {
 }
 
 ojs::http_response set_directive(backend& on, const incoming& in) {
-    const picojson::value body = parse_object(in.request.body);
+    const json_members body = parse_object(in.request.body);
     const std::string worker_id = required_text(body, "worker_id");
     const std::string directive = required_text(body, "directive");
     if (directive != "running" && directive != "quiet" && directive != "terminate") {
         refuse_shape("directive is none of running, quiet, terminate");
     }
-    const std::vector<std::string> queues = texts_of(body, "queues").value_or(std::vector<std::string>());
+    const std::vector<std::string> queues = texts_of(body["queues"]).value_or(std::vector<std::string>());
     if (!queues.empty() && directive != "quiet") refuse_shape("queues go with the directive quiet alone");
     const store::lock held(on.jobs.mutex());
     on.jobs.direct(worker_id, directive, queues);

@@ -23,8 +23,8 @@ struct event_filter {
 // With the lock of the store held.
 class event_feed {
   public:
-    // `details` are more members of `data`.
-    void add(const char* type, const job& of, json_object details = {});
+    // Returns the event's `data`, for more members before the next call.
+    json_object& add(const char* type, const job& of);
     // The oldest first: {"events":[...],"cursor":ID,"has_more":true}
     std::string list(const event_filter& filter) const;
     void clear();
@@ -35,16 +35,14 @@ class event_feed {
         std::int64_t ms;
         const char* type;
         std::string job_id;
-        std::string job_type;
-        std::string queue;
-        std::string data;  // JSON
+        json_object data;
     };
-    static std::string id_of(const entry& of);
+    static std::size_t size_of(const entry& of) { return of.data.open_text().size(); }
     static bool fits(const entry& tested, const event_filter& filter);
     static std::string shown(const entry& of);
 
     std::deque<entry> events_;
-    std::size_t bytes_ = 0;  // of their data
+    std::size_t bytes_ = 0;  // of their data, without that of the last
     // Starts at the time, so that readers miss no event after a restart.
     std::uint64_t last_number_ = static_cast<std::uint64_t>(wall_ms()) << 16;
 };

@@ -25,4 +25,16 @@ std::string id_maker::next() {
     return text.data();
 }
 
+std::string event_id(std::uint64_t number) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "evt_%016llx", static_cast<unsigned long long>(number));
+    return text.data();
+}
+
+std::int64_t ms_of_event(const std::string& id) {
+    unsigned long long number = 0;
+    const bool is_known = std::sscanf(id.c_str(), "evt_%16llx", &number) == 1;
+    return is_known ? static_cast<std::int64_t>(number >> 16) : wall_ms();
+}
+
 }  // namespace dev_backend

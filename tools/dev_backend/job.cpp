@@ -1,13 +1,15 @@
 #include "job.hpp"
 
+#include <utility>
+
 #include "clock.hpp"
 #include "json.hpp"
 #include "refusal.hpp"
 
 namespace dev_backend {
 
-std::string open_envelope(const job& shown) {
-    json_object out = json_object::continued(shown.fixed);
+json_object open_envelope(const job& shown, std::string prefix) {
+    json_object out = json_object::continued(std::move(prefix.append(shown.fixed)));
     out.raw("meta", shown.meta);
     out.text("state", name_of(shown.state)).number("attempt", shown.attempt);
     if (shown.owner != nullptr) out.text("worker_id", shown.owner->id);
@@ -21,15 +23,11 @@ std::string open_envelope(const job& shown) {
     if (!shown.result.empty()) out.raw("result", shown.result);
     if (!shown.error.empty()) out.raw("error", shown.error);
     if (!shown.errors.empty()) out.raws("errors", shown.errors);
-    return out.open_text();
-}
-
-std::string envelope(const job& shown) {
-    return open_envelope(shown) + "}";
+    return out;
 }
 
 std::string_view checkpoint_of(const job& of) {
-    return source_of(of.meta, "checkpoint");
+    return raw_member(of.meta, "checkpoint");
 }
 
 void require_holder(const job& held, std::string_view from) {

@@ -3,13 +3,17 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "json.hpp"
 #include "library.hpp"
 #include "retry_policy.hpp"
+#include "unique_policy.hpp"
 
 namespace dev_backend {
 
@@ -88,12 +92,19 @@ struct new_job : job_terms {
     std::string meta;
     std::string retry_source;  // JSON, as received
     std::vector<std::string> tags;
-    std::string extra;  // members this backend does not know, as `,"key":value`
+    std::string extra;  // members kept beside the terms, as `,"key":value`
     bool pending = false;
+    std::optional<unique_policy> unique;  // none: enqueued beside any other
 };
+inline job_identity identity_of(const new_job& of) {
+    return {of.type, of.queue, of.args};
+}
 
-std::string envelope(const job& shown);         // as clients see it, JSON
-std::string open_envelope(const job& shown);    // the same without its closing brace
+// As clients see it, JSON behind `prefix`.
+json_object open_envelope(const job& shown, std::string prefix = {});
+inline std::string envelope(const job& shown, std::string prefix = {}) {
+    return open_envelope(shown, std::move(prefix)).str();
+}
 std::string_view checkpoint_of(const job& of);  // JSON
 
 // A late request must not change a job of another worker.

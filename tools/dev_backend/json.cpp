@@ -8,21 +8,22 @@
 
 namespace dev_backend {
 
-std::string quote(std::string_view text) {
-    std::string out = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (static_cast<unsigned char>(c) < 0x20) {
-            std::array<char, 8> escaped{};
-            std::snprintf(escaped.data(), escaped.size(), "\\u%04x", static_cast<unsigned>(c));
-            out += escaped.data();
-        } else {
-            out += c;
-        }
+void append_quoted(std::string& out, std::string_view text) {
+    const auto is_special = [](char c) {
+        return static_cast<unsigned char>(c) < 0x20 || c == '"' || c == '\\';
+    };
+    out += '"';
+    for (;;) {
+        const auto* const special = std::find_if(text.begin(), text.end(), is_special);
+        out.append(text.begin(), special);
+        if (special == text.end()) break;
+        std::array<char, 8> escaped{'\\', *special};
+        if (static_cast<unsigned char>(*special) < 0x20)
+            std::snprintf(escaped.data(), escaped.size(), "\\u%04x", static_cast<unsigned>(*special));
+        out += escaped.data();
+        text.remove_prefix(static_cast<std::size_t>(special - text.begin()) + 1);
     }
-    return out + "\"";
+    out += '"';
 }
 
 namespace {
@@ -32,50 +33,50 @@ constexpr milliseconds max_time{2147483000};
 
 }  // namespace
 
-picojson::value parse_object(const std::string& body) {
-    const ojs::result<ojs::json_view> read = ojs::json_view::parse(body);
+json_members::json_members(json_view object) {
+    if (object.type() != json_type::object) return;
+    all_.reserve(8);
+    for (const auto& [key, value] : object) all_.emplace_back(key, value);
+}
+
+json_view json_members::operator[](std::string_view key) const {
+    const auto is_wanted = [&](const auto& each) { return ojs::detail::json_key_is(each.first, key); };
+    const auto found = std::find_if(all_.rbegin(), all_.rend(), is_wanted);
+    return found == all_.rend() || found->second.type() == json_type::null ? json_view() : found->second;
+}
+
+json_members parse_object(std::string_view body) {
+    const ojs::result<json_view> read = json_view::parse(body);
     if (!read) refuse_shape("the body is " + read.error().text);
-    if (read->type() != ojs::json_type::object) refuse_shape("the body is not a JSON object");
-    return *read->as<picojson::value>();
+    if (read->type() != json_type::object) refuse_shape("the body is not a JSON object");
+    return json_members(*read);
 }
 
-std::string_view source_of(std::string_view object, std::string_view key) {
-    return ojs::json_view(object).member(key).text();
+std::string text_or(const json_members& from, const char* key, const std::string& fallback) {
+    const json_view found = from[key];
+    if (!found) return fallback;
+    ojs::result<std::string> out = found.string();
+    if (!out) refuse_shape(std::string(key) + " is not a string");
+    return std::move(*out);
 }
 
-std::string with_member(std::string_view object, std::string_view key, std::string_view value) {
-    json_object out;
-    for (const auto& [name, source] : ojs::json_view(object)) {
-        if (*name.string() != key) out.raw(*name.string(), source.text());
-    }
-    if (!value.empty()) out.raw(key, value);
-    return out.str();
-}
-
-const picojson::value* member(const picojson::value& object, const char* key) {
-    if (!object.is<picojson::object>()) return nullptr;
-    const picojson::value& found = object.get(key);
-    return found.is<picojson::null>() ? nullptr : &found;
-}
-
-std::string text_or(const picojson::value& object, const char* key, const std::string& fallback) {
-    const picojson::value* found = member(object, key);
-    if (found == nullptr) return fallback;
-    if (!found->is<std::string>()) refuse_shape(std::string(key) + " is not a string");
-    return found->get<std::string>();
-}
-
-std::string required_text(const picojson::value& object, const char* key) {
-    std::string out = text_or(object, key, "");
+std::string required_text(const json_members& from, const char* key) {
+    std::string out = text_or(from, key, "");
     if (out.empty()) refuse_shape(std::string(key) + " is missing or empty");
     return out;
 }
 
-std::int64_t integer_or(const picojson::value& object, const char* key, std::int64_t least,
+std::optional<double> number_of(json_view value) {
+    if (const auto whole = value.integer()) return static_cast<double>(*whole);
+    if (const auto number = value.number()) return *number;
+    return std::nullopt;
+}
+
+std::int64_t integer_or(const json_members& from, const char* key, std::int64_t least,
                         std::int64_t fallback) {
-    const picojson::value* found = member(object, key);
-    if (found == nullptr) return fallback;
-    const double number = found->is<double>() ? found->get<double>() : 0.5;
+    const json_view found = from[key];
+    if (!found) return fallback;
+    const double number = number_of(found).value_or(0.5);
     const bool whole =
         number >= -1e15 && number <= 1e15 && number == static_cast<double>(static_cast<std::int64_t>(number));
     if (!whole || number < static_cast<double>(least)) {
@@ -84,32 +85,33 @@ std::int64_t integer_or(const picojson::value& object, const char* key, std::int
     return static_cast<std::int64_t>(number);
 }
 
-milliseconds time_or(const picojson::value& object, const char* key, milliseconds unit, milliseconds least,
+milliseconds time_or(const json_members& from, const char* key, milliseconds unit, milliseconds least,
                      milliseconds fallback) {
-    const picojson::value* found = member(object, key);
-    if (found == nullptr) return fallback;
-    if (!found->is<double>()) refuse_shape(std::string(key) + " is not a number");
+    const json_view found = from[key];
+    if (!found) return fallback;
+    const std::optional<double> number = number_of(found);
+    if (!number) refuse_shape(std::string(key) + " is not a number");
     const auto scale = static_cast<double>(unit.count());
     const double min_ms = static_cast<double>(least.count());
     const double max_ms = static_cast<double>(max_time.count());
-    const double ms = std::min(std::max(found->get<double>() * scale, min_ms), max_ms);
-    return milliseconds(static_cast<std::int64_t>(ms));
+    return milliseconds(static_cast<std::int64_t>(std::min(std::max(*number * scale, min_ms), max_ms)));
 }
 
-bool flag_or(const picojson::value& object, const char* key, bool fallback) {
-    const picojson::value* found = member(object, key);
-    if (found == nullptr) return fallback;
-    if (!found->is<bool>()) refuse_shape(std::string(key) + " is not true or false");
-    return found->get<bool>();
+bool flag_or(const json_members& from, const char* key, bool fallback) {
+    const json_view found = from[key];
+    if (!found) return fallback;
+    const auto out = found.boolean();
+    if (!out) refuse_shape(std::string(key) + " is not true or false");
+    return *out;
 }
 
-std::optional<std::vector<std::string>> texts_of(const picojson::value& object, const char* key) {
-    const picojson::value* found = member(object, key);
-    if (found == nullptr || !found->is<picojson::array>()) return std::nullopt;
+std::optional<std::vector<std::string>> texts_of(json_view value) {
+    if (value.type() != json_type::array) return std::nullopt;
     std::vector<std::string> out;
-    for (const picojson::value& each : found->get<picojson::array>()) {
-        if (!each.is<std::string>()) return std::nullopt;
-        out.push_back(each.get<std::string>());
+    for (const auto& [key, each] : value) {
+        auto text = each.string();
+        if (!text) return std::nullopt;
+        out.push_back(std::move(*text));
     }
     return out;
 }

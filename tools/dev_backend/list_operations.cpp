@@ -1,4 +1,4 @@
-// Paged lists: jobs, queues, lifecycle events, dead letters; and the operations on dead letters.
+// Paged lists: jobs, lifecycle events, dead letters; and the operations on dead letters.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -21,17 +21,6 @@ std::uint64_t number_parameter(const incoming& in, const char* name, std::uint64
         refuse_shape(std::string(name) + " is not a number of at least " + std::to_string(min));
     }
     return std::min(out, max);
-}
-
-std::vector<std::string> texts_parameter(const incoming& in, const char* name) {
-    std::vector<std::string> out;
-    std::string left = in.parameter(name);
-    while (!left.empty()) {
-        const std::size_t comma = std::min(left.find(','), left.size());
-        if (comma > 0) out.push_back(left.substr(0, comma));
-        left.erase(0, comma + 1);
-    }
-    return out;
 }
 
 // "email.send", or "email.*" as a prefix.
@@ -96,27 +85,12 @@ ojs::http_response list_jobs(backend& on, const incoming& in) {
     return json_response(200, json_object().raws("items", items).raw("pagination", pages.str()).str());
 }
 
-ojs::http_response list_queues(backend& on, const incoming&) {
-    const store::lock held(on.jobs.mutex());
-    std::vector<std::string> names;
-    for (const job* each : on.jobs.in_order_of_arrival()) names.push_back(each->queue);
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    std::vector<std::string> queues;
-    for (const std::string& name : names) {
-        queues.push_back(json_object().text("name", name).text("status", "active").str());
-    }
-    json_object pages;
-    pages.number("total", static_cast<std::int64_t>(names.size())).flag("has_more", false);
-    return json_response(200, json_object().raws("queues", queues).raw("pagination", pages.str()).str());
-}
-
 ojs::http_response list_events(backend& on, const incoming& in) {
     event_filter filter;
     filter.after = in.parameter("after");
-    filter.types = texts_parameter(in, "types");
-    filter.queues = texts_parameter(in, "queues");
-    filter.job_types = texts_parameter(in, "job_types");
+    filter.types = in.texts_parameter("types");
+    filter.queues = in.texts_parameter("queues");
+    filter.job_types = in.texts_parameter("job_types");
     filter.limit = number_parameter(in, "limit", 1, 1000, filter.limit);
     const store::lock held(on.jobs.mutex());
     return json_response(200, on.jobs.feed().list(filter));
@@ -133,9 +107,8 @@ ojs::http_response list_dead_letters(backend& on, const incoming& in) {
 ojs::http_response retry_dead_letter(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     on.jobs.retry_dead_letter(in.id);
-    json_object shown = json_object::continued(open_envelope(on.jobs.find(in.id)));
-    shown.text("re_enqueued_at", iso_time());
-    return json_response(200, json_object().raw("job", shown.str()).str());
+    json_object shown = open_envelope(on.jobs.find(in.id), "{\"job\":");
+    return json_response(200, shown.text("re_enqueued_at", iso_time()).str() + "}");
 }
 
 ojs::http_response remove_dead_letter(backend& on, const incoming& in) {

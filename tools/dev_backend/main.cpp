@@ -1,26 +1,7 @@
 // An Open Job Spec backend on loopback, for development, tests and the demo. It keeps its jobs in memory, or with --store
 // FILE in SQLite, where they survive a restart. It is one process without failover: in production run a published backend.
 //
-//   POST   /ojs/v1/jobs                PUSH         POST /ojs/v1/workers/fetch      FETCH
-//   POST   /ojs/v1/jobs/batch          PUSH many    POST /ojs/v1/workers/ack        ACK
-//   GET    /ojs/v1/jobs/{id}           INFO         POST /ojs/v1/workers/nack       FAIL
-//   DELETE /ojs/v1/jobs/{id}           CANCEL       POST /ojs/v1/workers/heartbeat  BEAT, and /workers/beat
-//   POST   /ojs/v1/jobs/{id}/activate  ACTIVATE     GET  /ojs/v1/workers/{id}/health
-//   POST, GET, DELETE /ojs/v1/jobs/{id}/checkpoint   {"state":any}, handed out with the next FETCH as checkpoint.state and
-//                                                    meta.checkpoint
-//   GET    /ojs/v1/dead-letter, POST /ojs/v1/dead-letter/{id}/retry, DELETE /ojs/v1/dead-letter/{id}
-//   GET    /ojs/v1/queues, /ojs/v1/events, /ojs/v1/health, /ojs/manifest
-//   GET    /ojs/v1/admin/jobs, /ojs/v1/admin/workers, /ojs/v1/admin/workers/{id}
-//   POST   /ojs/v1/admin/workers/{id}/quiet
-//   GET    /readyz                     200; 503 while the store fails, and from the start of the shutdown
-//
-// For development only:
-//   GET  /dev/summary                          how many jobs are in which state, and what each worker last reported
-//   POST /dev/directive {"worker_id":ID or "*","directive":"quiet"|"terminate"|"running"}   sent with the next BEAT;
-//                       with "quiet", "queues":[NAMES] limits it to those
-//   POST /dev/faults    {"faults":"lose:100,reset:50"}  as --faults; "" switches them off
-//   POST /dev/delay     {"ms":50}                       as --delay
-//   POST /dev/reset                                     forgets every job and worker
+// GET / lists its routes.
 //
 // Requests that a web page can make a browser send are refused: with an Origin or Sec-Fetch-Site, to a Host that is
 // neither an address nor localhost, or a POST whose Content-Type is not JSON.
@@ -117,6 +98,7 @@ bool shut_down(dev_backend::backend& on, ojs::draining_server& server, ojs::life
     ojs::shutdown_sequence steps;
     steps.add("requests", [&](const ojs::step_context& step) -> ojs::result<void> {
         on.sleeps.stop();
+        on.streams.stop();
         const ojs::drain_result drained = server.drain({step.deadline, step.abort});
         if (drained.cut == 0) return {};
         return ojs::error{ojs::errc::timed_out, 0, std::to_string(drained.cut) + " were cut"};
@@ -171,6 +153,10 @@ int main(int argc, char** argv) {
         server_options(*options));
     if (!server) {
         ojs::report_usage(server.error());
+        return exit_no_address;
+    }
+    if (const auto started = backend.streams.start(); !started) {
+        ojs::report_usage(started.error());
         return exit_no_address;
     }
     backend.jobs.start();

@@ -26,11 +26,17 @@ ojs::http_response drop_checkpoint(backend& on, const incoming& in);
 
 // list_operations.cpp
 ojs::http_response list_jobs(backend& on, const incoming& in);
-ojs::http_response list_queues(backend& on, const incoming& in);
 ojs::http_response list_events(backend& on, const incoming& in);
 ojs::http_response list_dead_letters(backend& on, const incoming& in);
 ojs::http_response retry_dead_letter(backend& on, const incoming& in);
 ojs::http_response remove_dead_letter(backend& on, const incoming& in);
+
+// queue_operations.cpp
+ojs::http_response list_queues(backend& on, const incoming& in);
+ojs::http_response pause_queue(backend& on, const incoming& in);
+ojs::http_response resume_queue(backend& on, const incoming& in);
+// Takes the connection over from the server.
+ojs::http_response stream_queue_events(backend& on, const incoming& in);
 
 // admin_operations.cpp
 ojs::http_response list_workers(backend& on, const incoming& in);

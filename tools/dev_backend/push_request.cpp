@@ -1,38 +1,16 @@
 #include "push_request.hpp"
 
-#include <algorithm>
-#include <array>
 #include <optional>
 
 #include "clock.hpp"
 #include "json.hpp"
+#include "push_members.hpp"
 #include "refusal.hpp"
 #include "schemas.hpp"
 
 namespace dev_backend {
 
 namespace {
-
-// Members that only the store may set.
-bool is_known_member(std::string_view key) {
-    constexpr std::array<std::string_view, 32> known = {"specversion",  "id",
-                                                        "type",         "queue",
-                                                        "args",         "meta",
-                                                        "priority",     "options",
-                                                        "retry",        "timeout",
-                                                        "timeout_ms",   "tags",
-                                                        "state",        "attempt",
-                                                        "created_at",   "max_attempts",
-                                                        "enqueued_at",  "scheduled_at",
-                                                        "expires_at",   "delay_until",
-                                                        "pending",      "visibility_timeout_ms",
-                                                        "started_at",   "completed_at",
-                                                        "cancelled_at", "error",
-                                                        "errors",       "discarded_at",
-                                                        "result",       "retry_delay_ms",
-                                                        "metadata",     "visibility_timeout"};
-    return std::find(known.begin(), known.end(), key) != known.end();
-}
 
 // Parts joined by dots; each is a letter, then lower-case letters, digits and underscores.
 // [OJS core 5.1]
@@ -53,7 +31,7 @@ bool is_queue(const std::string& text) {
     return schemas::is_queue_name(text) && text.size() <= longest;
 }
 
-std::int64_t moment_or(const picojson::value& from, const char* key, std::int64_t fallback) {
+std::int64_t moment_or(const json_members& from, const char* key, std::int64_t fallback) {
     const std::string text = text_or(from, key, "");
     if (text.empty()) return fallback;
     const std::optional<std::int64_t> ms = parse_iso_time(text);
@@ -61,23 +39,27 @@ std::int64_t moment_or(const picojson::value& from, const char* key, std::int64_
     return *ms;
 }
 
-void read_retry(const picojson::value& options, std::string_view source, new_job& out) {
-    const picojson::value* given = member(options, "retry");
-    if (given == nullptr) return;
-    out.retry = read_retry_policy(*given);
-    out.retry_source = source_of(source, "retry");
+json_view object_or_none(const json_members& from, const char* key) {
+    const json_view out = from[key];
+    if (out && out.type() != json_type::object) refuse_shape(std::string(key) + " is not an object");
+    return out;
+}
+
+void read_retry(const json_members& options, new_job& out) {
+    const json_view given = options["retry"];
+    if (!given) return;
+    out.retry = read_retry_policy(given);
+    out.retry_source = given.text();
 }
 
 // The directive that a conformance suite requests for the worker's next BEAT.
-void read_test_directive(const picojson::value& options, new_job& out) {
-    const picojson::value* metadata = member(options, "metadata");
-    if (metadata != nullptr && metadata->is<picojson::object>()) {
-        out.test_directive = text_or(*metadata, "test_directive", "");
-    }
+void read_test_directive(const json_members& options, new_job& out) {
+    const json_members metadata(object_or_none(options, "metadata"));
+    out.test_directive = text_or(metadata, "test_directive", out.test_directive);
 }
 
 // The same members may be in `options`, or beside it.
-void read_options(const picojson::value& options, std::string_view source, new_job& out) {
+void read_options(const json_members& options, new_job& out) {
     out.queue = text_or(options, "queue", out.queue);
     if (!is_queue(out.queue))
         refuse_shape("queue is not of a-z, 0-9, - and ., or longer than 128 characters");
@@ -94,42 +76,56 @@ void read_options(const picojson::value& options, std::string_view source, new_j
         moment_or(options, "scheduled_at", moment_or(options, "delay_until", out.scheduled_ms));
     out.expires_ms = moment_or(options, "expires_at", out.expires_ms);
     out.pending = flag_or(options, "pending", out.pending);
-    read_retry(options, source, out);
+    read_retry(options, out);
     read_test_directive(options, out);
-    if (member(options, "tags") != nullptr) {
-        const auto tags = texts_of(options, "tags");
+    if (const json_view given = options["tags"]) {
+        const auto tags = texts_of(given);
         if (!tags) refuse_shape("tags is not an array of strings");
         out.tags = *tags;
     }
 }
 
+// What the job keeps beside its terms.
+void read_extra(const json_members& from, new_job& out) {
+    (void)text_or(from, "specversion", "");  // must be a string
+    (void)text_or(from, "schema", "");
+    for (const auto& [key, value] : from.all()) {
+        const std::string name = *key.string();
+        if (name != "schema" && name != "unique" && !is_extension_member(name)) continue;
+        out.extra += ',';
+        append_quoted(out.extra, name);
+        out.extra.append(":").append(value.text());
+    }
+}
+
 }  // namespace
 
-new_job read_push(const picojson::value& parsed, std::string_view source, bool hyphens) {
+new_job read_push(const json_members& from, bool hyphens) {
     new_job out;
-    out.type = required_text(parsed, "type");
+    out.type = required_text(from, "type");
     if (!is_job_type(out.type, hyphens))
         refuse_shape("type is not of names in lower case with dots between them");
-    if (member(parsed, "id") != nullptr) {
-        out.id = text_or(parsed, "id", "");
+    if (from["id"]) {
+        out.id = text_or(from, "id", "");
         if (!schemas::is_uuid7(out.id)) refuse_shape("id is not a UUIDv7 in lower case");
     }
-    const picojson::value* args = member(parsed, "args");
-    if (args == nullptr || !args->is<picojson::array>()) refuse_shape("args is missing or not an array");
-    const picojson::value* meta = member(parsed, "meta");
-    if (meta != nullptr && !meta->is<picojson::object>()) refuse_shape("meta is not an object");
-    out.args = source_of(source, "args");
-    if (meta != nullptr) out.meta = source_of(source, "meta");
-    read_options(parsed, source, out);
-    if (const picojson::value* options = member(parsed, "options")) {
-        if (!options->is<picojson::object>()) refuse_shape("options is not an object");
-        read_options(*options, source_of(source, "options"), out);
+    const json_view args = from["args"];
+    if (args.type() != json_type::array) refuse_shape("args is missing or not an array");
+    out.args = args.text();
+    out.meta = object_or_none(from, "meta").text();
+    read_options(from, out);
+    const json_members options(object_or_none(from, "options"));
+    read_options(options, out);
+    return out;
+}
+
+new_job read_new_push(const json_members& from, bool hyphens) {
+    require_known_members(from);
+    new_job out = read_push(from, hyphens);
+    for (const json_view given : {json_members(from["options"])["unique"], from["unique"]}) {
+        if (given && !out.unique) out.unique = read_unique_policy(given);
     }
-    for (const auto& [key, value] : ojs::json_view(source)) {
-        const std::string name = *key.string();
-        if (!is_known_member(name))
-            out.extra.append(",").append(quote(name)).append(":").append(value.text());
-    }
+    read_extra(from, out);
     return out;
 }
 

@@ -17,8 +17,16 @@ struct refusal {
     throw refusal{400, "invalid_payload", std::move(message)};
 }
 
-[[noreturn]] inline void refuse_duplicate() {
-    throw refusal{409, "duplicate", "a job with this id exists already"};
+// A member that is unknown or has an invalid value, of a job whose JSON is otherwise fine.
+[[noreturn]] inline void refuse_member(std::string why) {
+    throw refusal{422, "invalid_request", std::move(why), "validation_error"};
+}
+
+[[noreturn]] inline void refuse_duplicate(std::string why) {
+    throw refusal{409, "duplicate", std::move(why)};
+}
+[[noreturn]] inline void refuse_duplicate_id() {
+    refuse_duplicate("a job with this id exists already");
 }
 
 }  // namespace dev_backend

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "json.hpp"
 #include "refusal.hpp"
 
 namespace dev_backend {
@@ -15,7 +14,7 @@ namespace dev_backend {
 namespace {
 
 [[noreturn]] void refuse_policy(const std::string& why) {
-    throw refusal{422, "invalid_request", "retry." + why, "validation_error"};
+    refuse_member("retry." + why);
 }
 
 // "PT1M30S", "PT0.5S", "P1DT2H": weeks, days, hours, minutes and seconds of ISO 8601, the smallest with a fraction. Months
@@ -64,51 +63,34 @@ std::optional<double> iso_duration_ms(std::string_view text) {
 
 constexpr double max_ms = 2147483000;  // no sum of these overflows a clock
 
-// `key` as ISO 8601, or `key`_ms as a number of milliseconds: the specification has both.
-milliseconds duration_or(const picojson::value& given, const char* key, milliseconds fallback) {
-    const std::string key_ms = std::string(key) + "_ms";
-    std::optional<double> ms;
-    if (const picojson::value* text = member(given, key)) {
-        ms = text->is<std::string>() ? iso_duration_ms(text->get<std::string>()) : std::nullopt;
-        if (!ms)
-            refuse_policy(std::string(key) + " is not an ISO 8601 duration of weeks or less, such as PT1.5S");
-    } else if (const picojson::value* number = member(given, key_ms.c_str())) {
-        if (!number->is<double>()) refuse_policy(key_ms + " is not a number");
-        ms = number->get<double>();
-    }
-    if (!ms) return fallback;
-    if (!(*ms >= 1)) refuse_policy(std::string(key) + " is less than a millisecond");
-    return milliseconds(static_cast<std::int64_t>(std::min(*ms, max_ms)));
-}
-
-std::int64_t read_max_attempts(const picojson::value& given, std::int64_t fallback) {
-    const picojson::value* found = member(given, "max_attempts");
-    if (found == nullptr) return fallback;
-    const double number = found->is<double>() ? found->get<double>() : -1;
+std::int64_t read_max_attempts(const json_members& given, std::int64_t fallback) {
+    const json_view found = given["max_attempts"];
+    if (!found) return fallback;
+    const double number = number_of(found).value_or(-1);
     if (!(number >= 0 && number <= 1e9 && number == std::floor(number))) {
         refuse_policy("max_attempts is not a whole number of at least 0");
     }
     return static_cast<std::int64_t>(number);
 }
 
-backoff read_kind(const picojson::value& given) {
+backoff read_kind(const json_members& given) {
     const std::pair<const char*, backoff> names[] = {{"exponential", backoff::exponential},
                                                      {"linear", backoff::linear},
                                                      {"polynomial", backoff::polynomial},
                                                      {"none", backoff::constant},
                                                      {"constant", backoff::constant}};
-    const picojson::value* found = member(given, "backoff_strategy");
-    if (found == nullptr) return backoff::exponential;
+    const json_view found = given["backoff_strategy"];
+    if (!found) return backoff::exponential;
     for (const auto& [name, kind] : names) {
-        if (found->is<std::string>() && found->get<std::string>() == name) return kind;
+        if (found.string().value_or("") == name) return kind;
     }
     refuse_policy("backoff_strategy is none of exponential, linear, polynomial, none");
 }
 
-bool read_on_exhaustion(const picojson::value& given) {
-    const picojson::value* found = member(given, "on_exhaustion");
-    if (found == nullptr) return false;
-    const std::string action = found->is<std::string>() ? found->get<std::string>() : "";
+bool read_on_exhaustion(const json_members& given) {
+    const json_view found = given["on_exhaustion"];
+    if (!found) return false;
+    const std::string action = found.string().value_or("");
     if (action != "discard" && action != "dead_letter")
         refuse_policy("on_exhaustion is neither discard nor dead_letter");
     return action == "dead_letter";
@@ -116,23 +98,41 @@ bool read_on_exhaustion(const picojson::value& given) {
 
 }  // namespace
 
-retry_policy read_retry_policy(const picojson::value& given) {
-    if (!given.is<picojson::object>()) refuse_policy("it is not an object");
+milliseconds duration_or(const json_members& given, const char* key, milliseconds fallback,
+                         const char* policy) {
+    const std::string key_ms = std::string(key) + "_ms";
+    const std::string name = std::string(policy) + "." + key;
+    std::optional<double> ms;
+    if (const json_view text = given[key]) {
+        ms = iso_duration_ms(text.string().value_or(""));
+        if (!ms) refuse_member(name + " is not an ISO 8601 duration of weeks or less, such as PT1.5S");
+    } else if (const json_view number = given[key_ms]) {
+        ms = number_of(number);
+        if (!ms) refuse_member(name + "_ms is not a number");
+    }
+    if (!ms) return fallback;
+    if (!(*ms >= 1)) refuse_member(name + " is less than a millisecond");
+    return milliseconds(static_cast<std::int64_t>(std::min(*ms, max_ms)));
+}
+
+retry_policy read_retry_policy(json_view source) {
+    if (source.type() != json_type::object) refuse_policy("it is not an object");
+    const json_members given(source);
     retry_policy out;
     out.max_attempts = read_max_attempts(given, out.max_attempts);
-    out.initial = duration_or(given, "initial_interval", out.initial);
-    out.longest = duration_or(given, "max_interval", std::max(out.longest, out.initial));
+    out.initial = duration_or(given, "initial_interval", out.initial, "retry");
+    out.longest = duration_or(given, "max_interval", std::max(out.longest, out.initial), "retry");
     if (out.longest < out.initial) refuse_policy("max_interval is less than initial_interval");
-    if (const picojson::value* found = member(given, "backoff_coefficient")) {
-        out.coefficient = found->is<double>() ? found->get<double>() : 0;
+    if (const json_view found = given["backoff_coefficient"]) {
+        out.coefficient = number_of(found).value_or(0);
         if (!(out.coefficient >= 1)) refuse_policy("backoff_coefficient is not a number of at least 1.0");
     }
-    if (const picojson::value* found = member(given, "jitter")) {
-        if (!found->is<bool>()) refuse_policy("jitter is not true or false");
-        out.jitter = found->get<bool>();
+    if (const json_view found = given["jitter"]) {
+        if (found.type() != json_type::boolean) refuse_policy("jitter is not true or false");
+        out.jitter = *found.boolean();
     }
-    if (member(given, "non_retryable_errors") != nullptr) {
-        const auto types = texts_of(given, "non_retryable_errors");
+    if (const json_view found = given["non_retryable_errors"]) {
+        const auto types = texts_of(found);
         if (!types) refuse_policy("non_retryable_errors is not an array of strings");
         out.non_retryable = *types;
     }

@@ -1,16 +1,14 @@
 // retry_policy: when a failed job is retried, and what becomes of it otherwise.
 #pragma once
-#include <picojson.h>
-
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace dev_backend {
+#include "json.hpp"
 
-using std::chrono::milliseconds;
+namespace dev_backend {
 
 enum class backoff { exponential, linear, polynomial, constant };
 
@@ -26,7 +24,11 @@ struct retry_policy {
 };
 
 // Missing members have the defaults above. Refuses an invalid policy. [OJS retry 2, 11]
-retry_policy read_retry_policy(const picojson::value& given);
+retry_policy read_retry_policy(json_view source);
+
+// `key` as ISO 8601, or `key`_ms as a number of milliseconds: the specification has both. `policy` is for refusals.
+milliseconds duration_or(const json_members& given, const char* key, milliseconds fallback,
+                         const char* policy);
 
 // The delay before the next attempt; `random` is in [0, 1). [OJS retry 3, 5]
 milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, double random);

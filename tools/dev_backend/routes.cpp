@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -20,42 +20,50 @@ namespace {
 
 struct route {
     const char* method;
-    const char* path;  // :id is any text without a slash
+    const char* path;     // {NAME} is any text without a slash
+    const char* purpose;  // one phrase, for list_routes()
     ojs::http_response (*run)(backend&, const incoming&);
 };
 
+ojs::http_response list_routes(backend& on, const incoming& in);
+
 constexpr route routes[] = {
-    {"POST", "/ojs/v1/workers/fetch", &fetch},
-    {"POST", "/ojs/v1/workers/ack", &ack},
-    {"POST", "/ojs/v1/workers/nack", &nack},
-    {"POST", "/ojs/v1/workers/heartbeat", &heartbeat},
-    {"POST", "/ojs/v1/workers/beat", &heartbeat},
-    {"GET", "/ojs/v1/workers/:id/health", &worker_health},
-    {"POST", "/ojs/v1/jobs", &push},
-    {"POST", "/ojs/v1/jobs/batch", &push_batch},
-    {"GET", "/ojs/v1/jobs/:id", &info},
-    {"DELETE", "/ojs/v1/jobs/:id", &cancel},
-    {"POST", "/ojs/v1/jobs/:id/activate", &activate},
-    {"POST", "/ojs/v1/jobs/:id/checkpoint", &save_checkpoint},
-    {"GET", "/ojs/v1/jobs/:id/checkpoint", &load_checkpoint},
-    {"DELETE", "/ojs/v1/jobs/:id/checkpoint", &drop_checkpoint},
-    {"GET", "/ojs/v1/queues", &list_queues},
-    {"GET", "/ojs/v1/events", &list_events},
-    {"GET", "/ojs/v1/dead-letter", &list_dead_letters},
-    {"POST", "/ojs/v1/dead-letter/:id/retry", &retry_dead_letter},
-    {"DELETE", "/ojs/v1/dead-letter/:id", &remove_dead_letter},
-    {"GET", "/ojs/v1/admin/jobs", &list_jobs},
-    {"GET", "/ojs/v1/admin/workers", &list_workers},
-    {"GET", "/ojs/v1/admin/workers/:id", &show_worker},
-    {"POST", "/ojs/v1/admin/workers/:id/quiet", &quiet_worker},
-    {"GET", "/ojs/v1/health", &health},
-    {"GET", "/ojs/manifest", &manifest},
-    {"GET", "/readyz", &readiness},
-    {"GET", "/dev/summary", &show_summary},
-    {"POST", "/dev/directive", &set_directive},
-    {"POST", "/dev/faults", &set_faults},
-    {"POST", "/dev/delay", &set_delay},
-    {"POST", "/dev/reset", &reset},
+    {"GET", "/", "this list", &list_routes},
+    {"POST", "/ojs/v1/workers/fetch", "claim jobs", &fetch},
+    {"POST", "/ojs/v1/workers/ack", "report that a job is done", &ack},
+    {"POST", "/ojs/v1/workers/nack", "report that a job failed, or requeue it", &nack},
+    {"POST", "/ojs/v1/workers/heartbeat", "renew leases, receive directives", &heartbeat},
+    {"POST", "/ojs/v1/workers/beat", "another path for heartbeats", &heartbeat},
+    {"GET", "/ojs/v1/workers/{id}/health", "a worker's state", &worker_health},
+    {"POST", "/ojs/v1/jobs", "enqueue a job", &push},
+    {"POST", "/ojs/v1/jobs/batch", "enqueue jobs: all or none", &push_batch},
+    {"GET", "/ojs/v1/jobs/{id}", "show a job", &info},
+    {"DELETE", "/ojs/v1/jobs/{id}", "cancel a job", &cancel},
+    {"POST", "/ojs/v1/jobs/{id}/activate", "make a pending job available", &activate},
+    {"POST", "/ojs/v1/jobs/{id}/checkpoint", "save a checkpoint", &save_checkpoint},
+    {"GET", "/ojs/v1/jobs/{id}/checkpoint", "show the checkpoint", &load_checkpoint},
+    {"DELETE", "/ojs/v1/jobs/{id}/checkpoint", "delete the checkpoint", &drop_checkpoint},
+    {"GET", "/ojs/v1/queues", "list queues", &list_queues},
+    {"GET", "/ojs/v1/queues/{name}/events", "stream an event when jobs become available",
+     &stream_queue_events},
+    {"POST", "/ojs/v1/queues/{name}/pause", "stop claims from a queue", &pause_queue},
+    {"POST", "/ojs/v1/queues/{name}/resume", "allow claims again", &resume_queue},
+    {"GET", "/ojs/v1/events", "list lifecycle events", &list_events},
+    {"GET", "/ojs/v1/dead-letter", "list dead letters", &list_dead_letters},
+    {"POST", "/ojs/v1/dead-letter/{id}/retry", "make a dead letter available again", &retry_dead_letter},
+    {"DELETE", "/ojs/v1/dead-letter/{id}", "delete a dead letter", &remove_dead_letter},
+    {"GET", "/ojs/v1/admin/jobs", "list jobs", &list_jobs},
+    {"GET", "/ojs/v1/admin/workers", "list workers", &list_workers},
+    {"GET", "/ojs/v1/admin/workers/{id}", "show a worker", &show_worker},
+    {"POST", "/ojs/v1/admin/workers/{id}/quiet", "quiet a worker with its next heartbeat", &quiet_worker},
+    {"GET", "/ojs/v1/health", "whether jobs can be stored", &health},
+    {"GET", "/ojs/manifest", "what this backend implements", &manifest},
+    {"GET", "/readyz", "503 while the store fails, and in the shutdown", &readiness},
+    {"GET", "/dev/summary", "how many jobs are in which state; the workers", &show_summary},
+    {"POST", "/dev/directive", "send quiet, terminate or running with the next heartbeat", &set_directive},
+    {"POST", "/dev/faults", "inject faults, as --faults does", &set_faults},
+    {"POST", "/dev/delay", "delay responses, as --delay does", &set_delay},
+    {"POST", "/dev/reset", "forget all jobs and workers", &reset},
 };
 
 // Levels of the binding that this backend lacks.
@@ -69,12 +77,11 @@ bool ends_with(std::string_view text, std::string_view end) {
     return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// Matches `path` against `pattern`, and extracts its :id.
+// Matches `path` against `pattern`, and extracts what its {NAME} stands for.
 bool fits(std::string_view path, std::string_view pattern, std::string_view& id) {
-    constexpr std::string_view any = ":id";
-    const std::size_t at = pattern.find(any);
+    const std::size_t at = pattern.find('{');
     if (at == pattern.npos) return path == pattern;
-    const std::string_view rest = pattern.substr(at + any.size());
+    const std::string_view rest = pattern.substr(pattern.find('}') + 1);
     if (path.size() <= at + rest.size() || !begins_with(path, pattern.substr(0, at)) ||
         !ends_with(path, rest)) {
         return false;
@@ -85,7 +92,7 @@ bool fits(std::string_view path, std::string_view pattern, std::string_view& id)
 
 bool is_checkpoint_route(std::string_view path) {
     std::string_view id;
-    return fits(path, "/ojs/v1/jobs/:id/checkpoint", id);
+    return fits(path, "/ojs/v1/jobs/{id}/checkpoint", id);
 }
 
 bool is_worker_route(std::string_view path) {
@@ -95,16 +102,16 @@ bool is_worker_route(std::string_view path) {
 // --strict and --count-heartbeats.
 void require_form(backend& on, const incoming& in, std::string_view path) {
     if (!on.options.strict && !on.options.count_heartbeats) return;
-    const picojson::value body = parse_object(in.request.body);
-    std::string fault = on.options.strict ? schemas::fault_of_request(path, body) : "";
-    if (on.options.count_heartbeats && path == "/ojs/v1/workers/heartbeat") {
-        const picojson::value* active = member(body, "active_jobs");
-        if (active == nullptr || !active->is<double>()) fault = "active_jobs is not a number";
-    }
+    const json_members body = parse_object(in.request.body);
+    std::string fault;
+    if (on.options.strict)
+        fault = schemas::fault_of_request(path, *json_view(in.request.body).as<picojson::value>());
+    if (on.options.count_heartbeats && path == "/ojs/v1/workers/heartbeat" && !number_of(body["active_jobs"]))
+        fault = "active_jobs is not a number";
     if (fault.empty()) return;
     const store::lock held(on.jobs.mutex());
     on.events.write("refused_form",
-                    json_object().text("route", path).text("why", fault).raw("body", in.request.body));
+                    on.events.fields().text("route", path).text("why", fault).raw("body", in.request.body));
     throw refusal{400, "invalid_payload", fault};
 }
 
@@ -113,10 +120,10 @@ ojs::http_response run_route(backend& on, incoming& in) {
     for (const route& each : routes) {
         std::string_view id;
         if (!fits(in.path, each.path, id)) continue;
-        // A fixed path goes before one with an :id: "batch" is no id of a job.
+        // A fixed path goes before one with a {NAME}: "batch" is no id of a job.
         if (in.request.method == each.method) {
             in.id = percent_decoded(id);
-            if (!ojs::json_view::parse(quote(in.id))) refuse_shape("the id in the path is not UTF-8");
+            if (!ojs::detail::is_utf8(in.id)) refuse_shape("the id in the path is not UTF-8");
             return each.run(on, in);
         }
         known = true;
@@ -127,6 +134,23 @@ ojs::http_response run_route(backend& on, incoming& in) {
         throw refusal{422, "unsupported", "this backend implements level 1 only"};
     }
     throw refusal{404, "not_found", "no such route"};
+}
+
+void append_padded(std::string& out, std::string_view text, std::size_t width) {
+    out.append(text).append(width - std::min(width, text.size()) + 1, ' ');
+}
+
+ojs::http_response list_routes(backend&, const incoming&) {
+    std::size_t width = 0;
+    for (const route& each : routes) width = std::max(width, std::string_view(each.path).size());
+    ojs::http_response out;
+    out.headers = {{"Content-Type", "text/plain; charset=utf-8"}, {"OJS-Version", "1.0"}};
+    for (const route& each : routes) {
+        append_padded(out.body, each.method, std::string_view("DELETE").size());
+        append_padded(out.body, each.path, width);
+        out.body.append(each.purpose) += '\n';
+    }
+    return out;
 }
 
 constexpr std::size_t max_request_body = 8 * 1024 * 1024;
@@ -152,7 +176,7 @@ ojs::http_response dispatch(backend& on, incoming& in) {
 // A refusal also depends on the store: an id is taken, or a job does not exist.
 ojs::http_response answer_on_disk(backend& on, incoming& in) {
     ojs::http_response out = dispatch(on, in);
-    if (!on.disk || out.status >= 500) return out;
+    if (!on.disk || out.status >= 500 || out.drop) return out;
     try {
         on.disk->wait();
     } catch (const refusal& why) {
@@ -162,10 +186,10 @@ ojs::http_response answer_on_disk(backend& on, incoming& in) {
 }
 
 void record_fault(backend& on, const char* kind, const incoming& in, std::string_view path) {
-    json_object fields;
+    json_object fields = on.events.fields();
     fields.text("kind", kind).text("route", path);
     try {
-        const picojson::value body = parse_object(in.request.body);
+        const json_members body = parse_object(in.request.body);
         for (const char* key : {"worker_id", "job_id"}) {
             const std::string known = text_or(body, key, "");
             if (!known.empty()) fields.text(key, known);
@@ -199,6 +223,11 @@ ojs::http_response handle_worker(backend& on, incoming& in) {
     return out;
 }
 
+std::string hex(std::uint64_t number) {
+    std::array<char, 16> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number, 16).ptr};
+}
+
 // The client's own id if it is valid in a header, so that clients can match responses.
 std::string request_id_of(const ojs::http_request& request) {
     const std::string_view given = ojs::find_header(request.headers, "X-Request-Id");
@@ -207,10 +236,7 @@ std::string request_id_of(const ojs::http_request& request) {
         return std::string(given);
     }
     static std::atomic<std::uint64_t> last{0};
-    std::array<char, 48> text{};
-    std::snprintf(text.data(), text.size(), "req_%llx-%llx", static_cast<unsigned long long>(wall_ms()),
-                  static_cast<unsigned long long>(++last));
-    return text.data();
+    return "req_" + hex(static_cast<std::uint64_t>(wall_ms())) + "-" + hex(++last);
 }
 
 void require_version(const ojs::http_request& request) {

@@ -89,13 +89,13 @@ std::unique_ptr<job> job_of(const row& kept) {
     if (!kept.result.empty()) require_json(kept.result, "result");
     if (!kept.error.empty()) require_json(kept.error, "error");
     auto out = std::make_unique<job>();
-    const new_job read = read_push(parse_object(kept.fixed), kept.fixed, true);
+    const new_job read = read_push(parse_object(kept.fixed), true);
     if (read.id != kept.id) refuse_shape("fixed is that of another job");
     static_cast<job_terms&>(*out) = read;
     out->id = kept.id;
     out->fixed = kept.fixed.substr(0, kept.fixed.size() - 1);
     out->meta = kept.meta;
-    out->has_checkpoint = !source_of(kept.meta, "checkpoint").empty();
+    out->has_checkpoint = !raw_member(kept.meta, "checkpoint").empty();
     out->attempt = kept.attempt;
     out->turn = static_cast<std::uint64_t>(kept.turn);
     out->state = state_of(kept.state);

@@ -10,34 +10,52 @@
 namespace dev_backend {
 
 const char* const usage =
-    "usage: dev_backend [flags]\n"
-    "An Open Job Spec backend, on loopback, for development and tests.\n"
-    "\n"
-    "  --port N             where to listen; 0 takes a free port (default 8080)\n"
-    "  --ledger FILE        append one JSON line per event\n"
-    "  --store FILE         keep the jobs in that SQLite file: nothing is answered that is not on disk\n"
-    "  --sync full|normal   normal: a power failure may lose the latest changes (default full)\n"
-    "  --retry-delay D      delay from a FAIL to the retry; overrides the job's policy\n"
-    "  --timeout-grace D    time after a job's timeout for its worker to report it (default 1s)\n"
-    "  --dead-after D       take back the jobs of a worker silent for this time (default 15s)\n"
-    "  --delay D            delay each response to a worker (default 0s)\n"
-    "  --faults LIST        KIND:PERMILLE,... for worker requests; kinds: delay (0-50 ms before\n"
-    "                       processing), reset (drop unprocessed), e500 (500 unprocessed),\n"
-    "                       lose (process, then drop the response)\n"
-    "  --seed N             random seed of the faults (default 1)\n"
-    "  --max-connections N  concurrent connections (default 1200)\n"
-    "  --max-checkpoint N   bytes of a checkpoint; a larger one gets 413 (default 1048576)\n"
-    "  --no-checkpoints     no route for checkpoints: FAIL carries them\n"
-    "  --strict             worker requests must match the published schemas, else 400\n"
-    "  --count-heartbeats   active_jobs of a heartbeat must be a number, else 400\n"
-    "  --hyphens            job types may have hyphens, as in the conformance suites, against the "
-    "specification\n"
-    "  --lame-duck D        at shutdown, keep serving for this time with 503 from /readyz (default 0s)\n"
-    "  --quiet              print no summary at shutdown\n"
-    "\n"
-    "Durations: 500ms, 30s, 1m30s. The first line of output is `listening on 127.0.0.1:PORT`.\n"
-    "SIGTERM and SIGINT end it within OJS_SERVER_SHUTDOWN_TIMEOUT (default 30s), a second one at once. Exit\n"
-    "status: 0; 1 a shutdown step failed; 64 invalid flag; 69 port in use; 74 the store is unusable.\n";
+    R"(usage: dev_backend [flags]
+An Open Job Spec backend, on loopback, for development and tests.
+
+  --port N             where to listen; 0 takes a free port (default 8080)
+  --ledger FILE        append one JSON line per event
+  --store FILE         keep the jobs in that SQLite file: responses are sent
+                       only after the data is on disk
+  --sync full|normal   normal: a power failure may lose the latest changes
+                       (default full)
+  --retry-delay D      delay from a FAIL to the retry; overrides the job's
+                       policy
+  --timeout-grace D    time after a job's timeout for its worker to report it
+                       (default 1s)
+  --dead-after D       take back the jobs of a worker silent for this time
+                       (default 15s)
+  --stream-heartbeat D interval of heartbeats in streams of events (default 15s)
+  --delay D            delay each response to a worker (default 0s)
+  --faults LIST        KIND:PERMILLE,... for worker requests; kinds: delay
+                       (0-50 ms before processing), reset (drop unprocessed),
+                       e500 (500 unprocessed), lose (process, then drop the
+                       response)
+  --seed N             random seed of the faults (default 1)
+  --max-connections N  concurrent connections (default 1200)
+  --max-checkpoint N   bytes of a checkpoint; a larger one gets 413
+                       (default 1048576)
+  --no-checkpoints     no route for checkpoints: FAIL carries them
+  --strict             worker requests must match the published schemas, else
+                       400
+  --count-heartbeats   active_jobs of a heartbeat must be a number, else 400
+  --hyphens            allow hyphens in job types (the suites use them; the
+                       specification does not)
+  --lame-duck D        at shutdown, keep serving for this time with 503 from
+                       /readyz (default 0s)
+  --quiet              print no summary at shutdown
+
+Durations: 500ms, 30s, 1m30s.
+The first line of output is `listening on 127.0.0.1:PORT`.
+SIGTERM and SIGINT end it within OJS_SERVER_SHUTDOWN_TIMEOUT (default 30s), a
+second one at once.
+Exit status:
+  0   stopped
+  1   a shutdown step failed
+  64  invalid flag
+  69  port in use
+  74  the store is unusable
+)";
 
 namespace {
 
@@ -60,6 +78,9 @@ bool set_flag(const std::string& flag, const std::string& value, settings& out, 
     if (flag == "--store") return !(out.store_path = value).empty();
     if (flag == "--sync") return (out.full_sync = value == "full") || value == "normal";
     if (flag == "--dead-after") return read_duration(value, day, out.dead_after, fault);
+    if (flag == "--stream-heartbeat") {
+        return read_duration(value, day, out.stream_heartbeat, fault) && out.stream_heartbeat.count() > 0;
+    }
     if (flag == "--delay") return read_duration(value, max_delay, out.delay, fault);
     if (flag == "--seed") return read_number(value, UINT64_MAX, out.seed);
     if (flag == "--max-checkpoint") return read_number(value, UINT64_MAX, out.max_checkpoint);
@@ -97,9 +118,9 @@ ojs::error wrong_flag(std::string text) {
 
 ojs::result<settings> read_flags(int argc, char** argv) {
     constexpr std::string_view with_value[] = {
-        "--port",          "--ledger",          "--store",         "--sync",   "--retry-delay",
-        "--timeout-grace", "--dead-after",      "--delay",         "--faults", "--seed",
-        "--lame-duck",     "--max-connections", "--max-checkpoint"};
+        "--port",           "--ledger",          "--store",  "--sync", "--retry-delay", "--timeout-grace",
+        "--dead-after",     "--delay",           "--faults", "--seed", "--lame-duck",   "--max-connections",
+        "--max-checkpoint", "--stream-heartbeat"};
     settings out;
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];

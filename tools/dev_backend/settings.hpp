@@ -20,6 +20,7 @@ struct settings {
     milliseconds shutdown_timeout{30000};
     milliseconds lame_duck{0};
     milliseconds dead_after{15000};
+    milliseconds stream_heartbeat{15000};
     milliseconds delay{0};
     fault_rates faults{};
     std::uint64_t seed = 1;

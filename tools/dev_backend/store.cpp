@@ -26,7 +26,8 @@ std::string fixed_part(const new_job& given, const std::string& id) {
     if (given.scheduled_ms > 0) out.text("scheduled_at", iso_time(given.scheduled_ms));
     if (given.expires_ms > 0) out.text("expires_at", iso_time(given.expires_ms));
     if (!given.tags.empty()) out.texts("tags", given.tags);
-    return out.text("created_at", now).text("enqueued_at", now).open_text() + given.extra;
+    out.text("created_at", now).text("enqueued_at", now);
+    return out.open_text() + given.extra;
 }
 
 // Converts wall clock time; a time out of range becomes a far one.
@@ -40,34 +41,56 @@ std::size_t index_of(job_state state) {
     return static_cast<std::size_t>(state);
 }
 
+bool is_older_than(std::string_view fixed, milliseconds period) {
+    const std::string created = json_view(raw_member(fixed, "created_at")).string().value_or("");
+    return parse_iso_time(created).value_or(0) + period.count() <= wall_ms();
+}
+
 }  // namespace
+
+job_state first_state_of(const new_job& given) {
+    if (given.pending) return job_state::pending;
+    return given.scheduled_ms > wall_ms() ? job_state::scheduled : job_state::available;
+}
+
+void store::require_unique(const new_job& given) const {
+    if (!given.unique) return;
+    for (const auto& [id, each] : jobs_) {
+        if (!given.unique->states[index_of(each->state)] || each->type != given.type) continue;
+        const std::string fixed = each->fixed + "}";
+        const job_identity other{each->type, each->queue, raw_member(fixed, "args")};
+        if (!are_duplicates(*given.unique, identity_of(given), other)) continue;
+        if (given.unique->period.count() > 0 && is_older_than(fixed, given.unique->period)) continue;
+        refuse_duplicate("unique: job " + id + " (" + name_of(each->state) + ") is a duplicate");
+    }
+}
 
 const job& store::add(const new_job& given) {
     auto added = std::make_unique<job>();
     static_cast<job_terms&>(*added) = given;
     added->id = given.id.empty() ? ids_.next() : given.id;
-    if (has(added->id)) refuse_duplicate();
+    if (has(added->id)) refuse_duplicate_id();
     added->fixed = fixed_part(given, added->id);
     added->meta = given.meta.empty() ? "{}" : given.meta;
-    added->has_checkpoint = !source_of(added->meta, "checkpoint").empty();
+    added->has_checkpoint = !raw_member(added->meta, "checkpoint").empty();
     added->turn = ++last_turn_;
-    const bool is_early = given.scheduled_ms > wall_ms();
-    added->state = given.pending ? job_state::pending
-                   : is_early    ? job_state::scheduled
-                                 : job_state::available;
+    added->state = first_state_of(given);
     job& out = insert(std::move(added));
     if (out.state == job_state::scheduled) timers_.set(out, moment_of(given.scheduled_ms));
     change(out);
     feed_.add(out.state == job_state::scheduled ? "job.scheduled" : "job.enqueued", out);
     ledger_.write("push",
-                  json_object().text("job_id", out.id).text("type", out.type).text("queue", out.queue));
+                  ledger_.fields().text("job_id", out.id).text("type", out.type).text("queue", out.queue));
     return out;
 }
 
 job& store::insert(std::unique_ptr<job> added) {
     job& out = *jobs_.emplace(added->id, std::move(added)).first->second;
     ++counts_.in_state[index_of(out.state)];
-    if (out.state == job_state::available) available_[out.queue].insert(&out);
+    auto& available = available_[out.queue];
+    if (out.state != job_state::available) return out;
+    available.insert(&out);
+    streams_.on_available(out, job_state::available);
     return out;
 }
 
@@ -86,8 +109,11 @@ void store::move(job& moved, job_state next) {
     timers_.set(moved, ojs::time_point::max());
     --counts_.in_state[index_of(moved.state)];
     ++counts_.in_state[index_of(next)];
-    moved.state = next;
-    if (next == job_state::available) available_[moved.queue].insert(&moved);
+    const job_state previous = std::exchange(moved.state, next);
+    if (next == job_state::available) {
+        available_[moved.queue].insert(&moved);
+        streams_.on_available(moved, previous);
+    }
     change(moved);
 }
 
@@ -102,9 +128,9 @@ std::vector<const job*> store::claim(const std::string& worker_id, const std::ve
     std::vector<const job*> out;
     const std::int64_t now = wall_ms();
     for (const std::string& queue : queues) {
-        const auto waiting = available_.find(queue);
-        while (waiting != available_.end() && !waiting->second.empty() && out.size() < count) {
-            job& next = **waiting->second.begin();
+        const auto& waiting = available_[queue];
+        while (!waiting.empty() && out.size() < count && !is_paused(queue)) {
+            job& next = **waiting.begin();
             if (next.expires_ms > 0 && next.expires_ms <= now) {
                 end(next, job_state::discarded);
                 feed_.add("job.expired", next);
@@ -129,7 +155,7 @@ void store::start_attempt(job& next, worker& by, milliseconds lease) {
         next.times_out = ojs::steady_clock::now() + next.timeout + options_.timeout_grace;
     }
     renew_lease(next);
-    feed_.add("job.started", next, json_object().text("worker_id", by.id).number("attempt", next.attempt));
+    feed_.add("job.started", next).text("worker_id", by.id).number("attempt", next.attempt);
 }
 
 // Renewal does not extend an attempt beyond the job's timeout.
@@ -143,9 +169,9 @@ void store::complete(const std::string& id, std::string result) {
     done.error.clear();
     if (done.has_checkpoint) forget_checkpoint(id);
     end(done, job_state::completed);
-    feed_.add(
-        "job.completed", done,
-        json_object().number("attempt", done.attempt).number("duration_ms", done.ended_ms - done.started_ms));
+    feed_.add("job.completed", done)
+        .number("attempt", done.attempt)
+        .number("duration_ms", done.ended_ms - done.started_ms);
 }
 
 job_state store::fail(const std::string& id, const failure& report) {
@@ -158,8 +184,7 @@ job_state store::fail(const std::string& id, const failure& report) {
         return failed.state;
     }
     note_error(failed, report);
-    json_object details;
-    feed_.add("job.failed", failed, details.number("attempt", failed.attempt).raw("error", report.error));
+    feed_.add("job.failed", failed).number("attempt", failed.attempt).raw("error", report.error);
     const job_state next = state_after(failed, report);
     if (next == job_state::retryable) {
         if (report.lease_ended) {
@@ -168,11 +193,15 @@ job_state store::fail(const std::string& id, const failure& report) {
         } else {
             wait_for_retry(failed);
         }
-        feed_.add("job.retrying", failed, details.number("max_attempts", failed.retry.max_attempts));
+        feed_.add("job.retrying", failed)
+            .number("attempt", failed.attempt)
+            .raw("error", report.error)
+            .number("max_attempts", failed.retry.max_attempts);
     } else {
         end(failed, next);
-        feed_.add("job.discarded", failed,
-                  json_object().number("total_attempts", failed.attempt).raw("last_error", report.error));
+        feed_.add("job.discarded", failed)
+            .number("total_attempts", failed.attempt)
+            .raw("last_error", report.error);
     }
     return failed.state;
 }
@@ -198,11 +227,10 @@ void store::wait_for_retry(job& failed) {
 
 void store::note_error(job& failed, const failure& report) {
     constexpr std::size_t kept = 25;
-    json_object out;
-    for (const auto& [key, value] : ojs::json_view(report.error)) {
-        const std::string name = *key.string();
-        if (name != "attempt" && name != "occurred_at" && name != "type") out.raw(name, value.text());
-    }
+    std::string others = report.error;
+    for (const char* key : {"attempt", "occurred_at", "type"}) others = with_raw_member(others, key, "");
+    others.pop_back();
+    json_object out = json_object::continued(std::move(others));
     out.text("type", report.type).number("attempt", failed.attempt).text("occurred_at", iso_time());
     failed.errors.push_back(out.str());
     if (failed.errors.size() > kept) failed.errors.erase(failed.errors.begin());
@@ -212,7 +240,7 @@ void store::cancel(const std::string& id) {
     job& of = own_job(id);
     end(of, job_state::cancelled);
     feed_.add("job.cancelled", of);
-    ledger_.write("cancelled", json_object().text("job_id", id));
+    ledger_.write("cancelled", ledger_.fields().text("job_id", id));
 }
 
 void store::activate(const std::string& id) {
@@ -262,16 +290,32 @@ std::vector<const job*> store::in_order_of_arrival() const {
 
 void store::keep_checkpoint(const std::string& id, std::string_view state) {
     job& of = own_job(id);
-    of.meta = with_member(of.meta, "checkpoint", state);
+    of.meta = with_raw_member(of.meta, "checkpoint", state);
     of.has_checkpoint = true;
     change(of);
 }
 
 void store::forget_checkpoint(const std::string& id) {
     job& of = own_job(id);
-    of.meta = with_member(of.meta, "checkpoint", "");
+    of.meta = with_raw_member(of.meta, "checkpoint", "");
     of.has_checkpoint = false;
     change(of);
+}
+
+// ---- queues ----
+
+void store::require_queue(const std::string& name) const {
+    if (available_.count(name) == 0) throw refusal{404, "not_found", "no such queue"};
+}
+
+void store::pause(const std::string& queue) {
+    require_queue(queue);
+    if (paused_.insert(queue).second) streams_.on_status(queue, "queue.paused");
+}
+
+void store::resume(const std::string& queue) {
+    require_queue(queue);
+    if (paused_.erase(queue) > 0) streams_.on_status(queue, "queue.resumed");
 }
 
 // ---- workers ----
@@ -346,7 +390,7 @@ void store::take_back_jobs(worker& from, const char* event) {
     while (!from.jobs.empty()) {
         job& taken = **from.jobs.begin();
         move(taken, job_state::available);
-        ledger_.write(event, json_object().text("worker_id", from.id).text("job_id", taken.id));
+        ledger_.write(event, ledger_.fields().text("worker_id", from.id).text("job_id", taken.id));
     }
 }
 
@@ -391,7 +435,7 @@ void store::run_timers() {
 
 void store::run_due(ojs::time_point now) {
     while (worker* const silent = timers_.due_worker(now)) {
-        ledger_.write("dead", json_object()
+        ledger_.write("dead", ledger_.fields()
                                   .text("worker_id", silent->id)
                                   .number("jobs", static_cast<std::int64_t>(silent->jobs.size())));
         take_back_jobs(*silent, "requeued_from_dead");
@@ -401,7 +445,7 @@ void store::run_due(ojs::time_point now) {
 }
 
 void store::run_due(job& due, ojs::time_point now) {
-    json_object event;
+    json_object event = ledger_.fields();
     event.text("job_id", due.id);
     if (due.owner != nullptr) event.text("worker_id", due.owner->id);
     if (due.state != job_state::active) {
@@ -493,6 +537,7 @@ void store::clear() {
     if (options_.is_kept) changes_.fetch_add(1);
     changed_.clear();
     available_.clear();
+    paused_.clear();
     jobs_.clear();
     workers_.clear();
     feed_.clear();

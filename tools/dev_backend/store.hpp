@@ -20,6 +20,7 @@
 #include "ids.hpp"
 #include "job.hpp"
 #include "ledger.hpp"
+#include "queue_events.hpp"
 #include "row.hpp"
 #include "timers.hpp"
 
@@ -58,11 +59,14 @@ struct store_options {
 constexpr std::size_t max_workers = 4096;
 constexpr std::size_t max_worker_id = 256;  // bytes
 
+job_state first_state_of(const new_job& given);
+
 class store {
   public:
     using lock = std::unique_lock<std::mutex>;
 
-    store(ledger& events, const store_options& options) : ledger_(events), options_(options) {}
+    store(ledger& events, queue_events& streams, const store_options& options)
+        : ledger_(events), streams_(streams), options_(options) {}
     void restore(const row& kept);  // before start()
     void start();                   // starts the timer thread
     void stop();
@@ -75,6 +79,8 @@ class store {
 
     // Jobs change here only. An unknown id is refused.
     const job& add(const new_job& given);
+    // Refuses a duplicate, by its `unique`, of a job that is here.
+    void require_unique(const new_job& given) const;
     const job& find(const std::string& id) const { return own_job(id); }
     bool has(const std::string& id) const { return jobs_.count(id) > 0; }
     // `lease` 0: each job's own.
@@ -99,6 +105,11 @@ class store {
                                            milliseconds lease);
     void expect_beat_by(const std::string& worker_id, ojs::time_point when);
     void say_goodbye(const std::string& worker_id);
+    // A queue exists once a job was in it, or a worker has fetched from it; others are refused.
+    void require_queue(const std::string& name) const;
+    bool is_paused(const std::string& queue) const { return paused_.count(queue) > 0; }
+    void pause(const std::string& queue);
+    void resume(const std::string& queue);
     // "*": all workers, also new ones; `queues` only with "quiet".
     void direct(const std::string& worker_id, const std::string& directive,
                 const std::vector<std::string>& queues);
@@ -135,6 +146,7 @@ class store {
     void run_timers();
 
     ledger& ledger_;
+    queue_events& streams_;
     const store_options options_;
     std::thread timer_thread_;
     std::atomic<std::uint64_t> changes_{0};
@@ -143,6 +155,7 @@ class store {
     bool stopping_ = false;
     std::unordered_map<std::string, std::unique_ptr<job>> jobs_;
     std::unordered_map<std::string, std::set<job*, by_turn>> available_;  // by queue
+    std::set<std::string> paused_;
     std::map<std::string, std::unique_ptr<worker>> workers_;
     timers timers_;
     counts counts_;

@@ -46,7 +46,7 @@ bool is_address(std::string_view host) {
 void refuse_web_pages(const ojs::http_request& request) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
         if (ojs::find_header(request.headers, name).data() != nullptr)
-            throw refusal{403, "x_forbidden", "not for web pages"};
+            throw refusal{403, "x_forbidden", "requests from web pages are not allowed"};
     }
     const std::string_view host = ojs::find_header(request.headers, "Host");
     if (host.data() != nullptr && !is_address(host))
