@@ -1,4 +1,4 @@
-// shutdown-probe: starts a worker against its own backend, stops it in many ways, and reports which requirements hold.
+// shutdown-probe: starts a worker against its own backend, stops it in many ways, and reports which checks pass.
 #include <signal.h>
 #include <unistd.h>
 
@@ -20,35 +20,50 @@ namespace {
 using probe::clock;
 
 constexpr const char* usage =
-    "usage: shutdown-probe [--scenario NAME]... [--all] [--json FILE] [--junit FILE] -- COMMAND...\n"
-    "       shutdown-probe --list | --help\n"
-    "Starts COMMAND, an Open Job Spec worker, against its own backend, stops it in many ways, and prints\n"
-    "for each requirement on graceful shutdown whether it holds. Each scenario starts COMMAND again.\n"
-    "The first start is a handshake: without a FETCH, a BEAT and an ACK in 10 s, the probe says what is\n"
-    "missing, and ends. --all continues: for a COMMAND that takes up to 30 s to start.\n"
-    "\n"
-    "The worker must\n"
-    "  speak the OJS worker protocol over HTTP (POST OJS_URL/ojs/v1/workers/{fetch,ack,nack,heartbeat}),\n"
-    "  run jobs of two types, with one argument each:\n"
-    "    probe.sleep [ms]   sleeps for that time; returns at once when cancelled: it is then interrupted\n"
-    "    probe.spin  [ms]   keeps a processor busy for that time, ignores its cancellation; then completes\n"
-    "  and take its settings from the environment (durations as 500ms, 30s, 1m30s):\n"
-    "    OJS_URL                    the backend, http://127.0.0.1:PORT\n"
-    "    OJS_QUEUES                 the queues to fetch from, comma-separated\n"
-    "    OJS_CONCURRENCY            jobs at a time\n"
-    "    OJS_SHUTDOWN_GRACE_PERIOD  how long a drain may take; 30s if not set\n"
-    "    OJS_HEARTBEAT_INTERVAL     between heartbeats\n"
-    "  These are set as well; a worker may ignore them, but some scenarios then take longer or fail:\n"
-    "    OJS_POLL_INTERVAL          between FETCHes that return no job\n"
-    "    OJS_VISIBILITY_TIMEOUT     how long a claim holds without a heartbeat\n"
-    "    OJS_STOP_TIMEOUT           how long a stop may take after the drain\n"
-    "    OJS_PROGRESS_INTERVAL      between the lines about a drain in progress; 5s if not set\n"
-    "    OJS_HEALTH_ADDR            HOST:PORT of GET /readyz (or /healthz), /livez\n"
-    "  Other variables OJS_* are removed; to set one: -- env OJS_X=... COMMAND.\n"
-    "  Signals go to the started process, not to its group: a shell around the worker must exec it.\n"
-    "\n"
-    "Exit status: 0 no requirement fails; 1 some fail; 2 the handshake fails; 64 usage error; 70 the probe\n"
-    "failed; 128+N ended by signal N: it reports the rows judged so far, and kills the worker.\n";
+    R"(usage: shutdown-probe [--scenario NAME]... [--all] [--json FILE] [--junit FILE]
+                      -- COMMAND...
+       shutdown-probe --list | --help
+Starts COMMAND, an Open Job Spec worker, against its own backend, stops it in
+many ways, and prints for each check of graceful shutdown PASS, FAIL or
+skipped. Each scenario starts COMMAND again. The first start is a
+handshake: without a FETCH, a BEAT and an ACK in 10 s, the probe says what is
+missing, and ends. --all continues: for a COMMAND that takes up to 30 s to
+start.
+
+The worker must
+  speak the OJS worker protocol over HTTP
+  (POST OJS_URL/ojs/v1/workers/{fetch,ack,nack,heartbeat}),
+  run jobs of two types, with one argument each:
+    probe.sleep [ms]   sleeps for that time; returns at once when cancelled: it
+                       is then interrupted
+    probe.spin  [ms]   keeps a processor busy for that time, ignores its
+                       cancellation; then completes
+  and take its settings from the environment (durations as 500ms, 30s, 1m30s):
+    OJS_URL                    the backend, http://127.0.0.1:PORT
+    OJS_QUEUES                 the queues to fetch from, comma-separated
+    OJS_CONCURRENCY            jobs at a time
+    OJS_SHUTDOWN_GRACE_PERIOD  how long a drain may take; 30s if not set
+    OJS_HEARTBEAT_INTERVAL     between heartbeats
+  These are set as well; a worker may ignore them, but some scenarios then take
+  longer or fail:
+    OJS_POLL_INTERVAL          between FETCHes that return no job
+    OJS_VISIBILITY_TIMEOUT     how long a claim holds without a heartbeat
+    OJS_STOP_TIMEOUT           how long a stop may take after the drain
+    OJS_PROGRESS_INTERVAL      between the lines about a drain in progress; 5s
+                               if not set
+    OJS_HEALTH_ADDR            HOST:PORT of GET /readyz (or /healthz), /livez
+  Other variables OJS_* are removed; to set one: -- env OJS_X=... COMMAND.
+  Signals go to the started process, not to its group: a shell around the worker
+  must exec it.
+
+Exit status:
+  0      no check fails, and at least one passes
+  1      a check fails, or none passes
+  2      the handshake fails; nothing else was judged
+  64     usage error
+  70     the probe failed
+  128+N  ended by signal N; reports the checks judged so far
+)";
 
 struct arguments {
     std::vector<std::string> scenarios;
@@ -104,11 +119,16 @@ void print_list() {
         std::printf("\n");
     }
     std::printf("\n");
-    for (const probe::requirement& each : probe::requirements) std::printf("%-11s %s\n", each.id, each.what);
+    for (const probe::named_check& each : probe::all_checks) std::printf("%-11s %s\n", each.id, each.what);
 }
 
-// Plays one scenario; requirements it could not judge fail.
+// Plays one scenario; checks it could not judge fail.
 void play(const probe::scenario& one, probe::findings& out) {
+    if (out.serial() && one.concurrency_for != nullptr) {
+        const std::string reason = std::string("the worker runs one job at a time; ") + one.concurrency_for;
+        out.add_pending(one.name, probe::skipped(reason));
+        return;
+    }
     try {
         one.play(out);
     } catch (const probe::gives_up& stopped) {
@@ -136,9 +156,9 @@ plan chosen(const std::vector<std::string>& names) {
     return out;
 }
 
-std::vector<probe::row> rows_of(const plan& scenarios) {
-    std::vector<probe::row> out;
-    for (const probe::requirement& each : probe::requirements) {
+std::vector<probe::check> checks_of(const plan& scenarios) {
+    std::vector<probe::check> out;
+    for (const probe::named_check& each : probe::all_checks) {
         out.push_back({each.id, each.what, {}, false, "", {}});
         for (const probe::scenario* one : scenarios) {
             if (std::count(one->judges.begin(), one->judges.end(), std::string(each.id)) != 0)
@@ -158,7 +178,7 @@ std::vector<probe::row> rows_of(const plan& scenarios) {
 class run {
   public:
     run(const arguments& given, plan scenarios)
-        : given_(given), scenarios_(std::move(scenarios)), findings_(given.command, rows_of(scenarios_)) {}
+        : given_(given), scenarios_(std::move(scenarios)), findings_(given.command, checks_of(scenarios_)) {}
 
     [[noreturn]] void play_all() {
         try {
@@ -204,19 +224,20 @@ class run {
     }
 
     // The first caller prints what was judged, and ends the probe.
-    [[noreturn]] void finish(int interrupted, int status_if_any_fails) {
+    [[noreturn]] void finish(int interrupted, int status_if_bad) {
         findings_.close();
         probe::child::kill_all();
         const double took = probe::milliseconds_between(began_, clock::now()) / 1000;
         const bool printed = findings_.print_end(took, interrupted);
-        const bool any_fails = findings_.count(probe::verdict::kind::fails) > 0;
-        if (any_fails && status_if_any_fails == 2)
+        const bool good = findings_.count(probe::verdict::kind::fails) == 0 &&
+                          findings_.count(probe::verdict::kind::passes) > 0;
+        if (!good && status_if_bad == 2)
             std::fputs("Nothing else was judged; docs/probe.md shows a worker in five steps.\n", stderr);
         if (!write_file(given_.json, findings_.as_json(took, interrupted)) ||
             !write_file(given_.junit, findings_.as_junit(took)) || !printed)
             leave(70);
         if (interrupted != 0) leave(128 + interrupted);
-        leave(any_fails ? status_if_any_fails : 0);
+        leave(good ? 0 : status_if_bad);
     }
 
     const clock::time_point began_ = clock::now();

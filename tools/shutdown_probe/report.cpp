@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "ojs_shutdown.hpp"
+
 namespace probe {
 namespace {
 
 const char* word(verdict::kind what) {
-    constexpr std::array<const char*, 3> words = {"holds", "FAILS", "skipped"};
+    constexpr std::array<const char*, 3> words = {"PASS", "FAIL", "skipped"};
     return words[static_cast<std::size_t>(what)];
 }
 
@@ -83,12 +85,12 @@ double worst(const std::vector<double>& values) {
     return *std::max_element(values.begin(), values.end());
 }
 
-// A failure outweighs what holds, and that what was skipped.
+// A failure outweighs a pass, and a pass what was skipped.
 int weight(const verdict& one) {
-    return one.what == verdict::kind::fails ? 2 : one.what == verdict::kind::holds ? 1 : 0;
+    return one.what == verdict::kind::fails ? 2 : one.what == verdict::kind::passes ? 1 : 0;
 }
 
-void merge(row& into, const std::string& scenario, const verdict& what) {
+void merge(check& into, const std::string& scenario, const verdict& what) {
     std::string figures = into.result.figures;
     if (!what.figures.empty()) figures += (figures.empty() ? "" : "; ") + what.figures;
     if (!into.judged || weight(what) > weight(into.result)) {
@@ -100,7 +102,7 @@ void merge(row& into, const std::string& scenario, const verdict& what) {
     into.pending.erase(std::remove(into.pending.begin(), into.pending.end(), scenario), into.pending.end());
 }
 
-bool print(const row& one) {
+bool print(const check& one) {
     const verdict& result = one.result;
     std::string out =
         padded(one.id, 11) + padded(word(result.what), 9) + padded(one.what, 64) + result.figures;
@@ -115,7 +117,7 @@ bool print(const row& one) {
 
 void findings::add(const std::string& id, const std::string& scenario, const verdict& what) {
     const std::lock_guard<std::recursive_mutex> held(mutex_);
-    for (row& each : rows_) {
+    for (check& each : checks_) {
         if (each.id != id) continue;
         merge(each, scenario, what);
         if (each.pending.empty()) print(each);
@@ -124,7 +126,7 @@ void findings::add(const std::string& id, const std::string& scenario, const ver
 
 void findings::add_pending(const std::string& scenario, const verdict& what) {
     const std::lock_guard<std::recursive_mutex> held(mutex_);
-    for (const row& each : std::vector<row>(rows_)) {
+    for (const check& each : std::vector<check>(checks_)) {
         if (std::count(each.pending.begin(), each.pending.end(), scenario) != 0) add(each.id, scenario, what);
     }
 }
@@ -134,27 +136,35 @@ void findings::measured(const std::string& name, double ms) {
     figures_[name].push_back(ms);
 }
 
-std::vector<row> findings::judged() const {
+void findings::note_serial() {
+    serial_ = true;
+    std::fputs(
+        "note: the worker runs one job at a time, whatever OJS_CONCURRENCY says.\n"
+        "Checks that need several jobs at a time are skipped; the others use one job.\n",
+        stdout);
+}
+
+std::vector<check> findings::judged() const {
     const std::lock_guard<std::recursive_mutex> held(mutex_);
-    std::vector<row> out;
-    std::copy_if(rows_.begin(), rows_.end(), std::back_inserter(out),
-                 [](const row& each) { return each.judged; });
+    std::vector<check> out;
+    std::copy_if(checks_.begin(), checks_.end(), std::back_inserter(out),
+                 [](const check& each) { return each.judged; });
     return out;
 }
 
 int findings::count(verdict::kind what) const {
-    const std::vector<row> rows = judged();
-    return static_cast<int>(
-        std::count_if(rows.begin(), rows.end(), [&](const row& each) { return each.result.what == what; }));
+    const std::vector<check> checks = judged();
+    return static_cast<int>(std::count_if(checks.begin(), checks.end(),
+                                          [&](const check& each) { return each.result.what == what; }));
 }
 
 bool findings::print_end(double took, int interrupted) {
     int not_judged = 0;
-    for (row& each : rows_) {
+    for (check& each : checks_) {
         if (each.pending.empty()) continue;
         not_judged += each.judged ? 0 : 1;
-        if (each.judged && each.result.what == verdict::kind::holds)
-            each.result = skipped("holds here, but " + each.pending.front() + " was not judged");
+        if (each.judged && each.result.what == verdict::kind::passes)
+            each.result = skipped("it passes here, but " + each.pending.front() + " was not judged");
         if (each.judged) print(each);
     }
     std::string out = "\n";
@@ -162,12 +172,12 @@ bool findings::print_end(double took, int interrupted) {
         out += padded(name, 40) + "median " + decimal(median(values)) + " ms, worst " +
                decimal(worst(values)) + " ms of " + std::to_string(values.size()) + "\n";
     }
-    out += std::to_string(count(verdict::kind::holds)) + " hold, " +
+    out += std::to_string(count(verdict::kind::passes)) + " pass, " +
            std::to_string(count(verdict::kind::fails)) + " fail, " +
            std::to_string(count(verdict::kind::skipped)) + " skipped, ";
     if (not_judged > 0) out += std::to_string(not_judged) + " not judged, ";
     out += "in " + decimal(took) + " s";
-    if (interrupted != 0) out += std::string("; ended by signal: ") + strsignal(interrupted);
+    if (interrupted != 0) out += "; ended by " + ojs::signal_name(interrupted);
     out += '\n';
     return std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
@@ -175,11 +185,12 @@ bool findings::print_end(double took, int interrupted) {
 std::string findings::as_json(double took, int interrupted) const {
     std::string out = "{\"command\":" + json(command_) + ",\"seconds\":" + decimal(took) +
                       ",\"interrupted\":" + (interrupted != 0 ? "true" : "false") +
-                      ",\"holds\":" + std::to_string(count(verdict::kind::holds)) +
-                      ",\"fails\":" + std::to_string(count(verdict::kind::fails)) +
-                      ",\"skipped\":" + std::to_string(count(verdict::kind::skipped)) + ",\"rows\":[";
+                      ",\"serial\":" + (serial_ ? "true" : "false") +
+                      ",\"pass\":" + std::to_string(count(verdict::kind::passes)) +
+                      ",\"fail\":" + std::to_string(count(verdict::kind::fails)) +
+                      ",\"skipped\":" + std::to_string(count(verdict::kind::skipped)) + ",\"checks\":[";
     const char* comma = "";
-    for (const row& each : judged()) {
+    for (const check& each : judged()) {
         const verdict& result = each.result;
         out += std::string(comma) + "\n{\"id\":" + json(each.id) + ",\"what\":" + json(each.what) +
                ",\"result\":" + json(word(result.what)) + ",\"scenario\":" + json(each.scenario) +
@@ -199,17 +210,17 @@ std::string findings::as_json(double took, int interrupted) const {
 }
 
 std::string findings::as_junit(double took) const {
-    const std::vector<row> rows = judged();
+    const std::vector<check> checks = judged();
     std::string out =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"shutdown-probe\" tests=\"" +
-        std::to_string(rows.size()) + "\" failures=\"" + std::to_string(count(verdict::kind::fails)) +
+        std::to_string(checks.size()) + "\" failures=\"" + std::to_string(count(verdict::kind::fails)) +
         "\" skipped=\"" + std::to_string(count(verdict::kind::skipped)) + "\" time=\"" + decimal(took) +
         "\">\n";
-    for (const row& each : rows) {
+    for (const check& each : checks) {
         const verdict& result = each.result;
         out += "<testcase classname=\"" + xml(each.scenario) + "\" name=\"" + xml(each.id + " " + each.what) +
                "\"";
-        if (result.what == verdict::kind::holds) {
+        if (result.what == verdict::kind::passes) {
             out += "/>\n";
         } else if (result.what == verdict::kind::skipped) {
             out += "><skipped message=\"" + xml(result.reason) + "\"/></testcase>\n";

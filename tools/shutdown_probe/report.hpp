@@ -1,4 +1,4 @@
-// report: one row a requirement, printed once it is judged; all rows as JSON and JUnit.
+// report: a line for each check, printed once it is judged; all checks as JSON and JUnit.
 #pragma once
 #include <map>
 #include <mutex>
@@ -9,8 +9,8 @@
 
 namespace probe {
 
-// One requirement over all scenarios: it fails if it fails in one of them.
-struct row {
+// One check over all scenarios: it fails if it fails in one of them.
+struct check {
     std::string id;
     std::string what;
     std::vector<std::string> pending;  // scenarios that have not judged it yet
@@ -22,30 +22,34 @@ struct row {
 // The worker's command, and the verdicts of all scenarios. Thread-safe.
 class findings {
   public:
-    findings(std::vector<std::string> command, std::vector<row> rows)
-        : command_(std::move(command)), rows_(std::move(rows)) {}
+    findings(std::vector<std::string> command, std::vector<check> checks)
+        : command_(std::move(command)), checks_(std::move(checks)) {}
 
     const std::vector<std::string>& command() const { return command_; }
-    // Prints the row if no other scenario is left to judge it.
+    // Prints the check if no other scenario is left to judge it.
     void add(const std::string& id, const std::string& scenario, const verdict& what);
-    // Adds that verdict to all rows which the scenario has not judged.
+    // Adds that verdict to all checks which the scenario has not judged.
     void add_pending(const std::string& scenario, const verdict& what);
     void measured(const std::string& name, double ms);
+    // The worker runs one job at a time. Call before a scenario runs in the background; prints a note.
+    void note_serial();
+    bool serial() const { return serial_; }
     int count(verdict::kind what) const;
 
     // Ends the collection: from now on, every other thread that calls a member blocks.
     void close() { mutex_.lock(); }
-    // Prints the rows that only some of their scenarios have judged, and the sums. `interrupted`: by that signal, or 0.
+    // Prints the checks that only some of their scenarios have judged, and the sums. `interrupted`: by that signal, or 0.
     bool print_end(double took, int interrupted);
     std::string as_json(double took, int interrupted) const;
     std::string as_junit(double took) const;
 
   private:
-    std::vector<row> judged() const;
+    std::vector<check> judged() const;
 
     const std::vector<std::string> command_;
+    bool serial_ = false;
     mutable std::recursive_mutex mutex_;  // guards what follows
-    std::vector<row> rows_;
+    std::vector<check> checks_;
     std::map<std::string, std::vector<double>> figures_;
 };
 

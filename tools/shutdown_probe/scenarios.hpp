@@ -7,11 +7,11 @@
 
 namespace probe {
 
-struct requirement {
+struct named_check {
     const char* id;
     const char* what;
 };
-extern const std::vector<requirement> requirements;
+extern const std::vector<named_check> all_checks;
 
 // Thrown when the probe itself cannot work: no port, no process.
 struct cannot_work {
@@ -21,9 +21,10 @@ struct cannot_work {
 struct scenario {
     const char* name;
     const char* what;
-    std::vector<const char*> judges;  // ids of requirements
+    std::vector<const char*> judges;  // ids of checks
     void (*play)(findings&);
-    bool in_background;  // it mostly waits: runs beside the others
+    bool in_background;                     // it mostly waits: runs beside the others
+    const char* concurrency_for = nullptr;  // why it needs several jobs at a time; null: it does not
 };
 extern const scenario handshake;  // before all others: whether there is something to judge
 extern const std::vector<scenario> scenarios;

@@ -78,9 +78,14 @@ bool session::wait(const recorder::condition& holds, milliseconds limit) {
 
 std::vector<std::string> session::run_jobs(const char* type, std::int64_t ms, std::size_t count) {
     const std::vector<std::string> jobs = backend.add_jobs(type, ms, count);
-    await([&](const std::vector<request>& requests) { return running(requests, jobs); },
-          "the worker did not take the jobs");
-    return jobs;
+    const auto taken = [&](const std::vector<request>& requests) { return running(requests, jobs); };
+    if (wait(taken, seconds(10))) return jobs;
+    const std::vector<std::string> given = claimed(so_far());
+    const auto missing = std::count_if(jobs.begin(), jobs.end(),
+                                       [&](const std::string& job) { return !contains(given, job); });
+    give_up(missing == 0 ? "the worker took the jobs, but no BEAT came while they ran"
+                         : "the worker did not take " + std::to_string(missing) + " of " +
+                               std::to_string(jobs.size()) + " jobs");
 }
 
 void session::signal(int number) {
@@ -114,9 +119,9 @@ bool session::await_beats(int count, const std::string& state, milliseconds limi
 }
 
 record session::so_far() {
+    run_.ended = !worker.alive();  // first: the requests are then all those before the end
     run_.requests = backend.requests();
     run_.output = worker.output();
-    run_.ended = !worker.alive();
     if (run_.ended) {
         run_.status = worker.status();
         run_.ended_at = worker.ended_at();

@@ -9,7 +9,7 @@ namespace probe {
 
 using std::chrono::seconds;
 
-// Thrown when a scenario cannot reach its test; every requirement that it has not judged yet fails.
+// Thrown when a scenario cannot reach its test; every check that it has not judged yet fails.
 struct gives_up {
     verdict why;
 };
@@ -41,7 +41,12 @@ class session {
     record finish();  // kills what is left of the worker
     [[noreturn]] void give_up(const std::string& why);
     void judge(const char* id, const verdict& what) { out_.add(id, scenario_, with_evidence(what)); }
-    void measured(const char* name, double ms) { out_.measured(name, ms); }
+    // A latency. There is none where `to` came first, such as an exit before the grace period was over.
+    void measured(const char* name, moment from, moment to) {
+        if (from <= to) out_.measured(name, milliseconds_between(from, to));
+    }
+    // That many jobs at a time, or one if the worker is serial.
+    std::size_t at_a_time(std::size_t jobs) const { return out_.serial() ? 1 : jobs; }
 
   private:
     // A failure, with the last request if it shows no other one, and with the last output of the worker.

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <map>
+
+#include "ojs_shutdown.hpp"
 
 namespace probe {
 namespace {
@@ -37,14 +39,18 @@ const char* name_of(kind what) {
 
 std::string record::when(moment at) const {
     const moment zero = marks.empty() ? started : marks.front().at;
-    std::array<char, 48> text{};
-    std::snprintf(text.data(), text.size(), "%+.1f ms", milliseconds_between(zero, at));
-    return text.data();
+    const double ms = milliseconds_between(zero, at);
+    const char* const before = marks.empty()               ? " before the start"
+                               : marks.front().signal == 0 ? " before the event"
+                                                           : " before the signal";
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), ms < 0 ? "%.1f ms" : "+%.1f ms", std::abs(ms));
+    return ms < 0 ? text.data() + std::string(before) : text.data();
 }
 
 std::string ended_how(const record& run) {
     if (!run.ended) return "it still ran and was killed";
-    if (run.status < 0) return std::string("it was ended by ") + strsignal(-run.status);
+    if (run.status < 0) return "it was ended by " + ojs::signal_name(-run.status);
     return "it exited with status " + std::to_string(run.status);
 }
 
@@ -53,8 +59,8 @@ std::size_t record::count(kind what) const {
                                                   [&](const request& each) { return each.what == what; }));
 }
 
-verdict holds(std::string figures) {
-    return {verdict::kind::holds, "", std::move(figures), {}, {}};
+verdict passes(std::string figures) {
+    return {verdict::kind::passes, "", std::move(figures), {}, {}};
 }
 verdict fails(std::string reason) {
     return {verdict::kind::fails, std::move(reason), "", {}, {}};
@@ -71,10 +77,17 @@ verdict all_of(const std::vector<verdict>& each) {
     out.figures.clear();
     for (const verdict& one : each) {
         if (one.what == verdict::kind::fails) return one;
-        if (one.what == verdict::kind::holds && out.what != one.what) out = holds(out.figures);
+        if (one.what == verdict::kind::skipped && out.what != one.what) out = one;
         if (!one.figures.empty()) out.figures += (out.figures.empty() ? "" : ", ") + one.figures;
     }
     return out;
+}
+
+verdict any_of(const std::vector<verdict>& each) {
+    std::vector<verdict> judged;
+    std::copy_if(each.begin(), each.end(), std::back_inserter(judged),
+                 [](const verdict& one) { return one.what != verdict::kind::skipped; });
+    return all_of(judged.empty() ? each : judged);
 }
 
 std::vector<std::string> exchange(const record& run, const request* about) {
@@ -94,6 +107,11 @@ std::string figure(const char* name, double ms) {
     std::array<char, 120> text{};
     std::snprintf(text.data(), text.size(), "%s %.1f ms", name, ms);
     return text.data();
+}
+
+bool settled_before(const record& run, const std::string& job, moment at) {
+    const request* settled = settlement(run, job);
+    return settled != nullptr && settled->at < at;
 }
 
 const request* quiet_beat(const record& run) {
@@ -175,7 +193,7 @@ verdict completed(const record& run, const std::vector<std::string>& jobs) {
         if (settled->what != kind::ack)
             return fails("FAIL of a job that had time to finish: " + describe(run, *settled), run, settled);
     }
-    return holds();
+    return passes();
 }
 
 verdict ends_within(const record& run, moment from, milliseconds limit) {
@@ -184,7 +202,7 @@ verdict ends_within(const record& run, moment from, milliseconds limit) {
     if (took > static_cast<double>(limit.count()))
         return fails("exit as late as " + run.when(run.ended_at) + ", " +
                      figure("allowed:", static_cast<double>(limit.count())));
-    return holds();
+    return passes();
 }
 
 verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs) {
@@ -198,7 +216,7 @@ verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs
                      quiet);
     if (!run.ended) return fails("jobs done, but no exit: " + ended_how(run));
     if (run.status < 0) return fails(ended_how(run));
-    return holds(figure("quiet beat", milliseconds_between(run.first_signal(), quiet->at)));
+    return passes(figure("quiet beat", milliseconds_between(run.first_signal(), quiet->at)));
 }
 
 verdict beats_in_drain(const record& run, int least) {
@@ -212,7 +230,7 @@ verdict beats_in_drain(const record& run, int least) {
                          run.when(settled->at) + "; expected " + std::to_string(least),
                      run, last_beat(run));
     }
-    return holds(std::to_string(seen) + " beats");
+    return passes(std::to_string(seen) + " beats");
 }
 
 // By a list of ids or, without a list, by their number.
@@ -237,13 +255,15 @@ verdict beats_name_jobs(const record& run, const std::vector<std::string>& jobs)
             return fails(describe(run, each) + " does not name the jobs in flight", run, &each);
         ++seen;
     }
-    return seen > 0 ? holds() : skipped("no BEAT came while all jobs were in flight");
+    return seen > 0 ? passes() : skipped("no BEAT came while all jobs were in flight");
 }
 
 verdict interrupted_as(const record& run, const std::string& job, const std::string& error) {
     const request* settled = settlement(run, job);
     if (settled == nullptr)
         return fails("the job in flight was never settled; " + ended_how(run), run, claim(run, job));
+    if (settled->at < run.first_signal())
+        return fails("not shown: " + describe(run, *settled) + ": it was not in flight", run, settled);
     if (settled->what == kind::ack)
         return fails("the interrupted job was reported as done: " + describe(run, *settled), run, settled);
     if (!error.empty() &&
@@ -253,16 +273,17 @@ verdict interrupted_as(const record& run, const std::string& job, const std::str
                      run, settled);
     }
     if (!settled->retryable) return fails(describe(run, *settled) + " is not retryable", run, settled);
-    return holds();
+    return passes();
 }
 
 verdict interrupted_without_attempt(const record& run, const std::string& job) {
     const request* settled = settlement(run, job);
     if (settled == nullptr || settled->what != kind::fail) return skipped("the job was not failed");
+    if (settled->at < run.first_signal()) return skipped("the job was failed before the signal");
     if (!settled->requeue)
         return fails(describe(run, *settled) + " has no requeue:true, so the deploy uses up its only attempt",
                      run, settled);
-    return holds();
+    return passes();
 }
 
 verdict interrupted_at(const record& run, const std::string& job, milliseconds least, milliseconds most) {
@@ -275,7 +296,7 @@ verdict interrupted_at(const record& run, const std::string& job, milliseconds l
                          std::to_string(most.count()) + " ms",
                      run, settled);
     }
-    return holds(figure("interrupted after", after));
+    return passes(figure("interrupted after", after));
 }
 
 verdict no_fetch_after_quiet(const record& run) {
@@ -292,7 +313,10 @@ verdict no_fetch_after_quiet(const record& run) {
         return fails(
             std::to_string(later) + " FETCH(es) after the quiet BEAT, the first " + describe(run, *first),
             run, first);
-    return quiet == nullptr ? skipped("there was no BEAT with state \"quiet\"") : holds();
+    if (quiet == nullptr) return skipped("there was no BEAT with state \"quiet\"");
+    if (run.ended && run.ended_at < from + fetch_latency)
+        return skipped("not shown: it ended right after the quiet BEAT");
+    return passes();
 }
 
 verdict last_request_is_terminate(const record& run) {
@@ -305,7 +329,7 @@ verdict last_request_is_terminate(const record& run) {
     if (last.what != kind::beat || last.state != "terminate")
         return fails("the last request is " + describe(run, last) + ", not BEAT \"terminate\"");
     if (terminates != 1) return fails(std::to_string(terminates) + " BEATs \"terminate\" instead of one");
-    return holds();
+    return passes();
 }
 
 verdict settled_once(const record& run) {
@@ -319,7 +343,11 @@ verdict settled_once(const record& run) {
         before = &each;
     }
     if (settled.empty()) return skipped("no job was settled");
-    return holds(std::to_string(settled.size()) + " jobs");
+    for (const std::string& job : claimed(run)) {
+        if (settled.count(job) == 0)
+            return fails("job " + job + " was never settled; " + ended_how(run), run, claim(run, job));
+    }
+    return passes(std::to_string(settled.size()) + " jobs");
 }
 
 verdict all_claimed_settled(const record& run) {
@@ -333,12 +361,12 @@ verdict all_claimed_settled(const record& run) {
                          run, claim(run, job));
         }
     }
-    return holds(std::to_string(jobs.size()) + " claimed");
+    return passes(std::to_string(jobs.size()) + " claimed");
 }
 
 verdict exit_status_is(const record& run, int status) {
     if (!run.ended || run.status != status) return fails(ended_how(run));
-    return holds();
+    return passes();
 }
 
 verdict repeated_after_loss(const record& run, const std::string& job) {
@@ -354,16 +382,17 @@ verdict repeated_after_loss(const record& run, const std::string& job) {
     }
     if (asked == 0) return fails("no ACK; " + ended_how(run));
     if (asked == 1) return fails("one ACK, whose response was lost; it was not repeated");
-    return holds();
+    return passes();
 }
 
 verdict never_runs_again(const record& run) {
     const request* quiet = quiet_beat(run);
+    if (quiet == nullptr) return skipped("there was no BEAT with state \"quiet\"");
     for (const request& each : run.requests) {
-        if (quiet != nullptr && each.what == kind::beat && each.at > quiet->at && each.state == "running")
+        if (each.what == kind::beat && each.at > quiet->at && each.state == "running")
             return fails(describe(run, each) + ", after the quiet one", run, &each);
     }
-    return holds();
+    return passes();
 }
 
 verdict accepted_by_strict(const record& run) {
@@ -403,7 +432,7 @@ verdict took_at_least(const record& run, const std::vector<std::string>& jobs, m
         return fails("all jobs were done in " + std::to_string(static_cast<int>(took)) +
                      " ms; with its number of slots that takes at least " + std::to_string(least.count()));
     }
-    return holds(figure("took", took));
+    return passes(figure("took", took));
 }
 
 verdict not_reported(const record& run, const std::string& job, const char* why_not) {
@@ -411,7 +440,7 @@ verdict not_reported(const record& run, const std::string& job, const char* why_
         if (is_settlement(each) && each.job == job)
             return fails(why_not + (": " + describe(run, each)), run, &each);
     }
-    return run.ended ? fails(ended_how(run)) : holds();
+    return run.ended ? fails(ended_how(run)) : passes();
 }
 
 }  // namespace probe

@@ -24,27 +24,29 @@ struct record {
     int status = 0;      // exit status, or minus the signal
     moment ended_at;
 
-    // "+123 ms" after the first signal, or after the start where none was sent.
+    // "+123.4 ms" after the first signal, or after the start where none was sent; "5.0 ms before the signal".
     std::string when(moment at) const;
     std::size_t count(kind what) const;
     moment first_signal() const { return marks.empty() ? moment::max() : marks.front().at; }
 };
 
 struct verdict {
-    enum class kind { holds, fails, skipped };
-    kind what = kind::holds;
+    enum class kind { passes, fails, skipped };
+    kind what = kind::skipped;
     std::string reason;                // what was seen, and when
     std::string figures;               // measured on the way
     std::vector<std::string> details;  // where it fails: hints, the request that shows it and its answer
     std::vector<std::string> output;   // where it fails: the last lines of the worker
 };
 
-verdict holds(std::string figures = {});
+verdict passes(std::string figures = {});
 verdict fails(std::string reason);
 verdict fails(std::string reason, const record& run, const request* shown_by);
 verdict skipped(std::string reason);
-// The first that fails, else the figures of all; skipped if all are, or there is none.
+// The first that fails, else the first that was skipped, else the figures of all. Skipped if there is none.
 verdict all_of(const std::vector<verdict>& each);
+// The same of those that were not skipped; skipped if all are.
+verdict any_of(const std::vector<verdict>& each);
 // The request and its answer, a line each.
 std::vector<std::string> exchange(const record& run, const request* about);
 
@@ -55,6 +57,7 @@ std::string figure(const char* name, double ms);
 
 const request* quiet_beat(const record& run);                          // the first after the first signal
 const request* settlement(const record& run, const std::string& job);  // the one that decided the job
+bool settled_before(const record& run, const std::string& job, moment at);
 const request* last_settlement(const record& run);
 const request* last_beat(const record& run);
 const request* last_request(const record& run);
@@ -68,7 +71,7 @@ bool was_given(const std::vector<request>& requests, const std::string& job);
 std::string ended_how(const record& run);
 const char* name_of(kind what);
 
-// ---- the requirements ----
+// ---- the checks ----
 
 verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs);  // all run to their ACK
 verdict beats_in_drain(const record& run, int least);
