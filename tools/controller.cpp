@@ -7,7 +7,7 @@
 // A job is any file in /var/spool/prover/request but a backup or partial one. Write it elsewhere on that file system, then
 // move it there.
 //
-// If the termination type file says NORMAL_SHUTDOWN, jobs have nearly an hour to finish. Anything else, or SIGUSR1, is a
+// If the termination-mode file says NORMAL_SHUTDOWN, jobs have nearly an hour to finish. Anything else, or SIGUSR1, is a
 // spot reclaim: children are killed, and their jobs are back in request/ within a second.
 #include <fcntl.h>
 #include <picojson.h>
@@ -37,7 +37,7 @@
 #include <vector>
 
 #include "config_file.hpp"
-#include "ojs_operating.hpp"
+#include "ojs_ops.hpp"
 #include "ojs_process.hpp"
 #include "ojs_spool.hpp"
 
@@ -48,47 +48,54 @@ using namespace std::chrono_literals;
 using config_file::wrong_usage;
 
 constexpr const char* usage =
-    "usage: controller [--config FILE]\n"
-    "       controller --mark-normal [--config FILE]\n"
-    "       controller --reclaim [PID] [--config FILE]\n"
-    "Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Files end "
-    "in "
-    "done/ or\n"
-    "failed/, or back in request/ if a stop interrupts them.\n"
-    "\n"
-    "  --config FILE    the configuration, see below; else $OJS_CONTROLLER_CONFIG, else "
-    "/etc/controller/controller.json\n"
-    "  --mark-normal    writes NORMAL_SHUTDOWN into the termination type file: for an init container\n"
-    "  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the controller: PID, or PID 1, "
-    "or the\n"
-    "                   only other one. For a preStop hook. Without a controller the file stays unchanged, "
-    "and\n"
-    "                   the status is 0\n"
-    "  --help           this text\n"
-    "\n"
-    "FILE is a JSON object, or {\"controller\": OBJECT}; FILE.toml has the same keys, below [controller] or "
-    "not.\n"
-    "Durations are \"3550s\", \"1m30s\" or seconds as a number. Defaults in parentheses:\n"
-    "  spool_dir                       the queue: request/ processing/ done/ failed/ are made in it\n"
-    "  command                         program and arguments; {job} in them becomes the path of the job's "
-    "file\n"
-    "  concurrency (1)                 children at a time\n"
-    "  retry_delays ([0, 1])           before each further run of a job whose child failed\n"
-    "  termination_grace_period (3550s)        from SIGTERM to SIGKILL of the children in a normal stop\n"
-    "  child_process_shutdown_timeout (10s)    the children get SIGTERM this long before that SIGKILL\n"
-    "  container_grace_period (unset)          the container's stop timeout; used only for a "
-    "warning\n"
-    "  termination_type_file (/tmp/termination-type)\n"
-    "                                  NORMAL_SHUTDOWN in it: a normal stop. Anything else, no file, or a "
-    "file\n"
-    "                                  that several users can write: spot reclaim. From SPOT_RECLAIM "
-    "written\n"
-    "                                  after the start on, no job is claimed\n"
-    "  metrics_address (none)          serves /metrics, /healthz, /readyz and /livez: HOST:PORT "
-    "or unix:/PATH\n"
-    "  spot_instance_mode              deprecated and ignored\n"
-    "Exit status: 0 every job is settled or requeued; 75 some could not be moved in time; 64 a wrong flag "
-    "or value.\n";
+    R"(usage: controller [--config FILE]
+       controller --mark-normal [--config FILE]
+       controller --reclaim [PID] [--config FILE]
+Runs a command for every file in SPOOL_DIR/request until SIGTERM, SIGINT, SIGHUP
+or SIGUSR1. Files end in done/ or failed/, or back in request/ if a stop
+interrupts them.
+
+  --config FILE    the configuration, see below; else $OJS_CONTROLLER_CONFIG,
+                   else /etc/controller/controller.json
+  --mark-normal    writes NORMAL_SHUTDOWN into the termination-mode file: for an
+                   init container
+  --reclaim [PID]  writes SPOT_RECLAIM into it, then sends SIGUSR1 to the
+                   controller: PID, or PID 1, or the only other one. For a
+                   preStop hook. Without a controller the file stays unchanged,
+                   and the exit status is 0
+  --help           this text
+
+FILE is a JSON object, or {"controller": OBJECT}; FILE.toml has the same keys,
+below [controller] or not.
+Durations are "3550s", "1m30s" or seconds as a number. Defaults in parentheses:
+  spool_dir                       the queue: request/ processing/ done/ failed/
+                                  are made in it
+  command                         program and arguments; {job} in them becomes
+                                  the path of the job's file
+  concurrency (1)                 children at a time
+  retry_delays ([0, 1])           before each further run of a job whose child
+                                  failed
+  termination_grace_period (3550s)
+                                  from SIGTERM to SIGKILL of the children in a
+                                  normal stop
+  child_process_shutdown_timeout (10s)
+                                  the children get SIGTERM this long before that
+                                  SIGKILL
+  container_grace_period (unset)  the container's stop timeout; used only for a
+                                  warning
+  termination_type_file (/tmp/termination-type)
+                                  NORMAL_SHUTDOWN in it: a normal stop. Anything
+                                  else, no file, or a file that several users
+                                  can write: spot reclaim. From SPOT_RECLAIM
+                                  written after the start on, no job is claimed
+  metrics_address (none)          serves /metrics, /healthz, /readyz and /livez:
+                                  HOST:PORT or unix:/PATH
+  spot_instance_mode              deprecated and ignored
+Exit status:
+  0   every job is settled or requeued
+  64  a wrong flag or value
+  75  a job could not be moved in time
+)";
 
 // ---- log ----
 
@@ -171,7 +178,7 @@ std::string read_text(const picojson::value& value) {
     if (!value.is<std::string>() || value.get<std::string>().empty())
         throw invalid_value("must be a string, not empty");
     const std::string& text = value.get<std::string>();
-    if (text.find('\0') != std::string::npos) throw invalid_value("holds a NUL byte");
+    if (text.find('\0') != std::string::npos) throw invalid_value("contains a NUL byte");
     return text;
 }
 
@@ -184,7 +191,7 @@ void read_command(const picojson::value& value, config& out) {
     for (const picojson::value& word : read_array(value)) {
         if (!word.is<std::string>()) throw invalid_value("must be an array of strings");
         out.command.push_back(word.get<std::string>());
-        if (out.command.back().find('\0') != std::string::npos) throw invalid_value("holds a NUL byte");
+        if (out.command.back().find('\0') != std::string::npos) throw invalid_value("contains a NUL byte");
     }
     if (out.command.empty() || out.command[0].empty()) throw invalid_value("must name a program");
 }
@@ -198,7 +205,7 @@ void read_retry_delays(const picojson::value& value, config& out) {
 void read_concurrency(const picojson::value& value, config& out) {
     const double number = value.is<double>() ? value.get<double>() : 0;
     if (!(number >= 1 && number <= 1000) || number != std::floor(number))
-        throw invalid_value("must be a whole number from 1 to 1000");
+        throw invalid_value("must be an integer from 1 to 1000");
     out.options.concurrency = static_cast<std::int64_t>(number);
 }
 
@@ -576,10 +583,11 @@ class guarded_queue : public ojs::transport {
         };
         return queue_.fetch(guarded, deadline);
     }
-    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return queue_.ack(request, deadline);
     }
-    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
+                                         ojs::time_point deadline) override {
         if (children_.may_run(request.job_id))
             return ojs::error{ojs::errc::unavailable, 0, "its process may still run; the job stays claimed"};
         return queue_.fail(request, deadline);
@@ -643,7 +651,7 @@ int run_controller(const std::string& path) {
     if (!checked) return ojs::report_usage(checked.error());
     if (config->has_spot_instance_mode) {
         log(ojs::log_level::warn,
-            "spot_instance_mode is deprecated and ignored; the termination type file decides",
+            "spot_instance_mode is deprecated and ignored; the termination-mode file decides",
             {{"file", config->options.termination_mode_file, false}});
     }
     config->spool.on_event = log_spool_event;
@@ -653,7 +661,7 @@ int run_controller(const std::string& path) {
     controller controller(config->command);
     guarded_queue guarded(queue, controller, config->options.termination_mode_file);
     controller.serves_metrics = !config->options.health_address.empty();
-    config->options.parts.add(ojs::operating());
+    config->options.extensions.add(ojs::ops());
     config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
     ojs::worker worker(config->options, guarded, lifecycle);
     controller.set_worker(worker);
@@ -666,6 +674,8 @@ int run_controller(const std::string& path) {
         static_cast<void>(queue.fail(back, ojs::deadline_after(1s)));  // else the next controller recovers it
     });
     if (status == 0) log(ojs::log_level::info, "Graceful shutdown complete");
+    // A signal that comes now must not become the exit status.
+    for (const int late : {SIGUSR1, SIGTERM, SIGINT, SIGHUP}) ::signal(late, SIG_IGN);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what is missing to build and test (with "check": also what `make check` needs; with "api",
-# "container", "adapters", "queues", "mutants", "observability" and "portability" what those targets need), and only that.
+# "format", "container", "coverage", "adapters", "queues", "mutants", "observability" and "portability" what those targets
+# need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -36,15 +37,23 @@ missing() {
         has_program g++ || echo "g++ g++"
         has_program clang++ || echo "clang clang++"
         has_fuzzer || echo "$(fuzzer_package) clang++ -fsanitize=fuzzer"
-        has_program clang-format || echo "clang-format clang-format"
+        has_program clang-tidy || echo "clang-tidy clang-tidy"
+        has_program cppcheck || echo "cppcheck cppcheck"
         python3 -c "import yaml" 2>/dev/null || echo "python3-yaml python3's yaml"
         has_program promtool || echo "prometheus promtool"
+        has_program minisign || echo "minisign minisign"
         has_program cmake || echo "cmake cmake"
+        has_program qemu-s390x-static || echo "qemu-user-static qemu-s390x-static"
+        has_program s390x-linux-gnu-g++ || echo "g++-s390x-linux-gnu s390x-linux-gnu-g++"
         has_program pkg-config || echo "pkg-config pkg-config"
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
     fi
     case "${1:-}" in
+        check | format) has_program clang-format || echo "clang-format clang-format" ;;
+    esac
+    case "${1:-}" in
         check | api) has_program doxygen || echo "doxygen doxygen" ;;
+        coverage) has_program gcovr || echo "gcovr gcovr" ;;
     esac
     if [ "${1:-}" = adapters ]; then
         has_header openssl/ssl.h || echo "libssl-dev <openssl/ssl.h>"
@@ -74,6 +83,7 @@ missing() {
     if [ "${1:-}" = portability ]; then
         python3 -c "import ensurepip" 2>/dev/null || echo "python3-venv python3 -m venv"
         has_program qemu-arm-static || echo "qemu-user-static qemu-arm-static"
+        has_program s390x-linux-gnu-g++ || echo "g++-s390x-linux-gnu s390x-linux-gnu-g++"
     fi
     if [ "${1:-}" = observability ]; then
         has_program chromium || echo "chromium chromium"

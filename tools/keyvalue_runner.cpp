@@ -15,9 +15,12 @@ using std::chrono::milliseconds;
 
 const char usage[] =
     R"(usage: keyvalue_runner [--listen ADDRESS] [--file PATH] [--work-duration TIME]
-GET, PUT and DELETE /KEY by HTTP; the body of a PUT is the value, one line. Reads OJS_LIFECYCLE_ADDR, set by a launcher.
-  --listen ADDRESS       where to listen (default 127.0.0.1:0: chooses a free port and prints it)
-  --file PATH            values are read from it at the start and written to it at the end; without it they are lost
+Serves GET, PUT and DELETE /KEY over HTTP; the body of a PUT is the value, one
+line. Reads OJS_LIFECYCLE_ADDR, set by a launcher.
+  --listen ADDRESS       where to listen (default 127.0.0.1:0: chooses a free
+                         port and prints it)
+  --file PATH            values are read from it at the start and written to it
+                         at the end; without it they are lost
   --work-duration TIME   duration of every request (default 0s)
 )";
 

@@ -15,20 +15,28 @@ namespace {
 using std::chrono::milliseconds;
 
 const char usage[] =
-    R"(usage: lifecycle_runner [--process-id ID] [--port PORT | --socket PATH] [options]
-Without --port or --socket it uses OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and OJS_LAUNCHER_ADDR, as set by a launcher.
+    R"(usage: lifecycle_runner [--process-id ID] [--port PORT | --socket PATH]
+                        [options]
+Without --port or --socket it uses OJS_LIFECYCLE_ADDR, OJS_PROCESS_ID and
+OJS_LAUNCHER_ADDR, as set by a launcher.
   --behavior clean         finish the work and exit (default)
              slow-drain    drain for --drain-duration and exit
              hang          exit only on SIGKILL
              request-more  as slow-drain, but request 5 s more
              crash         exit with status 2 in the middle of the drain
-  --initial-work N         requests in flight (5), each of --work-duration (100ms)
+  --initial-work N         requests in flight (5), each of --work-duration
+                           (100ms)
   --drain-duration TIME    (2s)
   --ready-after TIME       stay WARMING for TIME
   --never-ready            stay WARMING forever
   --ignore-sigterm         ignore SIGTERM
-  --spawn-grandchild       start a process in the same process group and leave it running
-Status: 0 drained, 1 not drained in time, 2 crashed, 64 wrong options.
+  --spawn-grandchild       start a process in the same process group and leave
+                           it running
+Exit status:
+  0   drained
+  1   not drained in time
+  2   crashed
+  64  wrong options
 )";
 
 struct settings {

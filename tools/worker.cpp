@@ -33,45 +33,56 @@
 #include <utility>
 #include <vector>
 
-#include "ojs_operating.hpp"
+#include "ojs_ops.hpp"
 #include "ojs_spool.hpp"
 
 namespace {
 
 constexpr const char* usage =
-    "usage: worker [--init | --doctor | --signal quiet|resume|stop|reclaim [PID] [--wait] | --enqueue TYPE "
-    "[ARG]... | "
-    "--help]\n"
-    "Runs Open Job Spec jobs until SIGTERM or SIGINT; then finishes the jobs in flight and exits.\n"
-    "\n"
-    "  --init         as PID 1 of a container: starts the worker as its child, reaps orphans, forwards "
-    "signals\n"
-    "  --doctor       prints what prevents a clean stop; exits with 1 if a finding is an error\n"
-    "  --signal WORD  quiet, resume, stop or reclaim: sends SIGTSTP, SIGCONT, SIGTERM or SIGUSR1 to PID; "
-    "default:\n"
-    "                 PID 1 if that is a worker, or else the only worker; exits with 0 if it was sent, else "
-    "1\n"
-    "                 --wait, for a preStop hook: then waits for OJS_PRESTOP_DELAY, or the end of PID\n"
-    "  --enqueue TYPE [ARG]...\n"
-    "                 adds a job to the spool directory of OJS_URL (spool:DIR) and prints its id; an ARG "
-    "that\n"
-    "                 is JSON is passed as JSON, any other as a string\n"
-    "  --help         this text\n"
-    "\n"
-    "Job types: text.count [path, min_ms, min_passes, checkpoint_bytes], sleep [ms], noop [], fail [], "
-    "probe.sleep [ms], probe.spin [ms].\n"
-    "Environment (defaults in parentheses):\n"
-    "  OJS_URL (http://127.0.0.1:8080, unix:/PATH, spool:DIR without a backend, memory:)\n"
-    "  OJS_QUEUES (default)               OJS_CONCURRENCY (10)\n"
-    "  OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)      OJS_CANCEL_WAIT (0s)\n"
-    "  OJS_HEARTBEAT_INTERVAL (5s)        OJS_POLL_INTERVAL (1s)     OJS_VISIBILITY_TIMEOUT (30s)\n"
-    "  OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)   OJS_HEALTH_TOKEN (none)\n"
-    "  OJS_CONTAINER_GRACE_PERIOD         OJS_PRESTOP_DELAY          OJS_DIALECT (graceful_shutdown)\n"
-    "  OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)      OJS_STUCK_AFTER (5s)\n"
-    "  OJS_TERMINATION_MODE_FILE (none)   OJS_LOG_LEVEL (info)       OJS_LOG_FORMAT (text, logfmt, json)\n"
-    "  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN\n"
-    "Exit status of a worker: 0 every job was reported; 75 some could not be; 70 a job did not return, with\n"
-    "OJS_DIALECT=river; 64 a wrong flag or value.\n";
+    R"(usage: worker [--init | --doctor | --help]
+       worker --signal quiet|resume|stop|reclaim [PID] [--wait]
+       worker --enqueue TYPE [ARG]...
+Runs Open Job Spec jobs until SIGTERM or SIGINT; then finishes the jobs in
+flight and exits.
+
+  --init         as PID 1 of a container: starts the worker as its child, reaps
+                 orphans, forwards signals
+  --doctor       prints what prevents a clean stop; exits with 1 if a finding
+                 is an error
+  --signal WORD  quiet, resume, stop or reclaim: sends SIGTSTP, SIGCONT, SIGTERM
+                 or SIGUSR1 to PID; default: PID 1 if that is a worker, else the
+                 only worker; exits with 0 if it was sent, else 1
+                 --wait, for a preStop hook: then waits for OJS_PRESTOP_DELAY,
+                 or the end of PID
+  --enqueue TYPE [ARG]...
+                 adds a job to the spool directory of OJS_URL (spool:DIR) and
+                 prints its id; an ARG that is JSON is passed as JSON, any other
+                 as a string
+  --help         this text
+
+Job types:
+  text.count [path, min_ms, min_passes, checkpoint_bytes], sleep [ms], noop [],
+  fail [], probe.sleep [ms], probe.spin [ms]
+Environment (defaults in parentheses):
+  OJS_URL (http://127.0.0.1:8080; unix:/PATH; spool:DIR: no backend; memory:)
+  OJS_QUEUES (default)               OJS_CONCURRENCY (10)
+  OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)
+  OJS_CANCEL_WAIT (0s)               OJS_HEARTBEAT_INTERVAL (5s)
+  OJS_POLL_INTERVAL (1s)             OJS_VISIBILITY_TIMEOUT (30s)
+  OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)
+  OJS_HEALTH_TOKEN (none)            OJS_CONTAINER_GRACE_PERIOD
+  OJS_PRESTOP_DELAY                  OJS_DIALECT (graceful_shutdown)
+  OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)
+  OJS_STUCK_AFTER (5s)               OJS_TERMINATION_MODE_FILE (none)
+  OJS_LOG_LEVEL (info)               OJS_LOG_FORMAT (text, logfmt, json)
+  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN
+Exit status of a worker:
+  0   every job was reported
+  64  a wrong flag or value
+  70  a job did not return, with OJS_DIALECT=river
+  75  a job could not be reported, or stuck handlers stopped the worker
+  128+N  the third stop signal, N, ended it
+)";
 
 class crc32 {
   public:
@@ -385,7 +396,7 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
 int run_doctor() {
     auto options = ojs::worker_options::from_environment();
     if (options) {
-        options->parts.add(ojs::operating());
+        options->extensions.add(ojs::ops());
         options->transports.add(ojs::spool());
     }
     const std::vector<ojs::finding> findings =
@@ -447,9 +458,9 @@ int work() {
     if (!signals) return ojs::report_usage(signals.error());
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
-    options->parts.add(ojs::operating());
+    options->extensions.add(ojs::ops());
     options->transports.add(ojs::spool());
-    lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
+    lifecycle.set_signal_debounce(options->signal_debounce);
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);
     worker.register_handler("sleep", sleep_a_while);

@@ -27,13 +27,18 @@ namespace {
 using std::chrono::seconds;
 
 constexpr const char* usage =
-    "usage: demo [--svg FILE | --help]\n"
-    "Starts a backend and workers, stops them by signals, and shows how every job ends.\n"
-    "\n"
-    "  --svg FILE   draws the second shutdown as it was measured\n"
-    "\n"
-    "Exit status: 0 no job was lost and none was completed twice; 1 otherwise; 64 a wrong flag; 130 after "
-    "Ctrl-C.\n";
+    R"(usage: demo [--svg FILE | --help]
+Starts a backend and workers, stops them by signals, and shows how every job
+ends.
+
+  --svg FILE   draws the second shutdown as it was measured
+
+Exit status:
+  0    no job was lost and none was completed twice
+  1    otherwise
+  64   a wrong flag
+  130  after Ctrl-C
+)";
 
 constexpr int short_ms = 600;
 // The first act: jobs that end before the SIGTERM, jobs in flight, and jobs not yet started.
@@ -109,6 +114,12 @@ texts push_jobs(stage& stage, const std::string& queue, const texts& files, cons
 
 // ---- a shutdown, printed as it happens ----
 
+std::string progress(const account& account) {
+    return std::to_string(account.in_state("completed")) + " completed, " +
+           std::to_string(account.in_state("active")) + " active, " +
+           std::to_string(account.in_state("available")) + " queued";
+}
+
 class narrator {
   public:
     narrator(stage& stage, program& worker) : stage_(stage), worker_(worker) {}
@@ -116,6 +127,7 @@ class narrator {
     // Sends SIGTERM, `quiet_time` after a SIGTSTP unless that is 0, and prints what happens until the process ends.
     // Returns the seconds from the first signal.
     double stop(milliseconds quiet_time = milliseconds(0)) {
+        print("  before the first signal: " + progress(stage_.account()), style::faint);
         start_ns_ = monotonic_ns();
         if (quiet_time.count() > 0) {
             expected_ = "SIGTSTP received -> QUIET: no more FETCH";
@@ -156,14 +168,19 @@ class narrator {
         } else if (event.kind == "beat") {
             const std::string state = text_of(record, "state");
             if (state != last_state_) print_effect(at);
+            const bool is_first_quiet = state == "quiet" && last_state_ != "quiet";
             last_state_ = state;
             const std::string count = std::to_string(ids_of(record, "active").size());
-            line(at, "heartbeat state=" + state + " active=" + count, style::faint);
+            // The protocol has one word for both phases.
+            line(at,
+                 "heartbeat state=" + state + " active=" + count +
+                     (is_first_quiet ? " (quiet: fetches no more jobs, in a drain too)" : ""),
+                 style::faint);
         } else if (event.kind == "fetch") {
             line(at, "FETCH that was in flight, " + std::to_string(ids_of(record, "jobs").size()) + " jobs");
         } else if (event.kind == "ack") {
-            ++completed_;
-            line(at, "Active jobs: " + active() + " (" + std::to_string(completed_) + " completed)");
+            line(at, "Active jobs: " + active() + " (" +
+                         std::to_string(stage_.account().in_state("completed")) + " completed in all)");
         } else if (event.kind == "nack") {
             const std::string id = text_of(record, "job_id");
             line(at,
@@ -186,7 +203,6 @@ class narrator {
     stage& stage_;
     program& worker_;
     std::int64_t start_ns_ = 0;
-    int completed_ = 0;
     std::string expected_;  // the effect of the last signal
     std::string last_state_ = "running";
 };
@@ -286,12 +302,6 @@ class illustrator {
 };
 
 // ---- the acts ----
-
-std::string progress(const account& account) {
-    return std::to_string(account.in_state("completed")) + " completed, " +
-           std::to_string(account.in_state("active")) + " active, " +
-           std::to_string(account.in_state("available")) + " queued";
-}
 
 // Lets the worker run until `done`, and prints its progress each second.
 void let_run(stage& stage, program& worker, const std::function<bool()>& done) {
