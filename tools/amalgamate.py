@@ -6,7 +6,7 @@ the definitions. This tool writes the lists, in the order that the parts' includ
 by that part. Everything else stays as it is, except that a namespace stays open if the next part reopens it. Only
 preprocessor lines and the lines that open and close namespaces are parsed, so the code in src/ is the code in the headers.
 
-The parts are in rooms (folders of src/ojs). A room includes itself and the rooms before it, and of the extensions only
+The parts are in layers (folders of src/ojs). A layer includes itself and the layers before it, and of the extensions only
 those that its own header needs. check_part and check_tree check that and the other house rules.
 """
 
@@ -19,12 +19,13 @@ import sys
 import textwrap
 from pathlib import Path
 
-# Each header: its rooms, from the lowest, and the headers it includes.
+# Each header: its layers, from the lowest, and the headers it includes.
 PRODUCTS = {
     "shutdown": (["base", "core", "host", "loop", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
-    "operating": (["operating"], ["server"]),
+    "ops": (["ops"], ["server"]),
     "spool": (["spool"], ["shutdown"]),
+    "events": (["events"], ["shutdown"]),
     "process": (["process"], ["shutdown"]),
     "coordinator": (["coordinator"], ["server"]),
     "launcher": (["launcher"], ["process", "coordinator"]),
@@ -37,14 +38,10 @@ PRODUCTS = {
 MAIN = "shutdown"
 # Extensions that need another library: not part of --all.
 ADAPTERS = ["tls", "river", "amqp", "redis_streams", "stop_token"]
-ROOMS = [room for rooms, _ in PRODUCTS.values() for room in rooms]
-PRODUCT_OF = {room: product for product, (rooms, _) in PRODUCTS.items() for room in rooms}
+LAYERS = [layer for layers, _ in PRODUCTS.values() for layer in layers]
+PRODUCT_OF = {layer: product for product, (layers, _) in PRODUCTS.items() for layer in layers}
 # Internals are in folders of these names, and in the namespace detail.
 INTERNAL = {"detail", "state", "options", "jobs", "stop", "http"}
-# Folders of a room that include each other; no others may. Remove an entry once it is untrue, add none.
-KNOWN_CYCLES = [
-    (room, f"{room}/detail") for room in "base loop net server operating spool process coordinator launcher river".split()
-]
 FIRST_SCREEN = 100  # columns
 FRAGMENTS = ["set_inline.hpp", "set_define.hpp"]  # in src/: templates include their lines, without the comment
 CONFIG = "base/config.hpp"  # the version and the macros: part of every header, without an include
@@ -78,7 +75,7 @@ class Part:
     def __init__(self, name, text):
         self.name = name
         self.lines = text.splitlines()
-        self.room = name.split("/")[0]
+        self.layer = name.split("/")[0]
         self.internal = not INTERNAL.isdisjoint(name.split("/")[1:-1])
         self.is_public = name.endswith(".hpp") and not self.internal
         self.includes = []
@@ -152,11 +149,11 @@ class Tree:
         self.templates = {name: Template(name, text, self.lists(name, text)) for name, text in texts.items()}
 
     def lists(self, product, text):
-        """The parts that a header declares (its public ones and what they include), and those that it defines. Room by room,
+        """The parts that a header declares (its public ones and what they include), and those that it defines. Layer by layer,
         each part after what it includes; else as listed in `text`, which may be out of date."""
-        rooms, old = PRODUCTS[product][0], LISTED.findall(text)
-        own = [name for name, part in self.parts.items() if part.room in rooms and name != CONFIG]
-        own.sort(key=lambda name: (rooms.index(self.parts[name].room), old.index(name) if name in old else len(old)))
+        layers, old = PRODUCTS[product][0], LISTED.findall(text)
+        own = [name for name, part in self.parts.items() if part.layer in layers and name != CONFIG]
+        own.sort(key=lambda name: (layers.index(self.parts[name].layer), old.index(name) if name in old else len(old)))
         declared = [name for name in own if self.parts[name].is_public]
         for name in declared:
             declared += [target for _, target in self.parts[name].includes if target in own and target not in declared]
@@ -194,9 +191,9 @@ def closure(products):
 
 
 def include_lines_of(names):
-    """The includes of parts in a template, with an empty line between two rooms."""
-    rooms = itertools.groupby(names, lambda name: name.split("/")[0])
-    return "\n".join("".join(f'#include "ojs/{name}"\n' for name in group) for _, group in rooms)
+    """The includes of parts in a template, with an empty line between two layers."""
+    layers = itertools.groupby(names, lambda name: name.split("/")[0])
+    return "\n".join("".join(f'#include "ojs/{name}"\n' for name in group) for _, group in layers)
 
 
 def read(path):
@@ -211,8 +208,8 @@ def read(path):
 
 def check_part(part):
     """Checks the rules for a single file."""
-    if part.room not in ROOMS:
-        raise Problem(part.at(1), f"unknown room '{part.room}'", f"move it to one of {', '.join(ROOMS)}")
+    if part.layer not in LAYERS:
+        raise Problem(part.at(1), f"unknown layer '{part.layer}'", f"move it to one of {', '.join(LAYERS)}")
     is_header = part.name.endswith(".hpp")
     if part.internal and not {"namespace detail {", "namespace ojs::detail {"} & set(part.lines):
         raise Problem(part.at(1), "internal names are public", "put them into namespace detail")
@@ -234,15 +231,15 @@ def check_part(part):
 
 
 def check_tree(tree):
-    """Checks the rules between files: rooms, cycles, versions, templates."""
+    """Checks the rules between files: layers, cycles, versions, templates."""
     for part in tree.parts.values():
         check_part(part)
         for number, target in part.includes:
             if target not in tree.parts:
                 raise Problem(part.at(number), f"src/ojs/{target} does not exist", "correct the path, or add the file")
-            if not may_include(part.room, target.split("/")[0]):
-                fix = f"move the needed code to {part.room}/ or a room before it, or pass it as a parameter"
-                raise Problem(part.at(number), f"upward include: {part.room}/ must not include {target}", fix)
+            if not may_include(part.layer, target.split("/")[0]):
+                fix = f"move the needed code to {part.layer}/ or a layer before it, or pass it as a parameter"
+                raise Problem(part.at(number), f"upward include: {part.layer}/ must not include {target}", fix)
             check_public_header(tree, part, number, target)
     check_cycles("include cycle", "move the shared code to a file of its own", includes_by(tree, lambda name: name))
     check_folders(tree)
@@ -252,13 +249,13 @@ def check_tree(tree):
         check_template(tree, tree.templates[product], emitted)
 
 
-def may_include(room, other):
-    """True for the rooms before it in its header, and for all rooms of the headers that its header needs."""
-    product = PRODUCT_OF[room]
+def may_include(layer, other):
+    """True for the layers before it in its header, and for all layers of the headers that its header needs."""
+    product = PRODUCT_OF[layer]
     if other not in PRODUCT_OF:
         return False
     if PRODUCT_OF[other] == product:
-        return ROOMS.index(other) <= ROOMS.index(room)
+        return LAYERS.index(other) <= LAYERS.index(layer)
     return PRODUCT_OF[other] in closure([product])
 
 
@@ -290,16 +287,13 @@ def check_version(tree):
     extension requires its own version."""
     version = tree.version()
     expected = "v" + version.replace(".", "_")
-    for part in tree.parts.values():
-        for number, line in enumerate(part.lines, 1):
-            found = INLINE_NAMESPACE.search(line)
-            if found and found.group(1) != expected:
-                raise Problem(part.at(number), f"namespace {found.group(1)} is not the version's", f"name it {expected}")
-    for template in tree.templates.values():
-        for number, line in enumerate(template.lines, 1):
-            found = EXPECTED_VERSION.search(line)
-            if found and found.group(1) != version:
-                raise Problem(template.at(number), f"expects version {found.group(1)}", f"write {version}")
+    rules = [(part, INLINE_NAMESPACE, expected, "namespace {} is not the version's", "name it") for part in tree.parts.values()]
+    rules += [(each, EXPECTED_VERSION, version, "expects version {}", "write") for each in tree.templates.values()]
+    for file, pattern, wanted, problem, fix in rules:
+        for number, line in enumerate(file.lines, 1):
+            found = pattern.search(line)
+            if found and found.group(1) != wanted:
+                raise Problem(file.at(number), problem.format(found.group(1)), f"{fix} {wanted}")
 
 
 def includes_by(tree, node_of):
@@ -328,40 +322,26 @@ def check_cycles(problem, fix, includes):
 
 
 def check_folders(tree):
-    """The folders of a room include each other in one direction."""
-    includes = includes_by(tree, posixpath.dirname)
-    pairs = {(folder, other) for folder, found in includes.items() for _, other in found}
-    known = set()
-    for a, b in KNOWN_CYCLES:
-        if not {(a, b), (b, a)} <= pairs:
-            raise Problem("tools/amalgamate.py", f"{a} and {b} do not include each other", "remove them from KNOWN_CYCLES")
-        known |= {(a, b), (b, a)}
-    for folder, found in includes.items():
-        includes[folder] = [each for each in found if each[1] != folder and (folder, each[1]) not in known]
-    check_cycles("include cycle of folders", "move the shared code to the lower folder, or a file to the higher one", includes)
+    """The folders of a layer include each other in one direction, but for detail/ and its layer's public headers."""
+    includes = includes_by(tree, lambda name: posixpath.dirname(name).removesuffix("/detail"))
+    others = {folder: [each for each in found if each[1] != folder] for folder, found in includes.items()}
+    check_cycles("include cycle of folders", "move the shared code to the lower folder, or a file to the higher one", others)
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------
 
 
-def choose(tree, rooms):
-    """The parts to emit: all, or the files of `rooms` with all that they need, definitions included."""
-    if rooms is None:
+def choose(tree, layers):
+    """The parts to emit: all, or the files of `layers` with all that they need, definitions included."""
+    if layers is None:
         return set(tree.parts)
-    for room in rooms:
-        if not any(part.room == room for part in tree.parts.values()):
-            raise Problem(f"src/ojs/{room}", "no such module in this tree", "leave it out of --modules")
-    chosen = set()
-    pending = [CONFIG] + [part.name for part in tree.parts.values() if part.room in rooms]
-    while pending:
-        name = pending.pop()
-        if name in chosen or name not in tree.parts:
-            continue
-        chosen.add(name)
-        pending += [target for _, target in tree.parts[name].includes]
-        if name.endswith(".hpp"):
-            pending.append(name[: -len(".hpp")] + ".ipp")
-    return chosen
+    for layer in set(layers) - {part.layer for part in tree.parts.values()}:
+        raise Problem(f"src/ojs/{layer}", "no such module in this tree", "leave it out of --modules")
+    chosen = [CONFIG] + [part.name for part in tree.parts.values() if part.layer in layers]
+    for name in chosen:
+        needed = [target for _, target in tree.parts[name].includes] + [name.removesuffix(".hpp") + ".ipp"]
+        chosen += [each for each in needed if each in tree.parts and each not in chosen]
+    return set(chosen)
 
 
 def split_includes(part):
@@ -389,17 +369,16 @@ def tidy(lines):
     return text.strip("\n").split("\n")
 
 
-def amalgamate(tree, product=MAIN, rooms=None, picojson=None, merged=()):
+def amalgamate(tree, product=MAIN, layers=None, picojson=None, merged=()):
     """The text of one header; `merged`: those joined into one file. A pure function of its inputs: no time, path or commit."""
     template = tree.templates[product]
-    chosen = choose(tree, rooms)
+    chosen = choose(tree, layers)
     names = [name for _, name in template.order if name in chosen]
     lines = assemble(tree, template, names)
     if product == MAIN:
-        subset = None if rooms is None else "0x" + digest(template, tree, names, None)[:8]
-        lines = reject_other_variants(lines, subset)
+        lines = reject_other_variants(lines, layers and "0x" + digest(template, tree, names, None)[:8])
     bundled = bundle(picojson) if picojson is not None else []
-    return "\n".join(banner(tree, template, names, rooms, picojson, merged) + [""] + bundled + lines) + "\n"
+    return "\n".join(banner(tree, template, names, layers, picojson, merged) + [""] + bundled + lines) + "\n"
 
 
 def merge(tree, products, picojson):
@@ -476,13 +455,10 @@ class Namespaces:
         last = len(lines)
         while last > first and CLOSED.match(lines[last - 1]):
             last -= 1
-        opened = lines[head:first]
-        names = [OPENED.match(line).group(2) for line in opened]
-        same = 0
-        while same < min(len(names), len(self.open)) and names[same] == self.open[same]:
-            same += 1
+        names = [OPENED.match(line).group(2) for line in lines[head:first]]
+        same = len(posixpath.commonprefix([names, self.open]))
         self.close(out, same)
-        out += [f"// ==== {name} ===="] + lines[:head] + opened[same:] + lines[first:last] + [""]
+        out += [f"// ==== {name} ===="] + lines[:head] + lines[head + same : last] + [""]
         self.open = [CLOSED.match(line).group(1) for line in reversed(lines[last:])]
 
 
@@ -504,9 +480,8 @@ def include_lines(headers):
     """C headers first, as in src/."""
     if not headers:
         return []
-    c_headers = sorted(h for h in headers if h.endswith(".h"))
-    others = sorted(set(headers) - set(c_headers))
-    return [f"#include <{h}>" for h in c_headers] + [""] + [f"#include <{h}>" for h in others] + [""]
+    both = [[f"#include <{h}>" for h in sorted(headers) if h.endswith(".h") == wanted] + [""] for wanted in (True, False)]
+    return both[0] + both[1]
 
 
 def bundle(picojson):
@@ -551,19 +526,19 @@ CORE_USE = """\
 
 
 EXTENSIONS = [
-    "Extensions, each a header ojs_NAME.hpp: operating (probes, metrics, systemd), spool (a",
+    "Extensions, each a header ojs_NAME.hpp: ops (probes, metrics, systemd), spool (a",
     "directory as the queue), server, process, coordinator, launcher, tls, river.",
     "",
 ]
 
 
-def banner(tree, template, names, rooms, picojson, merged):
+def banner(tree, template, names, layers, picojson, merged):
     """The first screen of a header: how to use it, and how to find things in it."""
     generated = [
         "",
         "SPDX-License-Identifier: Apache-2.0",
         "GENERATED by tools/amalgamate.py from src/; do not edit"
-        + (f" (modules: {', '.join(rooms)})" if rooms is not None else ""),
+        + (f" (modules: {', '.join(layers)})" if layers is not None else ""),
         f"SHA-256 of the inputs: {digest(template, tree, names, picojson)}",
         "",
     ]
@@ -574,10 +549,10 @@ def banner(tree, template, names, rooms, picojson, merged):
     else:
         text = extension_banner(tree, template, generated)
     listed = [name for name in names if name.endswith(".hpp") and not tree.parts[name].internal]
-    width = max((len(name) - len(".hpp") for name in listed), default=0) + 2
+    width = max(map(len, listed), default=0) - len(".hpp") + 2
     lines = [("// " + line).rstrip() for line in text]
     for name in listed:
-        lines.append("//   " + name[: -len(".hpp")].ljust(width) + tree.parts[name].purpose())
+        lines.append("//   " + name.removesuffix(".hpp").ljust(width) + tree.parts[name].purpose())
         if len(lines[-1]) > FIRST_SCREEN:  # the other lines come from this file and the templates
             problem = f"its first sentence does not fit into the first screen ({len(lines[-1])} of {FIRST_SCREEN} columns)"
             raise Problem(tree.parts[name].at(1), problem, "make it shorter")
@@ -597,8 +572,8 @@ def main_banner(tree, names, generated, merged):
         "",
         *(WORKER_USE if has_worker else LOOP_USE if "loop/loop.hpp" in names else CORE_USE).split("\n"),
         "",
-        "To compile the definitions only once, define OJS_SHUTDOWN_SEPARATE=1 in every file, and also",
-        "OJS_SHUTDOWN_IMPLEMENTATION=1 in exactly one, before it includes this header.",
+        "To compile the definitions only once, define OJS_SHUTDOWN_IMPLEMENTATION in one file, and",
+        "OJS_SHUTDOWN_SEPARATE in all others, before they include this header.",
         "",
         *(EXTENSIONS if has_worker and not extensions else []),
         "To find a module, search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come last.",
@@ -639,19 +614,13 @@ def digest(template, tree, names, picojson):
 
 def check_current(path, expected, command):
     """0 if the file at `path` equals `expected`; else prints the first difference."""
-    actual = path.read_bytes() if path.exists() else b""
-    text = expected.encode("utf-8")
-    if actual == text:
-        return 0
-    old, new = actual.split(b"\n"), text.split(b"\n")
-    at = next((i for i, (a, b) in enumerate(zip(old, new)) if a != b), min(len(old), len(new)))
-
-    def line(lines):
-        return lines[at].decode("utf-8", "backslashreplace") if at < len(lines) else "(end of file)"
-
-    print(f"{path}:{at + 1}: differs from what src/ gives\n  file: {line(old)}\n  src/: {line(new)}", file=sys.stderr)
-    print(f"  fix: {command}", file=sys.stderr)
-    return 1
+    actual = path.read_bytes().decode("utf-8", "backslashreplace") if path.exists() else ""
+    pairs = itertools.zip_longest(actual.split("\n"), expected.split("\n"), fillvalue="(end of file)")
+    for number, (old, new) in enumerate(pairs, 1):
+        if old != new:
+            print(f"{path}:{number}: differs from what src/ gives\n  file: {old}\n  src/: {new}\n  fix: {command}", file=sys.stderr)
+            return 1
+    return 0
 
 
 def parse_arguments(arguments):
@@ -670,13 +639,13 @@ def parse_arguments(arguments):
         unknown = [each for each in given.split(",") if each not in known] if given is not None else []
         if unknown:
             parser.error(f"unknown {what} '{unknown[0]}'; use one of {', '.join(known)}")
-    options.modules = options.modules.split(",") if options.modules is not None else None
-    options.extras = options.extras.split(",") if options.extras is not None else []
+    options.modules = options.modules and options.modules.split(",")
+    options.extras = options.extras.split(",") if options.extras else []
     if options.all:
         options.extras += [each for each in extensions if each not in ADAPTERS + options.extras]
-    if options.modules is not None and options.extras:
+    if options.modules and options.extras:
         parser.error("--modules makes a header smaller, --with and --all larger: use one of them")
-    if (options.modules is not None or options.extras or options.bundle_picojson) and not options.output:
+    if (options.modules or options.extras or options.bundle_picojson) and not options.output:
         parser.error("--modules, --with, --all and --bundle-picojson need --output FILE")
     if options.check and options.output == "-":
         parser.error("--check compares a file: --output must not be '-'")

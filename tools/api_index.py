@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the API reference by doxygen, and docs/api.md, its index by header, from the XML of the same run.
+"""Makes the API reference by doxygen. Its first page is an index by header, from the XML of a first run.
 
-    api_index.py            build/api/index.html, or $BUILD/api/index.html, and docs/api.md
-    api_index.py --check    fails where doxygen warns or docs/api.md is not current; exits with 77 without doxygen
+    api_index.py            build/api/index.html, or $BUILD/api/index.html
+    api_index.py --check    fails if a public name has no comment or is in no header; exits with 77 without doxygen
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -17,12 +18,13 @@ import amalgamate
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = Path(os.environ.get("BUILD", "build"))
-INDEX = ROOT / "docs" / "api.md"
+INDEX = ROOT / BUILD / "api.md"
 HEAD = """# Public names
 
-For users of the headers: every public name by the header and the part that declares it, with the first sentence of its
-comment. `make api` makes this index, and the reference with everything else in `build/api/index.html`.
+Look up a public name by the header and the part that declares it. Each has the first sentence of its comment.
 """
+# What the compiler writes too, and so needs no comment.
+SPECIAL = re.compile(r"(?:.*::)?(?:\w+::operator=\(.*|(\w+)::~?\1\((?:(?:const )?\1 &.*|\).*))")
 KINDS = {"define": "macro", "variable": "field", "typedef": "type"}
 
 
@@ -45,29 +47,31 @@ def is_public(element):
 
 
 def rows():
-    """Yields (file, line, name, kind, sentence) of every public name; of overloads, of each."""
+    """Yields (file, line, name, kind, sentence, link) of every public name; of overloads, of each."""
     for path in (ROOT / BUILD / "api" / "xml").glob("*.xml"):
         for compound in xml.parse(path).getroot().iter("compounddef"):
             of = compound.get("kind")  # functions outside classes are in the XML of their file too
-            scope = re.sub(r"^ojs(::)?|<.*>", "", compound.findtext("compoundname")) if of != "file" else ""
+            scope = re.sub(r"^ojs(::v\d\w*)?(::)?|<.*>", "", compound.findtext("compoundname")) if of != "file" else ""
             if of in ("class", "struct") and is_public(compound):
-                yield *place_of(compound), scope, of, sentence_of(compound)
+                yield *place_of(compound), scope, of, sentence_of(compound), f"{compound.get('id')}.html"
             elif of not in ("file", "namespace"):
                 continue
             for member in filter(is_public, compound.iter("memberdef")):
-                if (member.get("kind") == "define") != (of == "file"):
+                own, sentence, plain = member.findtext("name"), sentence_of(member), []
+                special = SPECIAL.fullmatch(f"{scope}::{own}{member.findtext('argsstring') or ''}")
+                if (member.get("kind") == "define") != (of == "file") or (special and not sentence):
                     continue
-                name = "::".join(filter(None, (scope, member.findtext("name"))))
+                name = "::".join(filter(None, (scope, own)))
                 kind = "constant" if (member.get("kind"), of) == ("variable", "namespace") else member.get("kind")
                 call = "()" if kind == "function" else ""
-                sentence, plain = sentence_of(member), []
                 for value in member.iter("enumvalue"):
                     if sentence_of(value):
-                        yield *place_of(member), f"{name}::{value.findtext('name')}", "value", sentence_of(value)
+                        value_name = f"{name}::{value.findtext('name')}"
+                        yield *place_of(member), value_name, "value", sentence_of(value), link_of(value)
                     else:
                         plain.append(f"`{value.findtext('name')}`")
-                sentence += f" ({', '.join(plain)})" if plain else ""
-                yield *place_of(member), name + call, KINDS.get(kind, kind), sentence
+                sentence += f" ({', '.join(plain)})" if plain and sentence else ""
+                yield *place_of(member), name + call, KINDS.get(kind, kind), sentence, link_of(member)
 
 
 def place_of(element):
@@ -75,29 +79,44 @@ def place_of(element):
     return place.get("file"), int(place.get("line"))
 
 
+def link_of(member):
+    return "{}.html#{}".format(*member.get("id").rsplit("_1", 1))
+
+
+def head_of(part):
+    lines = itertools.takewhile(lambda line: line.startswith("//"), part.lines)
+    return "\n".join(line[3:] for line in lines)
+
+
 def index():
     found = {}
-    for file, line, name, kind, sentence in rows():
-        found.setdefault(file, []).append((line, name, kind, sentence))
+    for file, *row in rows():
+        found.setdefault(file, []).append(row)
     out = [HEAD]
-    templates = amalgamate.Tree(ROOT).templates
-    for template in templates.values():
+    tree, missing = amalgamate.Tree(ROOT), 0
+    for template in tree.templates.values():
         out.append(f"\n## {template.output}\n")
         for _, part in template.order:
-            names = {}
-            for _, name, kind, sentence in sorted(found.pop(part, []), key=lambda row: (row[0], row[2] == "value")):
-                if sentence:  # doxygen fails where one is missing; constructors as the compiler writes them need none
-                    names.setdefault(name, (kind, sentence))
+            names = {}  # of overloads, the first with a comment
+            for line, name, kind, sentence, link in sorted(found.pop(part, []), key=lambda row: (row[0], row[2] == "value")):
+                if not names.get(name, ("",))[0]:
+                    names[name] = (sentence, kind, link, line)
             if names:
-                out.append(f"\n### {part.removesuffix('.hpp')}\n\n| name | kind | meaning |\n|---|---|---|\n")
-                out += [f"| `{name}` | {kind} | {sentence} |\n" for name, (kind, sentence) in names.items()]
+                out.append(f"\n### {part.removesuffix('.hpp')}\n\n{head_of(tree.parts[part])}\n\n")
+                out.append("| name | kind | meaning |\n|---|---|---|\n")
+            for name, (sentence, kind, link, line) in names.items():
+                out.append(f"| [{name}]({link}) | {kind} | {sentence} |\n")
+                if not sentence:
+                    print(f"src/ojs/{part}:{line}: `{name}` has no comment: write `/// ...` above it or `///< ...` behind it")
+                    missing += 1
     assert not found, f"in no header: {', '.join(found)}"
-    return "".join(out)
+    return "".join(out), missing
 
 
 def run_doxygen():
     shutil.rmtree(ROOT / BUILD / "api", ignore_errors=True)  # the XML of what is no longer there
     (ROOT / BUILD / "api").mkdir(parents=True, exist_ok=True)
+    INDEX.touch()
     environment = {**os.environ, "BUILD": str(BUILD)}
     return subprocess.run(["doxygen", "docs/Doxyfile"], cwd=ROOT, env=environment).returncode == 0
 
@@ -109,14 +128,11 @@ def main():
         return 77 if check else 1
     if not run_doxygen():
         return 1
-    now = index()
-    if INDEX.read_text() == now:
-        return 0
-    if check:
-        print("docs/api.md is not current: run `make api`, and commit it with the change")
+    text, missing = index()
+    if missing:
         return 1
-    INDEX.write_text(now)
-    return 0 if run_doxygen() else 1  # the index is the first page
+    INDEX.write_text(text)
+    return 0 if check or run_doxygen() else 1  # the index is the first page
 
 
 if __name__ == "__main__":
