@@ -11,6 +11,7 @@ Without cmake or pkg-config its part is skipped; in CI (CI=true) that is a failu
 import functools
 import hashlib
 import itertools
+import json
 import os
 import platform
 import re
@@ -20,7 +21,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SMALL, VERSION, Outside, run
+from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SBOM, SMALL, VERSION, Outside, run
 
 HELLO = (ROOT / "examples/hello_worker.cpp").read_text()
 PROJECT = """\
@@ -30,6 +31,7 @@ add_executable(app hello.cpp)
 """
 HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_core.hpp", "ojs_shutdown_loop.hpp",
                   *EXTENSIONS])
+LIBRARIES = {"tls": "openssl", "river": "libpq", "amqp": "rabbitmq-c", "redis_streams": "hiredis"}  # of extensions
 PACKAGE = ["share/ojs_shutdown/ojs_shutdown-config-version.cmake", "share/ojs_shutdown/ojs_shutdown-config.cmake"]
 DOCUMENT = (ROOT / "docs/installing.md").read_text()
 REPOSITORY = "https://github.com/OWNER/ojs-shutdown"  # the document's placeholder
@@ -94,7 +96,7 @@ class Installed(Program):
 class Dist(unittest.TestCase):
     # As readelf calls the processor, and what runs its programs elsewhere.
     PROCESSORS = {"x86_64": ("X86-64", "qemu-x86_64-static"), "aarch64": ("AArch64", "qemu-aarch64-static")}
-    MAX_BYTES = {"worker": 750_000, "shutdown-probe": 400_000}
+    MAX_BYTES = {"worker": 760_000, "shutdown-probe": 410_000}
 
     @classmethod
     def setUpClass(cls):
@@ -105,9 +107,33 @@ class Dist(unittest.TestCase):
     def test_the_sums_are_those_of_all_files(self):
         said = run(*documented("sha256sum", "sh").split("\n")[0].split(), cwd=RELEASE).split()
         programs = [f"{program}-{processor}" for program in self.MAX_BYTES for processor in self.PROCESSORS]
-        files = [*HEADERS, *programs, ARCHIVE.name, "RELEASE_NOTES.md", "LICENSE"]
+        files = [*HEADERS, *programs, ARCHIVE.name, SBOM.name, "RELEASE_NOTES.md", "LICENSE"]
         self.assertEqual(sorted(said), sorted(word for each in files for word in (f"{each}:", "OK")))
         self.assertEqual({path.name for path in RELEASE.iterdir()}, {*files, "SHA256SUMS"})
+
+    def test_the_sbom_has_the_hash_of_every_other_file_and_whose_code_is_in_it(self):
+        bill = json.loads(SBOM.read_text())
+        sums = dict(line.split()[::-1] for line in (RELEASE / "SHA256SUMS").read_text().splitlines())
+        del sums[SBOM.name]
+        files = [each for each in bill["components"] if each["type"] == "file"]
+        self.assertEqual({each["name"]: each["hashes"][0]["content"] for each in files}, sums)
+        needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
+        self.assertEqual(needs.pop("ojs_shutdown"), sorted(sums))
+        self.assertEqual(needs["worker-x86_64"], ["llvm-libcxx", "musl", "picojson"])
+        self.assertEqual({name: needs[name] for name in EXTENSIONS if needs[name]},
+                         {f"ojs_{name}.hpp": [library] for name, library in LIBRARIES.items()})
+
+    def test_a_signature_of_the_sums_is_verified_as_documented(self):
+        (verify,) = [line for line in documented("sha256sum", "sh").splitlines() if "minisign" in line]
+        with tempfile.TemporaryDirectory(prefix="ojs-signed-") as folder:
+            shutil.copy(RELEASE / "SHA256SUMS", folder)
+            run("minisign", "-G", "-W", "-p", "ojs_shutdown.pub", "-s", "key", cwd=folder)
+            run("minisign", "-S", "-s", "key", "-m", "SHA256SUMS", cwd=folder)
+            self.assertIn("verified", run(*verify.split(), cwd=folder))
+            with (Path(folder) / "SHA256SUMS").open("a") as sums:
+                sums.write("0  other\n")
+            with self.assertRaisesRegex(AssertionError, "Signature verification failed"):
+                run(*verify.split(), cwd=folder)
 
     def test_made_elsewhere_all_but_the_programs_is_the_same(self):
         names = [*HEADERS, ARCHIVE.name, "RELEASE_NOTES.md"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The recipes of packaging/ for Conan and vcpkg: each one makes its package, and a program built with that runs.
+"""The recipes of packaging/ for Conan and vcpkg: each one makes its package, and a program built with that runs. And the SBOM.
 
-    CONAN             Conan 2; default conan
-    OJS_TEST_BUILD    the folder with the archive of `make dist`; default build
+    CONAN             Conan 2, beside a Python with cyclonedx; default conan
+    OJS_TEST_BUILD    the folder with the archive and the SBOM of `make dist`; default build
 
 No collection is asked for anything. Conan is the real one; in the place of vcpkg, tests/packaging/vcpkg_stand_in.cmake runs
 the portfile.
@@ -13,16 +13,36 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import unittest
 from pathlib import Path
 
-from support import ARCHIVE, CXX, EXTENSIONS, ROOT, SMALL, VERSION, Outside, run
+from support import ARCHIVE, CXX, EXTENSIONS, ROOT, SBOM, SMALL, VERSION, Outside, run
 
 CONAN = os.environ.get("CONAN", "conan")
 RECIPE = ROOT / "packaging/conan"
 PORT = ROOT / "packaging/vcpkg"
 HEADERS = sorted(f"include/{each}" for each in ["ojs_shutdown.hpp", *EXTENSIONS])
 VERDICT = f"ojs_shutdown {VERSION}: status 0, job completed"
+
+
+VALIDATOR = """\
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+sys.exit(str(JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read()) or "valid"))
+"""
+
+
+class Sbom(unittest.TestCase):
+    def validated(self, text):
+        python = Path(CONAN).parent / "python"
+        return subprocess.run([python, "-c", VALIDATOR], input=text, capture_output=True, text=True).stderr
+
+    def test_it_has_the_schema_of_cyclonedx(self):
+        text = SBOM.read_text()
+        self.assertEqual(self.validated(text), "valid\n")
+        self.assertIn("bogus", self.validated(text.replace('"SHA-256"', '"bogus"', 1)))
 
 
 class Recipe(Outside):

@@ -15,6 +15,7 @@ VERSION = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "src/ojs/base/config
 EXTENSIONS = [path.name for path in (ROOT / "extensions").iterdir()]
 RELEASE = BUILD / "dist" / f"ojs_shutdown-{VERSION}"
 ARCHIVE = RELEASE / f"ojs_shutdown-{VERSION}.tar.gz"
+SBOM = RELEASE / f"ojs_shutdown-{VERSION}.cdx.json"
 # It needs the definitions, but few of them: a compiler takes a quarter of the time of a whole worker's.
 SMALL = """\
 #include "ojs_shutdown.hpp"
