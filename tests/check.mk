@@ -1,105 +1,116 @@
-# `make check`, `make fuzz`, `make duress`, `make account` and `make mutants`.
+# `make check`, and `make fuzz` and `make sim`, of which it has a short run each.
 
-CHECK_PROGRAMS := $(call each,asan tsan,$(SUITES)) fallback/unit
-CHECKS = format variants api $(WARNED) warnings/g++/optimised $(FUZZ) $(TEST_CHECKS) $(CHECK_PROGRAMS)
+# All tests on the header: in the header-only form those of internals, as the rest is the same code in both. That src/ is
+# the same code is what `amalgamation` proves; that it works as it is, two_units.
+TESTED = header/internals $(call each,header-separate,$(SUITES) versions) $(filter-out %.so,$(LINKED))
+TEST_CHECKS = amalgamation tools $(TESTED) fleet_sim \
+    $(patsubst tests/compile/%.cpp,header/compile/%,$(wildcard tests/compile/*.cpp))
+CHECKED = $(call each,asan tsan,$(SUITES)) fallback/unit x86_64-linux-musl/unit \
+    x86-linux-musl/portable s390x-linux-gnu/portable
+CHECKS = format variants api $(WARNED) warnings/g++/optimised warnings/g++/lto $(FUZZ) $(TEST_CHECKS) $(CHECKED) \
+    network sim/search sim/replay compiled/aarch64-macos compiled/x86_64-freebsd packaging recipes
+
+# ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
+# returns exits with that thread still there; that is its task, not a leak.
+run.tsan := env TSAN_OPTIONS=report_thread_leaks=0:die_after_fork=0 \
+    $(shell setarch -R true 2>/dev/null && echo setarch -R)
+# What takes a sanitizer a minute and shows it nothing new: the judge of the protocol and the demonstrations.
+args.asan := --test-case-exclude='shutdown-probe:*,demo*fleet:*'
+args.tsan := $(args.asan)
+# --duration: after a crash, the last case named is the last one that came to its end.
+$(RESULTS)/%: $(BUILD)/test/% FORCE
+	@OJS_TEST_BIN=$(abspath $(<D)) $(RUN) $(run.$(*D)) $< --duration=true $(args.$(*D))
+$(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
+	@$(RUN) tests/compile/compile.sh $< $(CXX) $(COMMON) $(HEADERS)
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wold-style-cast -Wundef \
             -Wnull-dereference -Wzero-as-null-pointer-constant -Wextra-semi -Wswitch-enum -Werror
 SYNTAX := $(COMMON) -fsyntax-only $(WARNINGS)
-# $(warned.NAME): the command of warnings/NAME. It compiles the header-only form, then the separate form.
-$(foreach standard,c++17 c++20 c++2b,$(eval warned.g++/$(standard) := g++ $(SYNTAX) $(HEADERS) -std=$(standard)) \
-                                     $(eval warned.clang++/$(standard) := $(CLANGXX) $(SYNTAX) $(HEADERS) -std=$(standard)))
-warned.g++/src     := g++ $(SYNTAX) -Isrc
-warned.clang++/src := $(CLANGXX) $(SYNTAX) -Isrc
-warned.no-eventfd  := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_EVENTFD=0
-warned.no-proc     := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
-warned.no-pidfd    := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
-warned.no-inotify  := g++ $(SYNTAX) $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
-WARNED := $(patsubst warned.%,warnings/%,$(sort $(filter warned.%,$(.VARIABLES))))
+# $(warned.NAME): the flags of warnings/COMPILER/NAME and warnings/NAME; of a standard, those of the headers.
+warned.src         := -Isrc
+warned.no-eventfd  := $(HEADERS) -DOJS_SHUTDOWN_USE_EVENTFD=0
+warned.no-proc     := $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
+warned.no-pidfd    := $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
+warned.no-inotify  := $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
+WARNED := $(addprefix warnings/,$(call each,g++ clang++,c++17 c++20 c++2b src) no-eventfd no-proc no-pidfd no-inotify)
 # The programs too, as they are built.
-programs.g++/c++17     := $(patsubst %,$(BUILD)/programs/%.cpp,$(PROGRAMS) $(TEST_PROGRAMS))
-programs.clang++/c++17 := $(programs.g++/c++17)
-$(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++17: $(programs.g++/c++17)
+$(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++17: \
+    $(patsubst %,$(BUILD)/programs/%.cpp,$(PROGRAMS) $(TEST_PROGRAMS))
+# The header-only form, then the separate form.
+warn = $(if $(filter clang++/%,$*),$(CLANGXX),g++) $(SYNTAX) $(or $(warned.$(*F)),$(HEADERS) -std=$(*F))
 $(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
-	@$(RUN) sh -c '$(warned.$*) tests/link/first.cpp && \
-	    $(warned.$*) $(SEPARATE) tests/link/implementation.cpp $(programs.$*)'
+	@$(RUN) sh -c '$(warn) tests/link/first.cpp && $(warn) $(SEPARATE) tests/link/implementation.cpp $(filter %.cpp,$^)'
 # Some warnings (null dereference, uninitialised values, ignored results) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE
 	@$(RUN) g++ $(COMMON) $(HEADERS) $(WARNINGS) -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 $(SEPARATE) \
 	    -c tests/link/implementation.cpp -o /dev/null
+# As a program with link-time optimisation is built: g++ 12 then sees sizes across functions.
+$(RESULTS)/warnings/g++/lto: FORCE
+	@$(RUN) sh -c '$(foreach level,-O2 -O3,g++ $(COMMON) $(HEADERS) -Wall -Wextra -Werror -flto=auto $(level) \
+	    examples/hello_worker.cpp -o $@ && )rm $@'
 
 # Not the templates: the order of their includes is the order of the parts, which clang-format would sort.
-HAND_WRITTEN := $(filter-out $(wildcard src/*.hpp),$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
+HAND_WRITTEN = $(filter-out $(wildcard src/*.hpp),$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
 $(RESULTS)/format: FORCE
 	@$(RUN) $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE
 	@$(RUN) tests/tools/variants.sh $(BUILD)/variants $(CXX) $(COMMON)
-
 $(RESULTS)/api: FORCE
 	@BUILD=$(BUILD) $(RUN) python3 -B tools/api_index.py --check
+$(RESULTS)/amalgamation: FORCE
+	@$(RUN) python3 tools/amalgamate.py --check
+$(RESULTS)/tools: FORCE
+	@$(RUN) python3 -B -m unittest discover -s tests/tools
+# Jobs behind a network that fails: a short run; `make account` has one of 10,000.
+$(RESULTS)/network: $(addprefix $(BUILD)/test/header-separate/,test_worker dev_backend) FORCE
+	@OJS_TEST_BIN=$(abspath $(<D)) $(RUN) python3 -B tests/network/network.py
+$(RESULTS)/fleet_sim: $(BUILD)/fleet_defaults
+
+# A script is tests/NAME_test.py, or tests/NAME/NAME_test.py.
+RUN_SCRIPT = OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(RUN) python3 -B
+$(RESULTS)/%: tests/%_test.py FORCE
+	@$(RUN_SCRIPT) $<
+$(RESULTS)/%: tests/$$*/$$*_test.py FORCE
+	@$(RUN_SCRIPT) $<
 
 # ---- make fuzz -------------------------------------------------------------------------------------------------------
 
-.PHONY: fuzz duress
 # All targets are one program, which looks at the name it is started by.
 FUZZ := $(patsubst tests/fuzz/corpus/%,fuzz/%,$(wildcard tests/fuzz/corpus/*))
 # For all targets together.
 SECONDS ?= 60
-# Without inotify, of which the kernel takes milliseconds to take a watch back: more than all else of a run.
 FUZZ_CXXFLAGS ?= -O1
-compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) $(FUZZ_CXXFLAGS) -g1 -fsanitize=fuzzer -fsanitize=address -fsanitize=undefined \
+# Without inotify, of which the kernel takes milliseconds to take a watch back: more than all else of a run.
+compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) $(FUZZ_CXXFLAGS) -g1 -fsanitize=fuzzer,address,undefined \
                  -fno-sanitize-recover=all -DOJS_SHUTDOWN_USE_INOTIFY=0
-
 fuzz: deps-check  ## libFuzzer on every target, 60 s in total; longer: make fuzz SECONDS=600
-	@$(call run_checks,$(FUZZ))
+	$(call run_checks,$(FUZZ))
 	@grep -H '^stat::number_of_executed_units' $(patsubst %,$(BUILD)/%.log,$(FUZZ)) || true
-
-$(BUILD)/fuzz/flags: FORCE
-	$(call remember,$(compiler.fuzz))
-$(BUILD)/fuzz/main.o: tests/fuzz/main.cpp $(BUILD)/fuzz/flags
-	$(call compile,$(compiler.fuzz))
-$(BUILD)/fuzz/main: $(BUILD)/fuzz/main.o
+$(BUILD)/fuzz/main: $(BUILD)/test/fuzz/obj/tests/fuzz/main.o
 	$(call link,$(compiler.fuzz))
 $(addprefix $(BUILD)/,$(FUZZ)): $(BUILD)/fuzz/main
 	@ln -f $< $@
 $(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
 	@$(RUN) tests/fuzz/run.sh $< $(SECONDS)
 
-# ---- make duress -----------------------------------------------------------------------------------------------------
+# ---- make sim --------------------------------------------------------------------------------------------------------
 
-# Not part of `make check`: it takes an hour and more.
-DURESS := $(foreach kind,busy hogs user quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
-RIVER_DURESS := $(addsuffix /river,$(addprefix duress/,busy hogs user one-cpu))
-duress: deps deps-adapters  ## the tests, River's too, on a machine that is busy, slow, frozen at times, or bare; as an ordinary user
-	@$(call run_checks,$(DURESS) $(RIVER_DURESS))
-$(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) FORCE
-	@OJS_TEST_BIN=$(abspath $(BUILD)/test/header-separate) $(RUN) tests/tools/duress.sh $(notdir $(@D)) \
-	    $(abspath $(BUILD)/test/header-separate/$(@F)) --duration=true
-$(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
-	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py
-
-# ---- make account ----------------------------------------------------------------------------------------------------
-
-.PHONY: account
-SCALE ?= 1
-account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, an hour; a trial: make account SCALE=0.01
-	@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) $(BUILD)/test/src/weak_memory
-	@python3 -B tests/account/account.py --scale $(SCALE)
-
-# ---- make mutants ----------------------------------------------------------------------------------------------------
-
-# Not part of `make check`: 200 mutants take up to an hour on two processors.
-.PHONY: mutants
-N ?= 200
-ROOM ?= core worker net launcher
-MUTATOR_VERSION := 1.14.1
-MUTATOR := $(BUILD)/universalmutator-$(MUTATOR_VERSION)
-
-mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## what no test would notice: make mutants N=200 SEED=1 ROOM=core
-	@$(MUTATOR)/bin/python -B tests/mutants/mutants.py --count '$(N)' --folder $(BUILD)/mutants --compiler '$(CLANGXX)' \
-	    $(if $(SEED),--seed '$(SEED)') $(ROOM)
-# Without what only its command line needs.
-$(MUTATOR)/bin/mutate:
-	@echo "fetch   universalmutator $(MUTATOR_VERSION), to $(MUTATOR)"
-	@rm -rf $(MUTATOR) && python3 -m venv $(MUTATOR)
-	@$(MUTATOR)/bin/pip install -q --no-deps --disable-pip-version-check universalmutator==$(MUTATOR_VERSION)
+# Optimised, as a schedule is computed. What reads /proc or unwinds sees the one thread of the machine.
+compiler.simulation := $(CXX) $(COMMON) -Isrc -Itests/sim -O1 -g1 -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
+SIM := $(BUILD)/sim/sim
+sim: deps  ## the worker, simulated: make sim SECONDS=600, or one schedule again: make sim SEED=7 TRACE=1
+	$(call build,sim/sim)
+	@$(SIM) $(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace) $(foreach limit,ITEMS CALLS FAULTS SWITCHES, \
+	    $(if $($(limit)),--$(limit) $($(limit)))),--seconds $(SECONDS) --first $(or $(FIRST),random))
+sim-proof: deps  ## faults of the past, put back: does the simulation find each?
+	@python3 -B tests/sim/past.py --cxx $(CXX) $(if $(ONLY),--only '$(ONLY)')
+$(SIM): $(patsubst %.cpp,$(BUILD)/test/simulation/obj/%.o,$(wildcard tests/sim/*.cpp))
+	$(call link,$(CXX))
+# The same seeds each time, so that a check that fails fails again.
+$(RESULTS)/sim/search: $(SIM) FORCE
+	@$(RUN) $(SIM) --seconds 20
+# Byte by byte.
+$(RESULTS)/sim/replay: $(SIM) FORCE
+	@$(RUN) sh -c 'for seed in 11 12 13 15 18; do \
+	    $(SIM) --seed $$seed --trace >$(SIM).1 && $(SIM) --seed $$seed --trace >$(SIM).2 && \
+	    test $$(wc -l <$(SIM).1) -gt 4 && cmp $(SIM).1 $(SIM).2 || exit 1; done'

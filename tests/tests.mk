@@ -1,9 +1,9 @@
 # `make test`: the same sources in many configurations.
 #
-# build/test/CONFIGURATION/ holds `unit`, `process` and `recovery`, the programs that the latter two start, and the link
-# tests. In the pattern rules, % is the configuration.
+# build/test/CONFIGURATION/ holds `unit`, `internals`, `process`, `recovery`, the programs that these two start, and
+# the link tests. A configuration is a `compiler.NAME`, of any .mk: this file is read last.
 
-# The tests are compiled many times over, so that compile time counts for more than speed.
+# Compiled many times over, so that compile time counts for more than speed.
 TEST_CXXFLAGS ?= -O0
 # Assertions without a try around each: an exception fails the case all the same, and a quarter less is compiled.
 # And picojson trusts the locale to have a decimal point, which shows where the library does not see to that.
@@ -19,131 +19,98 @@ compiler.header-hidden   := $(CXX) $(TEST) $(HEADERS) -fPIC -fvisibility=hidden
 # half the time again, so that no configuration is for it alone.
 compiler.fallback        := $(CLANGXX) $(TEST) $(HEADERS) $(SEPARATE) \
                             $(patsubst %,-DOJS_SHUTDOWN_USE_%=0,EVENTFD PROC UNWIND PIDFD CLOSE_RANGE INOTIFY EPOLL)
-# Unoptimised, which compiles fastest. The macros are GCC's own. The check of vptr opens a pipe, and misreports where a test
-# leaves no descriptor.
-compiler.asan            := $(SANITIZED) -D__SANITIZE_ADDRESS__=1 -fsanitize=address -fsanitize=undefined -fno-sanitize=vptr
+# The macros are GCC's own. The check of vptr opens a pipe, and misreports where a test leaves no descriptor.
+compiler.asan            := $(SANITIZED) -D__SANITIZE_ADDRESS__=1 -fsanitize=address,undefined -fno-sanitize=vptr
 compiler.tsan            := $(SANITIZED) -D__SANITIZE_THREAD__=1 -fsanitize=thread
-# Besides, for the tests' own code, which is most of what is compiled.
+# The tests' own code, which is most of what is compiled.
 tests.asan := -g0
 tests.tsan := -g0
 CONFIGURATIONS := $(patsubst compiler.%,%,$(filter compiler.%,$(.VARIABLES)))
 
-# Where SQLite is not installed, dev_backend is built without --store.
-$(BUILD)/dev_backend $(CONFIGURATIONS:%=$(BUILD)/test/%/dev_backend): \
-    LDLIBS += $(shell echo '\#include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
-
-# Those with a folder of tests; that of process/ is child_process, as tests/process has the tests of whole processes.
-ROOMS := child_process $(filter-out process,$(filter $(notdir $(wildcard src/ojs/*)),$(notdir $(wildcard tests/*))))
-$(foreach room,$(ROOMS),$(eval TESTS.$(room) := $(wildcard tests/$(room)/*.cpp tests/$(room)/*/*.cpp)))
-TESTS.rooms := $(foreach room,$(ROOMS),$(TESTS.$(room)))
+# Layers with a folder of tests; that of process/ is child_process, as tests/process has the tests of whole processes.
+LAYERS := child_process $(filter-out process,$(filter $(notdir $(wildcard src/ojs/*)),$(notdir $(wildcard tests/*))))
+tests_of = $(wildcard tests/$(1)/*.cpp tests/$(1)/*/*.cpp)
+TESTS.unit := $(foreach layer,$(LAYERS),$(call tests_of,$(layer)))
 # Those that use internals, which the separate form does not declare.
-TESTS.internals := $(shell grep -l '^\#if !OJS_SHUTDOWN_SEPARATE' $(TESTS.rooms))
-# What a process that died leaves to the next; all other tests of whole processes. About as long each, side by side.
+TESTS.internals = $(shell grep -l '^$(HASH)if !OJS_SHUTDOWN_SEPARATE' $(TESTS.unit))
+# What a process that died leaves to the next; all other tests of whole processes. And the programs they start.
 TESTS.recovery := $(patsubst %,tests/process/%.cpp,checkpoints controller probe spool spool_crash)
 TESTS.process := $(filter-out %/harness.cpp $(TESTS.recovery),$(wildcard tests/process/*.cpp))
-WITH_TEST_HPP := $(TESTS.rooms) $(TESTS.process) $(TESTS.recovery) tests/process/harness.cpp
-# What takes longest to build and to run stands first: what begins last must not go on alone.
-SUITES := process recovery unit
-# The programs they start.
 STARTED := $(filter-out hello_worker,$(PROGRAMS) $(TEST_PROGRAMS))
 # Where examples/deploy/hold_signals.S knows the processor. Elsewhere the tests with it are skipped, and say so.
 STATIC_WORKER := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -s)-$(shell uname -m)),static_worker)
 # What an empty image holds, as examples/deploy/controller.Dockerfile builds it. The worker's is smaller: `make dist`.
 STATIC := -static -s -Wl,-e,hold_signals
-# In one configuration for all: what judges and need not be judged, the worker of the image, and doctest itself.
+# In one configuration for all: what judges and need not be judged, the worker of the image, and doctest, if it can
+# be that of the others. ThreadSanitizer defines operator new and pthread_create itself.
 ONCE := header-separate
 ONCE.asan := broken_worker demo unscheduled_log
-# The others define operator new or pthread_create, as ThreadSanitizer does.
-ONCE.tsan := $(ONCE.asan) counting_worker hung_file_worker threadless_worker out_of_memory
-# Whose doctest cannot be that of the others.
-OWN_DOCTEST := asan tsan
+ONCE.tsan := $(ONCE.asan) counting_worker footprint hung_file_worker threadless_worker out_of_memory
+OWN_DOCTEST := asan tsan $(PORTS)
+T := $(BUILD)/test
 
-T := $(BUILD)/test/%
-O := $(BUILD)/test/%/obj
-$T/shutdown-probe: $(BUILD)/test/$(ONCE)/shutdown-probe
-	@cp $< $@
-$(BUILD)/test/$(ONCE)/shutdown-probe: LDFLAGS += $(if $(STATIC_WORKER),-static)
-$T/static_worker: $(BUILD)/test/$(ONCE)/static_worker
-	@cp $< $@
-$(BUILD)/test/$(ONCE)/static_worker: $(addprefix $(BUILD)/test/$(ONCE)/obj/, \
-    programs/worker.o examples/deploy/hold_signals.o tests/link/implementation.o)
-	$(call link,$(compiler.$(ONCE)) $(STATIC))
-$(BUILD)/test/$(ONCE)/obj/%.o: %.S
-	$(call compile,$(compiler.$(ONCE)))
-
-# Real code of src/ojs/core and the word of a job, with the atomics of a model checker under it.
-$T/weak_memory: $O/tests/model/weak_memory.o
-	$(call link,$(compiler.$*))
-
-# The tests include test.hpp precompiled, which takes about half off their compile time. -w: as the main file of a
-# compilation a header is warned about for its `#pragma once`.
-$T/support/test.hpp.gch: tests/support/test.hpp $T/flags
+# An object: $* is CONFIGURATION/obj/FILE. The tests include test.hpp precompiled, which takes half off their compile
+# time. -w: as the main file of a compilation a header is warned about for its `#pragma once`.
+configuration = $(firstword $(subst /, ,$*))
+file = $(patsubst $(configuration)/obj/%,%,$*)
+WITH_TEST_HPP := layers/% $(patsubst %.cpp,%,$(TESTS.unit) $(wildcard tests/process/*.cpp))
+test_hpp = $(if $(filter $(WITH_TEST_HPP),$(file)),$T/$(configuration)/support/test.hpp)
+flags.tests/model/weak_memory := -O2  # in a sixth of the time
+flags.tests/link/other_version := -I$(BUILD)
+$T/%.o: $$(call source_of,$$(file)) $$(or $$(addsuffix .gch,$$(test_hpp)),$T/$$(configuration)/flags)
+	$(call compile,$(compiler.$(configuration)) $(if $(filter programs/%,$(file)),$(HEADERS)) \
+	    $(if $(test_hpp),$(tests.$(configuration)) -include $(test_hpp)) $(flags.$(file)))
+$T/%/support/test.hpp.gch: tests/support/test.hpp $T/%/flags
 	$(call compile,$(compiler.$*) $(tests.$*) -w -x c++-header)
-$T/flags: FORCE
+$T/%/flags: FORCE
 	$(call remember,$(compiler.$*) $(tests.$*))
 
-# The tests of a room are one translation unit: compiling the library anew for each of ninety files takes the time of all
-# else together. Where each holds the whole library, all rooms are one; where the point is to compile little after a
+# The tests of a layer are one translation unit: compiling the library for each of ninety files takes the time of all
+# else together. Where each holds the whole library, all layers are one; where the point is to compile little after a
 # change, each file is one.
 FILE_BY_FILE := src-separate
 ALL_IN_ONE := src header
-# $(call test_objects,CONFIGURATION,ROOM): `rooms` are all of them.
-test_objects = $(addprefix $(BUILD)/test/$(1)/obj/,$(if $(filter $(FILE_BY_FILE),$(1)), \
-                   $(patsubst %.cpp,%.o,$(TESTS.$(2))),$(patsubst %,rooms/%.o, \
-                   $(if $(filter-out $(ALL_IN_ONE),$(1)),$(patsubst rooms,$(ROOMS),$(2)),$(2)))))
-$(patsubst %,$(BUILD)/rooms/%.cpp,$(ROOMS) rooms internals process recovery): $(BUILD)/rooms/%.cpp: tests/tools/room.sh FORCE
-	$(call update,$< $(TESTS.$*))
+$(patsubst %,$(BUILD)/layers/%.cpp,$(LAYERS) unit internals process recovery): $(BUILD)/layers/%.cpp: \
+    tests/tools/layer.sh FORCE
+	$(call update,$< $(or $(TESTS.$*),$(call tests_of,$*)))
+units = $(if $(filter-out $(ALL_IN_ONE),$(*D)),$(patsubst unit,$(LAYERS),$(*F)),$(*F))
+files = $(if $(filter $(FILE_BY_FILE),$(*D)),$(patsubst %.cpp,%.o,$(TESTS.$(*F))),$(patsubst %,layers/%.o,$(units)))
+started = $(if $(filter process recovery,$(*F)),$(addprefix $T/$(*D)/,$(STARTED) $(STATIC_WORKER)))
+# Every program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that
+# includes the header.
+SUITE_PROGRAMS := $(addprefix $T/,$(call each,$(CONFIGURATIONS),$(SUITES) internals))
+$(SUITE_PROGRAMS): $T/%: $$(addprefix $T/$$(*D)/obj/,$$(files) tests/link/implementation.o \
+    $$(if $$(started),tests/process/harness.o)) \
+    $T/$$(if $$(filter $(OWN_DOCTEST),$$(*D)),$$(*D),$(ONCE))/obj/tests/main.o | $$(started)
+copied = $(if $(filter-out $(ONCE),$(*D)),$(filter shutdown-probe static_worker $(ONCE.$(*D)),$(*F)))
+$(addprefix $T/,$(filter-out $(ONCE)/static_worker,$(call each,$(CONFIGURATIONS),$(STARTED) static_worker))): $T/%: \
+    $$(if $$(copied),$T/$(ONCE)/$$(*F),$$(addprefix $T/$$(*D)/obj/,programs/$$(*F).o tests/link/implementation.o))
+	$(if $(copied),@cp $< $@,$(call link,$(compiler.$(*D))))
+$T/$(ONCE)/shutdown-probe: LDFLAGS += $(if $(STATIC_WORKER),-static)
+$T/$(ONCE)/static_worker: examples/deploy/hold_signals.S \
+    $(addprefix $T/$(ONCE)/obj/,programs/worker.o tests/link/implementation.o)
+$T/$(ONCE)/static_worker: LDFLAGS += $(STATIC)
+# Where SQLite is not installed, dev_backend is built without --store.
+$(BUILD)/dev_backend $(CONFIGURATIONS:%=$T/%/dev_backend): \
+    LDLIBS += $(shell echo '$(HASH)include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
-# What has two stems, the configuration and the file, is a template: $(1) is the configuration, $(2) its folder. Every
-# program links implementation.cpp. In the separate form it holds the definitions; else it is one more file that includes
-# the header.
-define configuration_rules
-$(2)/obj/%.o: %.cpp $(2)/flags
-	$$(call compile,$$(compiler.$(1)))
-$(2)/obj/programs/%.o: $(BUILD)/programs/%.cpp $(2)/flags
-	$$(call compile,$$(compiler.$(1)) $(HEADERS))
-$(patsubst %.cpp,$(2)/obj/%.o,$(WITH_TEST_HPP)): $(2)/obj/%.o: %.cpp $(2)/support/test.hpp.gch
-	$$(call compile,$$(compiler.$(1)) $$(tests.$(1)) -include $(2)/support/test.hpp)
-$(2)/obj/rooms/%.o: $(BUILD)/rooms/%.cpp $(2)/support/test.hpp.gch
-	$$(call compile,$$(compiler.$(1)) $$(tests.$(1)) -include $(2)/support/test.hpp)
-
-$(2)/unit: $(call test_objects,$(1),rooms)
-$(2)/internals: $(2)/obj/rooms/internals.o
-$(2)/process: $(call test_objects,$(1),process)
-$(2)/recovery: $(call test_objects,$(1),recovery)
-$(2)/process $(2)/recovery: $(2)/obj/tests/process/harness.o | $(addprefix $(2)/,$(STARTED) $(STATIC_WORKER))
-$(addprefix $(2)/,$(SUITES) internals): $(2)/obj/tests/link/implementation.o \
-    $(BUILD)/test/$(if $(filter $(OWN_DOCTEST),$(1)),$(1),$(ONCE))/obj/tests/main.o
-	$$(call link,$$(compiler.$(1)))
-$(addprefix $(2)/,$(if $(filter $(ONCE),$(1)),$(STARTED),$(filter-out shutdown-probe $(ONCE.$(1)),$(STARTED)))): \
-$(2)/%: $(2)/obj/programs/%.o $(2)/obj/tests/link/implementation.o
-	$$(call link,$$(compiler.$(1)))
-$(addprefix $(2)/,$(ONCE.$(1))): $(2)/%: $(BUILD)/test/$(ONCE)/%
-	@cp $$< $$@
-endef
-$(foreach configuration,$(CONFIGURATIONS),$(eval \
-    $(call configuration_rules,$(configuration),$(BUILD)/test/$(configuration))))
-
-# $(call each,CONFIGURATIONS,NAMES): every pair, as CONFIGURATION/NAME.
-each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
-# All tests on the header: in the header-only form those of internals, as the rest is the same code in both; `make check`
-# has the rest too. That src/ is the same code is what `amalgamation` proves; that it works as it is, two_units.
-TESTED := header/internals $(call each,header-separate,$(SUITES) versions) $(call each,header,two_units mixed hidden) \
-          src/two_units src/weak_memory
-TEST_CHECKS := amalgamation tools $(TESTED) $(patsubst tests/compile/%.cpp,header/compile/%,$(wildcard tests/compile/*.cpp))
-
-# ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
-# returns exits with that thread still there; that is its task, not a leak.
-run.tsan := env TSAN_OPTIONS=report_thread_leaks=0:die_after_fork=0 $(shell setarch -R true 2>/dev/null && echo setarch -R)
-# What takes a sanitizer a minute and shows it nothing new: the judge of the protocol and the demonstrations.
-args.asan := --test-case-exclude='shutdown-probe:*,demo*fleet:*'
-args.tsan := $(args.asan)
-# --duration: after a crash, the last case named is the last one that came to its end.
-$(RESULTS)/%: $(BUILD)/test/% FORCE
-	@OJS_TEST_BIN=$(abspath $(BUILD)/test/$(*D)) $(RUN) $(run.$(*D)) $< --duration=true $(args.$(*D))
-$(RESULTS)/header/compile/%: tests/compile/%.cpp FORCE
-	@$(RUN) tests/compile/compile.sh $< $(CXX) $(COMMON) $(HEADERS)
-$(RESULTS)/amalgamation: FORCE
-	@$(RUN) python3 tools/amalgamate.py --check
-$(RESULTS)/tools: FORCE
-	@$(RUN) python3 -B -m unittest discover -s tests/tools
+# Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
+# all with hidden visibility. And the header beside itself as another version, which must share no symbol with it.
+$T/header/two_units $T/src/two_units: $T/%/two_units: $T/%/obj/tests/link/first.o $T/%/obj/tests/link/second.o
+$T/header/mixed: $T/header/obj/tests/link/first.o $(addprefix $T/header-separate/obj/tests/link/,second.o implementation.o)
+$T/header/hidden: $T/header-hidden/obj/tests/link/first.o $T/header/libsecond.so
+$T/header/libsecond.so: $T/header-hidden/obj/tests/link/second.o
+$T/header/libsecond.so: LDFLAGS += -shared
+$T/header-separate/versions: $(addprefix $T/header-separate/obj/tests/link/,versions.o other_version.o implementation.o)
+	@for each in $(wordlist 1,2,$^); do nm --defined-only $$each | sed -n 's/.* [A-Zuv] //p' | sort -u; done | sort | \
+	    uniq -d | { ! grep -E '3ojs|ojs_'; }
+	$(call link,$(compiler.header-separate))
+$T/header-separate/obj/tests/link/other_version.o: $(BUILD)/other_version.hpp
+$(BUILD)/other_version.hpp: ojs_shutdown.hpp
+	@mkdir -p $(@D)
+	@sed -e 's/\<v[0-9]*_[0-9]*_[0-9]*\>/v0_0_0/g' -e 's/^\(#define OJS_SHUTDOWN_VERSION \).*/\1"0.0.0"/' $< >$@
+# Real code of src/ojs/core and the word of a job, with the atomics of a model checker under it.
+$T/src/weak_memory: $T/src/obj/tests/model/weak_memory.o
+LINKED := header/two_units header/mixed header/hidden header/libsecond.so src/two_units src/weak_memory
+$(SUITE_PROGRAMS) $T/$(ONCE)/static_worker $(addprefix $T/,$(LINKED)): $T/%:
+	$(call link,$(compiler.$(*D)))

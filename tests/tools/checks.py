@@ -2,10 +2,14 @@
 """Runs checks side by side, while make builds what they need, and sums them up.
 
     checks.py all FOLDER NAME...           has make make each FOLDER/NAME; ends with the line "N passed, N failed"
-    checks.py one FOLDER/NAME COMMAND...   runs one check; always exits 0, so that make goes on with the next check
+    checks.py one FOLDER/NAME COMMAND...   runs one check; always exits 0, so that make continues with the next check
 
 Each check has a result file of its own, so one that fails, crashes, hangs or cannot even be built does not hide the
 others.
+
+Not ctest: it tests what is built, or starts a make for each test, and these would race for the objects they share. Here one
+make builds and tests, so that compilers use the processors that waiting tests leave. ctest also counts a program as one
+test, not its cases, and knows no niceness.
 """
 
 import fcntl
@@ -34,7 +38,7 @@ PLAN = [
     (r"container", TESTS, 600),
     (r"duress/.*", ALONE, 3000),
     (r".*/(process|recovery)", TESTS, 600),
-    (r".*-linux-musl.*/unit", TESTS, 1800),
+    (r".*-linux-.*/(unit|portable)", TESTS, 1800),
     (r".*/unit", TESTS, 600),
     (r"recipes|tools", COMPILES, 1200),
     (r"warnings/g\+\+/optimised", COMPILES, 2400),
@@ -44,14 +48,14 @@ PLAN = [
     (r"observability/.*|interop|server", ALONE, 600),
     (r"sim/.*", COMPILES, 600),
     (r"fuzz/.*", COMPILES, None),  # libFuzzer has limits of its own
-    (r"format|api|amalgamation|header/compile/.*|compiled/.*|(adapters|queues)/warnings", COMPILES, 1200),
+    (r"analysis/.*|format|api|amalgamation|header/compile/.*|compiled/.*|(adapters|queues)/warnings", COMPILES, 1200),
     (r".*", TESTS, 600),
 ]
 # Test programs mostly wait: so many of each run side by side, with a part of the cases each.
-PARTS = [(r"[^/]+/(process|unit|internals)", 4), (r"[^/]+/recovery", 2)]
+PARTS = [(r"src-separate/unit", 8), (r"[^/]+/(process|unit|internals)", 4), (r"[^/]+/recovery", 2)]
 SLOWEST = 10  # cases listed at the end
 # Compilers yield to tests. The minute that compiles all tests as one file goes before the rest.
-LOWER = "LOWER=nice -n $(if $(filter %/rooms/rooms.o %/rooms/internals.o,$@),5,10)"
+LOWER = "LOWER=nice -n $(if $(filter %/layers/unit.o %/layers/internals.o,$@),5,10)"
 
 DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
 # With --duration, doctest puts a heading above the one line with a case's time, also above that of one that passed.
@@ -73,7 +77,7 @@ def count(output, status, cases):
     script = SCRIPT.findall(output)
     if found:
         passed, failed, skipped = map(int, found.groups())
-        passed = cases - failed if cases else passed  # doctest counts the cases of the other parts as passed
+        passed = cases - failed if cases else passed  # doctest counts the cases of the other extensions as passed
     elif ran:
         verdict = output[ran.end() :]
         failed = sum(map(int, UNITTEST_BAD.findall(verdict)))
@@ -92,7 +96,7 @@ def count(output, status, cases):
     return passed, failed, skipped
 
 
-def told(output):
+def shortened(output):
     """The output of a run that failed, without the cases that passed but the last ones."""
     output = DURATION_HEADING.sub("", output)
     passed = DURATION.findall(output)
@@ -176,10 +180,10 @@ def one(result, command):
     head = f"{verdict:6} {name}: {passed} passed, {failed} failed ({took})"
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
-    print((told(output) + "\n" if failed or not passed else "") + head, flush=True)
+    print((shortened(output) + "\n" if failed or not passed else "") + head, flush=True)
     again = result.with_suffix(".failed")  # for the end of a long log, see .ci/run
     if failed:
-        again.write_text(f"{told(output)}\n{head}\n")
+        again.write_text(f"{shortened(output)}\n{head}\n")
     else:
         again.unlink(missing_ok=True)
     result.write_text(f"{passed} {failed} {skipped}\n" + "".join(DURATION.findall(output)))

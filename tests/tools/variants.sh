@@ -9,9 +9,9 @@ mkdir -p "$folder/flat"
 compile() { "$@" -fsyntax-only -Wall -Wextra -Werror -I"$folder" -Itests/compile/no_picojson tests/compile/accept_twice.cpp; }
 make_header() { python3 tools/amalgamate.py --output "$folder/ojs_shutdown.hpp" "$@"; }
 
-# Every room of the main header, with no more than what it needs, which is never picojson.
-for room in $(python3 -B -c 'import sys; sys.path.append("tools"); import amalgamate; print(*amalgamate.PRODUCTS["shutdown"][0])'); do
-    make_header --modules "$room"
+# Every layer of the main header, with no more than what it needs, which is never picojson.
+for layer in $(python3 -B -c 'import sys; sys.path.append("tools"); import amalgamate; print(*amalgamate.PRODUCTS["shutdown"][0])'); do
+    make_header --modules "$layer"
     compile "$@"
 done
 
@@ -40,3 +40,18 @@ if printf '#include "ojs_server.hpp"\n' | "$@" -fsyntax-only -I"$folder/flat" -x
     exit 1
 fi
 grep -q 'error.*ojs_server.hpp 0.*ojs_shutdown.hpp' "$folder/refusal"
+
+# Without the definitions the linker names the macro; a C++ that is too old ends with that line.
+source='#include "ojs_shutdown.hpp"
+int main() {}'
+if echo "$source" | "$@" -DOJS_SHUTDOWN_SEPARATE -I. -x c++ - -o "$folder/missing" 2>"$folder/refusal"; then
+    echo "a program without the definitions links"
+    exit 1
+fi
+grep -q 'define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file' "$folder/refusal"
+if echo "$source" | "$@" -std=c++14 -fsyntax-only -I. -x c++ - 2>"$folder/refusal"; then
+    echo "C++14 compiles it"
+    exit 1
+fi
+grep -q 'needs C++17' "$folder/refusal"
+[ "$(grep -c 'error: ' "$folder/refusal")" = 2 ]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# room.sh FILE...: prints one source that holds all these tests: their includes first, then each file in a namespace of its
+# layer.sh FILE...: prints one source that holds all these tests: their includes first, then each file in a namespace of its
 # own, so that helpers of the same name do not meet. The files lie below tests/, which the compiler is given with -I.
 set -eu
 for file in "$@"; do

@@ -1,0 +1,79 @@
+# What is not part of `make check`: it takes an hour, or wants what not every machine has.
+
+container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; the launcher under systemd; the controller as deployed
+	$(call run_checks,container)
+$(RESULTS)/container: $(addprefix $(BUILD)/,dev_backend static_controller launcher lifecycle_runner) $$(STATIC_PROGRAMS)
+$(BUILD)/static_controller: $(OBJ)/programs/controller.o examples/deploy/hold_signals.S $(IMPLEMENTATION)
+$(BUILD)/static_controller: LDFLAGS += $(STATIC)
+
+observability-test: deps deps-observability  ## the status page in Chromium, dashboard and alert rules with Prometheus
+	$(call run_checks,$(OBSERVABILITY))
+OBSERVABILITY := $(patsubst tests/%_test.py,%,$(wildcard tests/observability/*_test.py))
+$(addprefix $(RESULTS)/,$(OBSERVABILITY)): $(addprefix $(BUILD)/,launcher lifecycle_runner worker)
+
+# They want node, and the network once.
+interop-test: deps grpc-bridge httplib-drain  ## the coordinator and the launcher against connect-node, curl and gRPC clients
+	$(call run_checks,interop server)
+$(RESULTS)/interop: $(BUILD)/lifecycle_runner $(BUILD)/launcher FORCE
+	@$(RUN) tests/interop/run.sh $(BUILD)
+$(RESULTS)/server: $(BUILD)/dev_backend $(BUILD)/worker FORCE
+	@$(RUN) tests/interop/server.sh $(BUILD)
+# Of the server; empty: dev_backend, started for it.
+URL ?=
+server-test: deps  ## whether a running OJS server keeps jobs when workers stop and die: make server-test URL=http://127.0.0.1:8080
+	$(call build,dev_backend worker)
+	@tests/interop/server.sh $(BUILD) $(URL)
+# It wants the suites, and a runner that you have built.
+RUNNER ?=
+SUITE_DIR ?= ../ojs-conformance/suites
+conformance: deps  ## dev_backend against the published suites: make conformance RUNNER='COMMAND' SUITE_DIR=DIR
+	$(call build,dev_backend)
+	@tests/conformance/run.sh $(BUILD) '$(SUITE_DIR)' '$(RUNNER)'
+
+# ---- models and measurements -----------------------------------------------------------------------------------------
+
+fleet-sim: deps  ## ten thousand workers, simulated: the load on a backend when all restart, or when it returns
+	$(call build,fleet_defaults)
+	@python3 -B tests/fleet_sim/run.py --defaults $(BUILD)/fleet_defaults --svg $(BUILD)/fleet.svg
+# It reads internals, which the separate form does not declare.
+$(BUILD)/fleet_defaults: $(OBJ)/tests/fleet_sim/defaults.o
+$(OBJ)/tests/fleet_sim/defaults.o: FORM :=
+
+bench: deps  ## measurements, each with a baseline from the same run; one of them: make bench ONLY=spool
+	$(call build,$(PROGRAMS) bench pickup)
+	@CXX='$(CXX)' python3 -B tests/bench/bench.py --build $(BUILD) $(ONLY)
+peers:  ## workers on the Go and Rust SDKs, for the row "peers" of make bench: make peers GO_SDK=CLONE RUST_SDK=CLONE
+	@tests/peers/build.sh $(BUILD)/peers "$(GO_SDK)" "$(RUST_SDK)"
+$(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(filter-out %/pickup.cpp,$(wildcard tests/bench/*.cpp))) $(IMPLEMENTATION)
+# With the queues whose libraries are installed.
+$(BUILD)/pickup: tests/bench/pickup.cpp ojs_shutdown.hpp $(wildcard extensions/*.hpp)
+	$(LOWER) $(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(LIBPQ) $< -o $@ $(call where,rabbitmq,-lrabbitmq) \
+	    $(call where,hiredis,-lhiredis) $(if $(LIBPQ),-lpq)
+
+# ---- an hour and more ------------------------------------------------------------------------------------------------
+
+DURESS := $(foreach kind,busy hogs user quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
+RIVER_DURESS := $(addsuffix /river,$(addprefix duress/,busy hogs user one-cpu))
+duress: deps deps-adapters  ## the tests, River's too, on a machine that is busy, slow, frozen at times, or bare; as an ordinary user
+	$(call run_checks,$(DURESS) $(RIVER_DURESS))
+UNDER_DURESS := $(abspath $(BUILD)/test/header-separate)
+$(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$(SUITES)) FORCE
+	@OJS_TEST_BIN=$(UNDER_DURESS) $(RUN) tests/tools/duress.sh $(notdir $(@D)) $(UNDER_DURESS)/$(@F) --duration=true
+$(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
+	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py
+
+SCALE ?= 1
+account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, an hour; a trial: make account SCALE=0.01
+	$(call build,$(addprefix test/header-separate/,$(SUITES)) test/src/weak_memory)
+	@python3 -B tests/account/account.py --scale $(SCALE)
+
+# 200 mutants take up to an hour on two processors.
+N ?= 200
+LAYER ?= core worker net launcher
+MUTATOR := $(BUILD)/universalmutator-1.14.1
+mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## what no test would notice: make mutants N=200 SEED=1 LAYER=core
+	@$(MUTATOR)/bin/python -B tests/mutants/mutants.py --count '$(N)' --folder $(BUILD)/mutants --compiler '$(CLANGXX)' \
+	    $(if $(SEED),--seed '$(SEED)') $(LAYER)
+# Without what only its command line needs.
+$(MUTATOR)/bin/mutate:
+	$(call fetch,$(MUTATOR),--no-deps universalmutator==1.14.1)
