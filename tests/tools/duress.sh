@@ -46,7 +46,7 @@ make_group() {
         rmdir "$group"
     done
     group=
-    skip "no cgroup of one's own can be made here"
+    skip "no private cgroup can be made here"
 }
 # Runs the program in $group: the shell that becomes it goes there first.
 run_in_group() {
@@ -115,7 +115,7 @@ bare() {
         mount --bind /dev/null /dev/ptmx
         ulimit -n 512  # with less a launcher of a few processes refuses to begin
         exec setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all "$@" <&-'
-    unshare --net --mount true 2>/dev/null || skip "no namespaces of one's own can be made here"
+    unshare --net --mount true 2>/dev/null || skip "no private namespaces can be made here"
     unshare --net --mount sh -c "$inside" sh "$@"
 }
 

@@ -61,7 +61,7 @@ class Conformance(unittest.TestCase):
             self.assertIn("RUNNER='COMMAND' SUITE_DIR=DIR", done.stderr)
 
     def test_make_hands_both_over_and_nothing_here_builds_the_source_of_others(self):
-        rule = re.search(r"(?m)^conformance:.*(?:\n\t.*)*", (ROOT / "tests/conformance/conformance.mk").read_text())[0]
+        rule = re.search(r"(?m)^conformance:.*(?:\n\t.*)*", (ROOT / "tests/more.mk").read_text())[0]
         self.assertIn("tests/conformance/run.sh $(BUILD) '$(SUITE_DIR)' '$(RUNNER)'", rule)
         self.assertNotRegex((ROOT / "tests/conformance/run.sh").read_text(), r"\bgo\b|\bmake -|clone")
 

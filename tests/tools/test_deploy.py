@@ -17,7 +17,7 @@ except ImportError:
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "examples/deploy"
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "": 1}
-KEPT_LOG = 50 << 20  # what the kubelet keeps of a container's log unless told otherwise: 5 files of 10 Mi
+KEPT_LOG = 50 << 20  # what the kubelet keeps of a container's log by default: 5 files of 10 Mi
 REPORTING = 5  # what a worker needs after its grace period, in seconds
 
 COMPOSE = "docker-compose.yml"
@@ -178,7 +178,7 @@ class Names(unittest.TestCase):
 
 
 class Controller(unittest.TestCase):
-    """The two ways to run tools/controller.cpp, which differ in who writes the termination type file."""
+    """The two ways to run tools/controller.cpp, which differ in who writes the termination-mode file."""
 
     def setUp(self):
         self.config = json.loads(read(CONTROLLER_CONFIG).split("controller.json: |\n")[1].split("---")[0])
@@ -258,7 +258,7 @@ class Dockerfile(unittest.TestCase):
                          [word for word in " ".join(made).split() if not word.endswith(".S")])  # fmt: skip
         self.assertLessEqual({"-static", "-s", "-Wl,-e,hold_signals"}, set(said))
         self.assertEqual([word for word in said if word in sources], sources)
-        self.assertIn("$$< $(image.$(1)) examples/deploy/no_demangler.cpp", packaging)
+        self.assertIn("$< $(image.$(program)) examples/deploy/no_demangler.cpp", packaging)
         version = re.search(r"ziglang==(\S+)", read("Dockerfile")).group(1)
         self.assertIn(f"\nZIG_VERSION := {version}\n", packaging)
 
@@ -271,7 +271,7 @@ SAID = {
               "services.worker.build.dockerfile": "examples/deploy/Dockerfile"},
     WORKER: {"apiVersion": "apps/v1", "kind": "Deployment", f"{POD}.securityContext.runAsNonRoot": True,
              f"{POD}.enableServiceLinks": False,
-             # A roll-out needs room to begin: one of the two is not 0.
+             # A roll-out needs layer to begin: one of the two is not 0.
              "spec.strategy.rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
     SIDECAR: {f"{POD}.initContainers.0.restartPolicy": "Always", f"{POD}.initContainers.0.name": "proxy",
               f"{POD}.initContainers.0.startupProbe.httpGet.path": "/ready"},
@@ -432,7 +432,7 @@ class Systemd(unittest.TestCase):
     def test_what_it_must_say(self, name):
         own, in_order = UNITS_SAY[name]
         wanted = {"Type": "notify", "NotifyAccess": "main", "KillMode": "mixed", "KillSignal": "SIGTERM", "SendSIGHUP": "no",
-                  "Restart": "on-failure", "RestartPreventExitStatus": "64", "LimitCORE": "0", **own}
+                  "Restart": "always", "RestartPreventExitStatus": "64", "LimitCORE": "0", **own}
         service = without_comments(name).split("[Service]")[1].split("[Install]")[0]
         said = dict(line.split("=", 1) for line in service.split("\n") if line)
         self.assertLessEqual(wanted.items(), said.items())

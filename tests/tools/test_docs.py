@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import picture
+from test_titles import titles
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = {"unit": [path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*_test.cpp"))], "process": ("process",), "recovery": ("process",)}
 MAKEFILES = [ROOT / "Makefile", *(path for folder in ("tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
@@ -123,20 +123,12 @@ def parse_json(block):
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
-USAGE_IN = {
-    **{path.stem: f"{folder}/{path.name}" for folder in ("examples", "tools") for path in (ROOT / folder).glob("*.cpp")},
-    "demo": "tools/demo/main.cpp",
-    "dev_backend": "tools/dev_backend/settings.cpp",
-    "launcher": "tools/launcher/main.cpp",
-    "shutdown-probe": "tools/shutdown_probe/main.cpp",
-}
 SUITES = ("unit", "process", "recovery")
 
 
-def usage_of(program):
-    """What its --help prints."""
-    literals = re.search(r'\busage =\s*((?:"(?:[^"\\]|\\.)*"\s*)+);', read(USAGE_IN[program]))
-    return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals.group(1))) if literals else ""
+def source_of_program(name):
+    stem = name.replace("-", "_")
+    return "".join(path.read_text() for glob in (f"*/{stem}.cpp", f"tools/{stem}/*.cpp") for path in ROOT.glob(glob))
 
 
 def check_flags(words, known, whose):
@@ -150,9 +142,9 @@ def check_program(words):
     name = Path(words[0]).name
     if name in SUITES:
         return check_flags(words[1:], "--test-case", name)
-    assert name in USAGE_IN, f"there is no program {words[0]}"
+    assert source_of_program(name), f"there is no program {words[0]}"
     own = words[1 : words.index("--")] if "--" in words else words[1:]
-    check_flags(own, usage_of(name), name)
+    check_flags(own, source_of_program(name), name)
     if "--" in words:
         check_command(words[words.index("--") + 1 :])
 
@@ -168,24 +160,20 @@ def check_make(words):
             _, _, configuration, suite = word.split("/")
             assert f"\ncompiler.{configuration} " in makefile and suite in SUITES, word
         elif word.startswith("build/"):
-            assert word.removeprefix("build/") in USAGE_IN, f"there is no program {word}"
+            assert source_of_program(Path(word).name), f"there is no program {word}"
         else:
             assert word in targets, f"no Makefile has a target {word}"
 
 
 def check_curl(words):
-    target = "/" + words[-1].split("/", 3)[3].split("?")[0]
     if "-d" in words:
         json.loads(words[words.index("-d") + 1])
-    if "--unix-socket" not in words:
-        assert f'"POST", "{target}"' in read("tools/dev_backend/routes.cpp"), f"dev_backend has no {target}"
-    elif "-d" not in words:
-        assert f'{{"{target}", {{"GET"' in read("src/ojs/launcher/detail/launcher_admin.ipp"), f"nobody answers {target}"
-    else:
-        service, method = target[1:].split("/")
-        assert f'manager_service = "{service}"' in read("src/ojs/launcher/admin_messages.hpp"), service
-        services = ("coordinator/detail/coordinator_body.hpp", "launcher/detail/launcher_admin.ipp")
-        assert any(f'.add("{method}"' in read(f"src/ojs/{service}") for service in services), method
+    target = "/" + words[-1].split("/", 3)[3].split("?")[0]
+    service, _, method = target[1:].rpartition("/")
+    answered = read("tools/dev_backend/routes.cpp"), *(path.read_text() for path in (ROOT / "src/ojs/launcher").rglob("*admin*"))
+    known = (f'"POST", "{target}"', f'{{"{target}", {{"GET"', f'.add("{method}"')
+    assert any(each in source for each in known for source in answered), f"nobody answers {target}"
+    assert "--unix-socket" not in words or not service or any(f'"{service}"' in source for source in answered), service
 
 
 def check_signal(words):
@@ -193,8 +181,7 @@ def check_signal(words):
     assert hasattr(signal, "SIG" + name), f"there is no signal {name}"
 
 
-def check_docker(words):
-    """What is said of a file stands in that file."""
+def check_docker(words):  # what is said of a file stands in that file
     assert "-f" not in words or " ".join(words) in read(words[words.index("-f") + 1]), words
 
 
@@ -216,7 +203,7 @@ COMMANDS = {
     "make": check_make,
     "curl": check_curl,
     "kill": check_signal,
-    "systemctl": check_signal,
+    "systemctl": lambda words: words[1] in ("restart", "reload") or check_signal(words),
     "kubectl": lambda words: check_command(words[words.index("--") + 1 :]),
     "python3": check_python,
     "docker": check_docker,
@@ -225,8 +212,8 @@ COMMANDS = {
     "grep": lambda words: run(words, cwd=ROOT),
     "/worker": check_program,
     "/controller": check_program,
-    # The test of packaging runs cmake. Of the others, files and variables are looked at.
-    **dict.fromkeys(("cmake", "conan", "vcpkg", "cat", "export"), lambda words: None),
+    # The test of packaging runs cmake and minisign. Of the others, files and variables are looked at.
+    **dict.fromkeys(("cmake", "minisign", "conan", "vcpkg", "cat", "export"), lambda words: None),
 }
 FILE_COMMANDS = ("echo", "cp", "mv")  # a line of them is run, in a folder of its own
 OPTIONS = [read(f"src/ojs/{name}.ipp") for name in ("loop/loop_options", "worker/options/worker_options")]
@@ -276,12 +263,13 @@ def run_on_files(line):
 
 def check_shell(block):
     run(["sh", "-n"], input=block.text)
-    for line in re.sub(r"(\\|&&|\|)\n", r"\1 ", block.text).replace("\\ ", " ").splitlines():
+    text = re.sub(r"'\{[^']*'", lambda found: found[0].replace("\n", " "), block.text)  # JSON of several lines
+    for line in re.sub(r"(\\|&&|\|)\n", r"\1 ", text).replace("\\ ", " ").splitlines():
         if line.startswith(FILE_COMMANDS):
             run_on_files(line)
         elif line.startswith("g++"):  # with the flags of the blocks, or those of pkg-config, as in the test of packaging
-            built = r"worker\.cpp -o worker"
-            assert re.fullmatch(rf"g\+\+ -std=c\+\+17 (-pthread {built}|{built} \$\(pkg-config .*\))", line), line
+            separate = r"-pthread( -DOJS_SHUTDOWN_SEPARATE)? worker\.cpp( ojs_shutdown\.cpp)? -o worker"
+            assert re.fullmatch(rf"g\+\+ -std=c\+\+17 ({separate}|worker\.cpp -o worker \$\(pkg-config .*\))", line), line
         else:
             for words in commands_in(line):
                 check_command(words)
@@ -289,7 +277,7 @@ def check_shell(block):
 
 def is_in_the_header(block):
     """A picture of times is that of the comment on them."""
-    assert "".join(f"//   {line}\n" for line in block.text.splitlines()) in read("src/ojs/loop/loop_options.hpp")
+    assert "".join(f"///     {line}\n" for line in block.text.splitlines()) in read("src/ojs/loop/loop_options.hpp")
 
 
 def is_built(block):
@@ -368,7 +356,7 @@ class Names(unittest.TestCase):
                 with self.subTest(document=document, path=path):
                     self.assertTrue((ROOT / path).exists())
 
-    def test_rooms_are_those_of_the_source(self):
+    def test_layers_are_those_of_the_source(self):
         rows = set(re.findall(r"(?m)^\| `(\w+)/` \|", read("CONTRIBUTING.md")))
         self.assertEqual(set(), {path.name for path in (ROOT / "src/ojs").iterdir()} - rows)
 
@@ -378,13 +366,26 @@ class Names(unittest.TestCase):
         self.assertEqual(set(re.findall(r'"(ojs-[a-z-]+)"', source)), rows)
 
 
+class Backend(unittest.TestCase):
+    def test_its_routes_are_those_of_the_source(self):
+        source = re.findall(r'\{"([A-Z]+)",\s*"(/[^"]*)",\s*"([^"]+)",\s*&', read("tools/dev_backend/routes.cpp"))
+        self.assertGreater(len(source), 30)
+        self.assertEqual(source, re.findall(r"(?m)^\| ([A-Z]+) \| `(.+?)` \| (.+) \|$", read("docs/backend.md")))
+
+    def test_each_option_of_a_push_is_documented(self):
+        section = re.search(r"(?ms)^## Enqueue with options$(.*?)^## ", read("docs/jobs.md"))[1]
+        known = re.findall(r'\{"(\w+)", in_(?:job|either|retry|unique)\}', read("tools/dev_backend/push_members.cpp").split("// Only the store")[0])
+        suffixed = {"initial_interval_ms", "max_interval_ms"}
+        unexplained = {"specversion", "metadata", "options"}  # of clients and of the conformance suite
+        self.assertGreater(len(known), 30)
+        self.assertEqual([], [name for name in known if f"`{name}`" not in section and name not in suffixed | unexplained])
+
+
 class Makefiles(unittest.TestCase):
     def test_help_lists_every_target_that_says_what_it_is_for(self):
         listed = subprocess.run(["make", "-s", "help"], capture_output=True, text=True, cwd=ROOT, timeout=60).stdout
         said = [line for path in MAKEFILES for line in re.findall(r"(?m)^([a-z][a-z -]*):.*  ## ", path.read_text())]
         self.assertEqual(sorted(re.findall(r"(?m)^make (\S+) ", listed)), sorted(" ".join(said).split()))
-        phony = [line for path in MAKEFILES for line in re.findall(r"(?m)^\.PHONY: (.*)$", path.read_text())]
-        self.assertEqual(set(" ".join(phony).split()) - {"FORCE"}, set(" ".join(said).split()))
 
     def test_each_can_be_read(self):
         for path in MAKEFILES:
@@ -440,12 +441,12 @@ class Comparison(unittest.TestCase):
             return own, sorted(others, key=lambda each: float(each.split()[0].replace(",", "")))
 
         (probe, probes), (cpu, cpus), (memory, memories) = map(
-            figures, ("rows of the probe that hold", "CPU a job, µs", "memory at most, MiB"))  # fmt: skip
+            figures, ("checks of the probe that pass", "CPU a job, µs", "memory at most, MiB"))  # fmt: skip
         said = " ".join(read("README.md").split())
-        self.assertIn(f"{probe} rows of the [shutdown probe]", said)
-        self.assertIn(f"(theirs: {probes[0].split()[0]} to {probes[-1]})", said)
-        self.assertIn(f"{cpu} µs of CPU a job ({cpus[0]} to {cpus[-1]})", said)
-        self.assertIn(f"{memory} MiB of memory ({memories[0]} to {memories[-1]})", said)
+        self.assertIn(f"passes {probe} checks of the [shutdown probe]", said)
+        self.assertIn(f"pass {probes[0].split()[0]} to {probes[-1]} (", said)
+        self.assertIn(f"costs {cpu} µs of CPU ({cpus[0]} to {cpus[-1]})", said)
+        self.assertIn(f"a worker {memory} MiB of memory ({memories[0]} to {memories[-1]})", said)
 
     def test_the_picture_can_be_read_on_light_pages_and_dark_ones(self):
         for name, pair in self.chart.COLOURS.items():
@@ -458,12 +459,21 @@ class Comparison(unittest.TestCase):
             self.assertLess(float(text.get("x")) + 7 * len(text.text), self.chart.WIDTH, text.text)
 
 
+class Configuration(unittest.TestCase):
+    def test_launcher_lists_every_key(self):
+        """In the first column of its table, or in the row of the object that has it."""
+        keys = set(re.findall(r'\bkey\("(\w+)"', read("src/ojs/launcher/launcher_options.ipp")))
+        self.assertGreater(len(keys), 30)
+        table = re.search(r"(?ms)^\| key \| default \|.*?\n\n", read("docs/launcher.md"))[0]
+        self.assertEqual(set(), keys - set(re.findall(r"`(\w+)`", table)))
+
+
 class LogsAndMetrics(unittest.TestCase):
     MESSAGES = {
         "operating": ["draining", "job could not be reported", "phase changed", "heartbeat failed", "grace_left_ms"],
-        "launcher": ["shutdown progress", "more time requested", "past its grace period", "forcing shutdown with SIGTERM",
-                     "shutdown not acknowledged", "process could not be stopped", "process not started",
-                     "group degraded, a slot stays empty", "did not stay ready", "a replacement is in progress in this group"],
+        "launcher": ["shutdown progress", "more time requested", "process exceeded its grace_period", "forcing shutdown with SIGTERM",
+                     "no acknowledgement of the shutdown request", "cannot stop the process: it outlived SIGKILL", "cannot start the process",
+                     "group degraded: too many restarts", "did not stay ready", "a rollout is in progress in this group"],
     }  # fmt: skip
 
     def test_those_that_a_document_names_are_there(self):
@@ -477,33 +487,34 @@ class LogsAndMetrics(unittest.TestCase):
             for each in messages:
                 self.assertIn(f"`{each}`", text)
             for each in metrics.union(messages):
-                self.assertTrue(f'"{each}"' in source, each)
+                self.assertTrue(f'"{each}' in source, each)
 
 
-# ---- docs/protocol.md ------------------------------------------------------------------------------------------------
+# ---- docs/clauses.md -------------------------------------------------------------------------------------------------
 
 
-def test_cases(folder):
-    """The names of the doctest cases in the files of a folder of tests/; a long name is several literals."""
-    out = set()
-    for path in (ROOT / "tests" / folder).glob("*.cpp"):
-        for literals in re.findall(r'TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)[)*]', path.read_text()):
-            pieces = re.findall(r'"((?:[^"\\]|\\.)*)"', literals)
-            out.add("".join(pieces).replace('\\"', '"'))
-    return out
-
-
-class Protocol(unittest.TestCase):
+class Clauses(unittest.TestCase):
     def test_every_test_it_cites_exists(self):
-        cited = re.findall(r"\b(unit|process|recovery) (?:``\s?(.+?)\s?``|`([^`]+)`)", read("docs/protocol.md"))
-        known = {suite: set().union(*map(test_cases, folders)) for suite, folders in PARTS.items()}
+        cited = re.findall(r"\b(unit|process|recovery) (?:``\s?(.+?)\s?``|`([^`]+)`)", read("docs/clauses.md"))
+        known = {"unit": set(), "process": set()}
+        for path, title in titles():
+            known["process" if path.parent.name == "process" else "unit"].add(title.replace('\\"', '"'))
+        known["recovery"] = known["process"]
         names = [(suite, first or second) for suite, first, second in cited]
         self.assertGreater(len(names), 200)
         self.assertEqual([], [(suite, name) for suite, name in names if name not in known[suite]])
 
+    def test_every_row_that_it_refers_to_for_a_test_has_one(self):
+        rows = [line[2:-2].split(" | ") for line in read("docs/clauses.md").splitlines() if line.count(" | ") == 3]
+        first = {cells[0]: cells[3] for cells in reversed(rows)}
+        labels = [label for cells in rows for found in re.findall(r"(?:^|; )as ([^;]+)", cells[3]) for label in found.split(", ")]
+        self.assertGreater(len(labels), 40)
+        for label in labels:
+            self.assertRegex(first[label.removeprefix("GS ")], r"^(unit|process|recovery) `", label)
+
     def test_every_python_test_it_cites_exists(self):
         code = read("tests/tools/test_deploy.py") + read("tests/container/container_test.py")
-        for name in set(re.findall(r"`\w+\.(test_\w+)`", read("docs/protocol.md"))):
+        for name in set(re.findall(r"`\w+\.(test_\w+)`", read("docs/clauses.md"))):
             self.assertIn(f"def {name}(", code)
 
 

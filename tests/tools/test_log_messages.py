@@ -61,9 +61,9 @@ def sources():
 def listing():
     out = {}
     for path in sources():
-        room = path.relative_to(ROOT / "src" / "ojs").parts[0]
-        out.setdefault(room, set()).update(message for message in messages(without_comments(path)) if message.strip())
-    return "".join(f"[{room}]\n" + "".join(f"{one}\n" for one in sorted(found)) for room, found in out.items() if found)
+        layer = path.relative_to(ROOT / "src" / "ojs").parts[0]
+        out.setdefault(layer, set()).update(message for message in messages(without_comments(path)) if message.strip())
+    return "".join(f"[{layer}]\n" + "".join(f"{one}\n" for one in sorted(found)) for layer, found in out.items() if found)
 
 
 class LogMessages(unittest.TestCase):

@@ -46,7 +46,9 @@ class Forge(unittest.TestCase):
         workflow = self.load(".github/workflows/ci.yml")
         (job,) = workflow["jobs"].values()
         commands = [step["run"] for step in job["steps"] if "run" in step]
-        self.assertEqual(commands[-1], ".ci/run")
+        self.assertEqual(commands[-1], ".ci/run ${{ matrix.lane }}")
+        lanes = {each["lane"]: each.get("options") for each in job["strategy"]["matrix"]["include"]}
+        self.assertEqual(lanes, {"quick": None, "ci": None, "container-test": "--privileged"})
         self.assertTrue(os.access(ROOT / ".ci/run", os.X_OK))
         self.assertIn(" make", commands[0])  # with which .ci/run installs the rest
         self.assertEqual(workflow["permissions"], {"contents": "read"})

@@ -1,4 +1,4 @@
-"""No word of tools/words.txt stands in the tree."""
+"""No word of tools/words.txt stands in the tree, and no sentence of the documents is too long to read once."""
 
 import os
 import re
@@ -29,8 +29,39 @@ def offences():
                               capture_output=True, text=True)  # fmt: skip
         assert done.returncode <= 1, done.stderr
         for line in done.stdout.splitlines():
-            text = line.split(":", 2)[2]
+            _, _, text = line.split(":", 2)
             yield line, [replacement for pattern, replacement in pairs if re.search(rf"\b(?:{pattern})\b", text, re.IGNORECASE)]
+
+
+MAX_WORDS = 30
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def sentences(text):
+    """Of prose and lists, without code blocks, tables, headings and comments. A colon or semicolon ends none."""
+    text = re.sub(r"(?ms)^```.*?^```$|<!--.*?-->", "\n\n", text)
+    text = re.sub(r"(?m)^(?:#.*|\|.*)$", "\n", text)
+    text = re.sub(r"(?m)^\s*(?:[-*]|\d+\.|>) ", "\n\n", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)  # the target of a link is not read
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield from re.split(r"""(?<=[.!?])["')\]*]*\s+(?=[^a-z\s])""", " ".join(paragraph.split()))
+
+
+def words_of(sentence):
+    return [word for word in sentence.split() if re.search(r"\w", word)]
+
+
+class Sentences(unittest.TestCase):
+    def test_none_is_too_long(self):
+        found = [(document, each) for document in DOCUMENTS for each in sentences((ROOT / document).read_text())]
+        self.assertGreater(len(found), 1000)
+        long = [f"{document}: {len(words_of(each))} words: {each}" for document, each in found if len(words_of(each)) > MAX_WORDS]
+        self.assertEqual([], long, "\n" + "\n".join(long))
+
+    def test_what_ends_a_sentence(self):
+        text = "# Of no\n\nOne: two; `a.b` [e.g. c](d e.md).\nThree!\n\n- Four\n  five\n1. Six\n\n| no |\n```sh\nno\n```\n(Seven.) Eight"
+        expected = ["One: two; `a.b` [e.g. c].", "Three!", "Four five", "Six", "(Seven.", "Eight"]
+        self.assertEqual(expected, [each for each in sentences(text) if each])
 
 
 class Words(unittest.TestCase):
