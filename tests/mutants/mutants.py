@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Which tests would notice a wrong line: changes one line at a time, and runs the tests of its room.
+"""Which tests would notice a wrong line: changes one line at a time, and runs the tests of its layer.
 
-    mutants.py [--count N] [--seed S] ROOM...
+    mutants.py [--count N] [--seed S] LAYER...
 
-A ROOM is a folder of src/ojs, a file in it, or FILE:LINE. The changes are universalmutator's, one in each line, drawn
+A LAYER is a folder of src/ojs, a file in it, or FILE:LINE. The changes are universalmutator's, one in each line, drawn
 at random; the seed decides which. Killed means that a test failed, crashed or hung, or ThreadSanitizer saw a race. A
 mutant that does not compile, or compiles to the same object code, is not counted. Mutants run in a PID namespace: a
 wrong kill() may reach any process.
@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ojs"
-HEADER = {"launcher": "ojs_launcher.hpp"}  # of the other rooms: ojs_shutdown.hpp
+HEADER = {"launcher": "ojs_launcher.hpp"}  # of the other layers: ojs_shutdown.hpp
 RULES = ["universal.rules", "cpp.rules", "c_like.rules"]
 NOT_CODE = [r"^\s*(#|//|\})", r"= (default|delete);",
             r"^\s*((inline )?namespace|using|class|struct|enum|template|static_assert|friend|public|private)\b"]  # fmt: skip
@@ -69,33 +69,33 @@ def is_worth_it(mutant):
     return without_text[0] != without_text[1]
 
 
-def is_within(place, rooms):
+def is_within(place, layers):
     """Whether core/signals.ipp:7 is in one of [core, core/signals.ipp, core/signals.ipp:7]."""
-    return any(place == room or place.startswith((room.rstrip("/") + "/", room + ":")) for room in rooms)
+    return any(place == layer or place.startswith((layer.rstrip("/") + "/", layer + ":")) for layer in layers)
 
 
-def draw(rooms, seed, mutants_of=mutants_of):
-    """{room: its mutants in the order of their trial}. A line's mutant depends on the seed and the line only."""
+def draw(layers, seed, mutants_of=mutants_of):
+    """{layer: its mutants in the order of their trial}. A line's mutant depends on the seed and the line only."""
     drawn = collections.defaultdict(list)
     for path in sorted(SOURCE.rglob("*.?pp")):
         file = str(path.relative_to(SOURCE))
-        if not any(is_within(file, [room.split(":")[0]]) for room in rooms):
+        if not any(is_within(file, [layer.split(":")[0]]) for layer in layers):
             continue
         for line, mutants in mutants_of(file).items():
             place = f"{file}:{line}"
-            if is_within(place, rooms):
+            if is_within(place, layers):
                 drawn[file.split("/")[0]].append((random.Random(f"{seed} {place}").random(), place, mutants))
-    return {room: [random.Random(f"{seed} {place} which").choice(mutants) for _, place, mutants in sorted(lines)]
-            for room, lines in drawn.items()}  # fmt: skip
+    return {layer: [random.Random(f"{seed} {place} which").choice(mutants) for _, place, mutants in sorted(lines)]
+            for layer, lines in drawn.items()}  # fmt: skip
 
 
 def shares(drawn, count):
-    """{room: how many of `count` it gets}, in proportion to its lines."""
+    """{layer: how many of `count` it gets}, in proportion to its lines."""
     lines = sum(map(len, drawn.values()))
-    return {room: min(len(mutants), max(1, round(count * len(mutants) / lines))) for room, mutants in drawn.items()}
+    return {layer: min(len(mutants), max(1, round(count * len(mutants) / lines))) for layer, mutants in drawn.items()}
 
 
-# ---- one room --------------------------------------------------------------------------------------------------------
+# ---- one layer --------------------------------------------------------------------------------------------------------
 
 
 def failed_test(output):
@@ -113,8 +113,8 @@ def definitions(header):
     return list(dict.fromkeys(file for name in included for file in definitions(name))) + own
 
 
-class Room:
-    """A room's tests in the header-only form, which have internals, linked with an object of the room's definitions.
+class Layer:
+    """A layer's tests in the header-only form, which have internals, linked with an object of the layer's definitions.
 
     In that object they are no inline functions, and replace the tests' copies: a mutant costs one small compilation.
     """
@@ -130,15 +130,15 @@ class Room:
         lower = parts[: parts.index(own[0])]
         self.prefix = self.write(f"{name}_prefix.hpp", ["#define OJS_SHUTDOWN_SEPARATE 1", include(header),
                                  "#define OJS_SHUTDOWN_INLINE inline", *map(include, lower)])  # fmt: skip
-        self.room = self.write(f"{name}_room.cpp", ["#undef OJS_SHUTDOWN_INLINE", "#define OJS_SHUTDOWN_INLINE",
+        self.layer = self.write(f"{name}_layer.cpp", ["#undef OJS_SHUTDOWN_INLINE", "#define OJS_SHUTDOWN_INLINE",
                                                     *map(include, own)])  # fmt: skip
         files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / name).glob("*.cpp"))
-        tests = subprocess.check_output([ROOT / "tests/tools/room.sh", *files], cwd=ROOT, text=True)
+        tests = subprocess.check_output([ROOT / "tests/tools/layer.sh", *files], cwd=ROOT, text=True)
         self.tests_source = self.write(f"{name}_tests.cpp", [tests])
 
         precompiled = self.compile(self.prefix, f"{self.name}_prefix", "-x", "c++-header")
         self.plain = ["-include", str(self.prefix)]
-        self.optimised = self.compile(self.room, f"{self.name}_optimised", "-O1", *self.plain)
+        self.optimised = self.compile(self.layer, f"{self.name}_optimised", "-O1", *self.plain)
         self.tests = Tests(self, self.name, ["-include-pch", str(precompiled)])
         self.sanitized = Tests(self, f"{self.name}_sanitized", self.plain, "-fsanitize=thread",
                                "-D__SANITIZE_THREAD__=1")  # fmt: skip
@@ -168,7 +168,7 @@ class Room:
         if verdict := self.tests.judge(name, overlay, is_header):
             return verdict
         # Trivial compiler equivalence: the optimiser makes the same of both.
-        optimised = None if is_header else self.compile(self.room, f"{name}/room", "-O1", *self.plain, *overlay)
+        optimised = None if is_header else self.compile(self.layer, f"{name}/layer", "-O1", *self.plain, *overlay)
         if optimised and is_same(optimised, self.optimised):
             return Verdict("uncounted", "")
         return self.sanitized.judge(name, overlay, is_header) or Verdict("lived", "")
@@ -184,13 +184,13 @@ class Room:
 
 
 class Tests:
-    """A room's tests, compiled with these options. prefix: includes what the room is built on."""
+    """A layer's tests, compiled with these options. prefix: includes what the layer is built on."""
 
-    def __init__(self, room, name, prefix, *options):
-        self.room, self.prefix, self.options = room, prefix, options
-        self.main = room.compile(ROOT / "tests/main.cpp", f"{name}_main", *options)
-        self.tests = room.compile(room.tests_source, f"{name}_tests", *options)
-        self.original = room.compile(room.room, f"{name}_room", *options, *prefix)
+    def __init__(self, layer, name, prefix, *options):
+        self.layer, self.prefix, self.options = layer, prefix, options
+        self.main = layer.compile(ROOT / "tests/main.cpp", f"{name}_main", *options)
+        self.tests = layer.compile(layer.tests_source, f"{name}_tests", *options)
+        self.original = layer.compile(layer.layer, f"{name}_layer", *options, *prefix)
         self.program = self.link(name, self.original, self.tests)
         began = time.monotonic()
         output = self.run(self.program, 900)
@@ -200,11 +200,11 @@ class Tests:
 
     def judge(self, name, overlay, is_header):
         """The verdict, or None: it lives."""
-        room, tests = self.room, self.tests
-        prefix = room.plain if is_header else self.prefix
-        changed = room.compile(room.room, f"{name}/room", *self.options, *prefix, *overlay)
+        layer, tests = self.layer, self.tests
+        prefix = layer.plain if is_header else self.prefix
+        changed = layer.compile(layer.layer, f"{name}/layer", *self.options, *prefix, *overlay)
         if changed and is_header:
-            tests = room.compile(room.tests_source, f"{name}/tests", *self.options, *overlay)
+            tests = layer.compile(layer.tests_source, f"{name}/tests", *self.options, *overlay)
         if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
             return Verdict("uncounted", "")
         output = self.run_with_limit(self.link(f"{name}/program", changed, tests))
@@ -213,15 +213,15 @@ class Tests:
         return None if SUCCESS in output else Verdict("killed", failed_test(output))
 
     def link(self, name, *objects):
-        made = self.room.folder / name
-        command = [self.room.compiler, "-pthread", *self.options, *objects, self.main, "-o", made]
+        made = self.layer.folder / name
+        command = [self.layer.compiler, "-pthread", *self.options, *objects, self.main, "-o", made]
         subprocess.run(command, check=True)
         return made
 
     def run(self, program, limit):
         """The output of its tests, up to the first failure or race; None: it hung."""
         command = [*sandbox(self.options), str(program), "--abort-after=1", "--duration=true"]
-        folder = self.room.folder
+        folder = self.layer.folder
         with tempfile.TemporaryDirectory(dir=folder) as own, tempfile.TemporaryFile(dir=folder) as output:
             variables = {**os.environ, "TMPDIR": own, "TSAN_OPTIONS": "halt_on_error=1 report_thread_leaks=0"}
             try:
@@ -247,7 +247,7 @@ def is_same(one, other):
     return one.read_bytes() == other.read_bytes()
 
 
-# ---- all rooms -------------------------------------------------------------------------------------------------------
+# ---- all layers -------------------------------------------------------------------------------------------------------
 
 
 def judge_in_order(judge, mutants, count):
@@ -290,27 +290,27 @@ def sandbox(sanitizer=()):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=200, help="how many mutants, of all rooms (default: 200)")
+    parser.add_argument("--count", type=int, default=200, help="how many mutants, of all layers (default: 200)")
     parser.add_argument("--seed", default=None, help="which ones (default: any, and printed)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build/mutants")
     parser.add_argument("--compiler", default="clang++")
-    parser.add_argument("rooms", nargs="+", metavar="ROOM")
+    parser.add_argument("layers", nargs="+", metavar="LAYER")
     options = parser.parse_args()
     seed = options.seed or str(random.randrange(10**6))
     if subprocess.run([*sandbox(), "true"]).returncode != 0:
         sys.exit("mutants: cannot create a PID namespace (unshare); run as root or allow user namespaces")
     os.environ["CCACHE_DISABLE"] = "1"  # no object is needed twice
-    drawn = draw(options.rooms, seed)
+    drawn = draw(options.layers, seed)
     if not drawn:
-        sys.exit(f"mutants: nothing to change in {' '.join(options.rooms)}; name a folder or file of src/ojs")
+        sys.exit(f"mutants: nothing to change in {' '.join(options.layers)}; name a folder or file of src/ojs")
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"seed {seed}: a mutant that lived is a change that no test of its room notices", flush=True)
+    print(f"seed {seed}: a mutant that lived is a change that no test of its layer notices", flush=True)
     verdicts = []
     with open(folder / "verdicts.tsv", "w", buffering=1) as log:
         for name, count in shares(drawn, options.count).items():
-            room = Room(name, folder, options.compiler)
-            for mutant, verdict in judge_in_order(room.judge, drawn[name], count):
+            layer = Layer(name, folder, options.compiler)
+            for mutant, verdict in judge_in_order(layer.judge, drawn[name], count):
                 print(f"{mutant.file}:{mutant.line}", *verdict, mutant.after.strip(), sep="\t", file=log)
                 if verdict.kind == "lived":
                     print("lived:", describe(mutant), flush=True)

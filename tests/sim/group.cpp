@@ -288,7 +288,7 @@ class group_system final : public system {
         for (const ojs::process_info& process : info.processes)
             require(is_final(process.state) && ++ended[process.id] == 1, process.id + " has not ended once");
         std::uint64_t rollouts = 0;
-        for (const counter& result : metrics.replacements) rollouts += read_counter(result);
+        for (const counter& result : metrics.rollouts) rollouts += read_counter(result);
         require(rollouts == begun_, cat({begun_, " rollouts have ", rollouts, " results"}));
         std::uint64_t ends = read_counter(metrics.crashes);
         for (const histogram& outcome : metrics.shutdown) ends += outcome.count();
@@ -335,7 +335,7 @@ class group_system final : public system {
     }
     void roll() {
         const ojs::group_options target = configuration();
-        ojs::rolling_options options;
+        ojs::rollout_options options;
         options.canary = below(3);
         options.canary_wait = std::chrono::milliseconds(below(500));
         options.retries = below(3) - 1;
@@ -354,7 +354,7 @@ class group_system final : public system {
         const auto source = std::make_shared<ojs::cancel_source>();
         const ns when = ns(now()) + some_time(12s);
         if (below(3) == 0) call_at(when, [source] { source->cancel(ojs::cancel_reason::cancelled); });
-        const ojs::rolling_report report = group_->await_rollout(begun, source->token());
+        const ojs::rollout_report report = group_->await_rollout(begun, source->token());
         require(!report.rolled_back || !report.cancelled, "a rollout has two results");
         const bool is_done = !report.rolled_back && !report.cancelled;
         require(!is_done || (!report.mixed && report.replaced == report.total),

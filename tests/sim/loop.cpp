@@ -43,7 +43,7 @@ class loop_system final : public system {
         ojs::loop_options options;
         options.times.shutdown_grace_period = 1s;
         options.times.stop_timeout = 1s;
-        options.repeat_signal_gap = 0ms;
+        options.signal_debounce = 0ms;
         options.stuck_after = 200ms;
         options.log.hook = [](const ojs::log_record& record) { note("log: %s", record.message.c_str()); };
         options.on_transition = [this](const ojs::lifecycle_state& state) {

@@ -289,7 +289,7 @@ class machine {
     void check_probed(const void* on, const char* what) {
         if (running->probed_on == nullptr || std::strcmp(what, "mutex") == 0) return;
         if (on != running->probed_on && result_.lost_wake_up.empty()) {
-            result_.lost_wake_up = std::string(running->name) + ", which goes on to " + what;
+            result_.lost_wake_up = std::string(running->name) + ", which continues to " + what;
             note("it should have been woken");
         }
         running->probed_on = nullptr;

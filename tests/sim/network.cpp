@@ -16,14 +16,14 @@ nanoseconds some_time(nanoseconds limit) {
 
 claim* ledger_job::known_to(const std::string& worker, std::int64_t attempt) {
     const auto found = std::find_if(claims.rbegin(), claims.rend(), [&](const claim& each) {
-        return each.told && each.worker == worker && (attempt == 0 || each.attempt == attempt);
+        return each.delivered && each.worker == worker && (attempt == 0 || each.attempt == attempt);
     });
     return found == claims.rend() ? nullptr : &*found;
 }
 bool ledger_job::is_kept_by(const std::string& worker) const {
     if (is != state::active || lease_end <= now() || is_unconfirmed) return false;
     const claim& latest = claims.back();
-    return latest.told && !latest.reported && latest.worker == worker;
+    return latest.delivered && !latest.reported && latest.worker == worker;
 }
 
 void backend::expire() {
@@ -64,8 +64,8 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
     const bool overlaps = before != nullptr && (!before->reported || before->overlaps);
     if (before == nullptr || before->reported) job.runs[worker] = {};
     for (claim& each : job.claims) {
-        if (each.worker != worker || each.attempt != attempt || each.told) continue;
-        each.told = true;
+        if (each.worker != worker || each.attempt != attempt || each.delivered) continue;
+        each.delivered = true;
         each.overlaps = overlaps;
         if (&each != &job.claims.back()) job.is_mixed = true;  // the response is older than a later claim
     }
@@ -194,11 +194,11 @@ ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& requ
 
 // `apply(job, own claim, holds)` returns whether it requeues the job.
 template <class Apply>
-ojs::settled network::settle(const std::string& id, bool arrives, const Apply& apply) {
+ojs::settle_result network::settle(const std::string& id, bool arrives, const Apply& apply) {
     backend_.expire();
     ledger_job& job = backend_.jobs.at(id);
     claim* const own = job.known_to(worker_);
-    if (own == nullptr) return violate_(id + " is reported without a claim"), ojs::settled::gone;
+    if (own == nullptr) return violate_(id + " is reported without a claim"), ojs::settle_result::gone;
     const bool holds = job.is == ledger_job::state::active;
     if (holds && (own != &job.claims.back() || own->overlaps)) job.is_mixed = true;
     if (own->reported && !own->overlaps && !job.is_mixed)
@@ -209,23 +209,24 @@ ojs::settled network::settle(const std::string& id, bool arrives, const Apply& a
         own->reported = true;
         own->requeued = requeues;
     }
-    return holds ? ojs::settled::accepted : ojs::settled::gone;
+    return holds ? ojs::settle_result::accepted : ojs::settle_result::gone;
 }
 
-ojs::result<ojs::settled> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
+ojs::result<ojs::settle_result> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
     handler_run& run = backend_.jobs.at(request.job_id).runs[worker_];
     run.ack_is_due = true;
-    auto out = call<ojs::settled>("ACK " + request.job_id, &request.should_send, deadline, [&](bool arrives) {
-        return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
-            if (holds) job.is = ledger_job::state::settled;
-            return false;
+    auto out =
+        call<ojs::settle_result>("ACK " + request.job_id, &request.should_send, deadline, [&](bool arrives) {
+            return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
+                if (holds) job.is = ledger_job::state::settled;
+                return false;
+            });
         });
-    });
     if (out || out.error().code == ojs::errc::rejected) run.ack_is_due = false;
     return out;
 }
 
-ojs::result<ojs::settled> network::fail(const ojs::fail_request& request, ojs::time_point deadline) {
+ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, ojs::time_point deadline) {
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
     const claim* const known = job.known_to(worker_);
@@ -234,7 +235,7 @@ ojs::result<ojs::settled> network::fail(const ojs::fail_request& request, ojs::t
     if (is_late && backend_.is_exact && !fetches_.empty() && *fetches_.rbegin() > now() &&
         phase() < ojs::phase::draining)
         violate_(name + " after the lease is sent beside a FETCH");
-    auto out = call<ojs::settled>(name, &request.should_send, deadline, [&](bool arrives) {
+    auto out = call<ojs::settle_result>(name, &request.should_send, deadline, [&](bool arrives) {
         return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
             const bool can_run = job.type != "unknown" && job.type != "malformed";
             if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue &&
@@ -311,15 +312,15 @@ ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::t
     return out ? ojs::result<void>() : ojs::result<void>(out.error());
 }
 
-ojs::result<ojs::settled> network::save_checkpoint(const ojs::checkpoint_request& request,
-                                                   ojs::time_point deadline) {
-    return call<ojs::settled>("SAVE " + request.job_id, nullptr, deadline, [&](bool) {
+ojs::result<ojs::settle_result> network::save_checkpoint(const ojs::checkpoint_request& request,
+                                                         ojs::time_point deadline) {
+    return call<ojs::settle_result>("SAVE " + request.job_id, nullptr, deadline, [&](bool) {
         backend_.expire();
         ledger_job& job = backend_.jobs.at(request.job_id);
         if (job.is != ledger_job::state::active || job.claims.back().worker != worker_)
-            return ojs::settled::gone;
+            return ojs::settle_result::gone;
         job.checkpoint = request.state_json;
-        return ojs::settled::accepted;
+        return ojs::settle_result::accepted;
     });
 }
 ojs::result<std::string> network::load_checkpoint(const std::string& id, ojs::time_point deadline) {

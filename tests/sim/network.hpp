@@ -32,7 +32,7 @@ struct faults {
 struct claim {
     std::string worker;
     std::int64_t attempt = 1;
-    bool told = false;       // its response arrived
+    bool delivered = false;  // its response arrived
     bool overlaps = false;   // with an earlier one of the same worker, which lost it unnoticed
     bool reported = false;   // the response to its report arrived
     bool requeued = false;   // by requeueing it
@@ -57,7 +57,7 @@ struct ledger_job {
     std::chrono::milliseconds timeout{0};  // 0: none
     state is = state::available;
     bool is_cancelled = false;
-    // A repeated report has ended a later claim: the protocol names none in it. What is exact otherwise is not any more.
+    // A repeated report has ended a later claim: the protocol names none in it. Then checks that need it are left out.
     bool is_mixed = false;
     bool is_unconfirmed = false;  // no answer to a query: the worker may give it up
     std::int64_t attempt = 1;
@@ -106,8 +106,8 @@ class network : public ojs::transport {
 
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override;
-    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override;
-    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override;
+    ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override;
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override;
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
                                                    ojs::time_point deadline) override;
     ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override;
@@ -115,8 +115,8 @@ class network : public ojs::transport {
                                       const ojs::function<bool()>& should_send) override;
     ojs::result<void> deregister_worker(const ojs::worker_identity& worker,
                                         ojs::time_point deadline) override;
-    ojs::result<ojs::settled> save_checkpoint(const ojs::checkpoint_request& request,
-                                              ojs::time_point deadline) override;
+    ojs::result<ojs::settle_result> save_checkpoint(const ojs::checkpoint_request& request,
+                                                    ojs::time_point deadline) override;
     ojs::result<std::string> load_checkpoint(const std::string& id, ojs::time_point deadline) override;
     void on_job_cancelled(ojs::function<void(const std::string&)> callback) override;
 
@@ -125,7 +125,7 @@ class network : public ojs::transport {
     ojs::result<T> call(const std::string& name, const ojs::function<bool()>* should_send,
                         ojs::time_point deadline, const CarryOut& carry_out);
     template <class Apply>
-    ojs::settled settle(const std::string& id, bool arrives, const Apply& apply);
+    ojs::settle_result settle(const std::string& id, bool arrives, const Apply& apply);
     ojs::heartbeat_response extend(const ojs::heartbeat_request& request);
     void check_request(const std::string& name);
     std::shared_ptr<void> note_beat(const std::string& name, nanoseconds left);

@@ -41,9 +41,9 @@ FAULTS = [
     Fault("ee520aea a FAIL after the lease is sent beside a FETCH, and ends the next claim",
           "worker/jobs/send_report.ipp",
           "if (report_.ack || !(may_have_arrived_ || lease_over))", "if (report_.ack || !may_have_arrived_)"),
-    Fault("050c06d5 a job that is claimed again while its ACK is due runs twice", "worker/jobs/fetcher.ipp",
-          "known = job.claim_again(claimed, leased) || known; });",
-          "known = (!job.taken() && job.claim_again(claimed, leased)) || known; });"),
+    Fault("050c06d5 a job that is claimed again while its ACK is due runs twice", "worker/state/active_job.ipp",
+          "known = job->claim_again(candidate, from) || known;",
+          "known = (!job->taken() && job->claim_again(candidate, from)) || known;"),
     Fault("df28c57d a thread that is left behind calls the log hook of a destroyed worker",
           "loop/detail/user_code.ipp",
           "if (entered) return log.hook(record);",
@@ -64,40 +64,7 @@ FAULTS = [
     Fault("51d1aa9c a report thread that has ended counts: nobody reports what a late FETCH brings",
           "worker/jobs/call_threads.ipp", "if (!closed_) {", "{"),
     Fault("370780a5 a job that a response holds twice is reported twice", "worker/jobs/fetcher.ipp",
-          """\
-        job_queue added;
-        for (job& job : claimed) {
-            if (job.extent > extent) extent = job.extent;
-            if (job.id.empty()) {
-                record_unreportable(job);
-            } else if (!added.has(job.id) && !is_known(job, sent.lease)) {
-                add_claimed(job, sent, ticket, added);
-            }
-        }
-        const std::size_t count = added.size();
-        while (!added.empty()) {
-            ref<active_job> job = added.pop();
-            bool runs = false;
-            if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
-        }
-""",
-          """\
-        job_queue added;
-        std::size_t count = 0;
-        for (job& claim : claimed) {
-            if (claim.extent > extent) extent = claim.extent;
-            if (claim.id.empty()) {
-                record_unreportable(claim);
-            } else if (!is_known(claim, sent.lease)) {
-                add_claimed(claim, sent, ticket, added);
-            }
-            if (added.empty()) continue;
-            ++count;
-            ref<active_job> job = added.pop();
-            bool runs = false;
-            if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
-        }
-"""),
+          "} else if (!added.has(job.id)) {", "} else {"),
     Fault("4651b3ed a FETCH that ends the drain does not wake the supervisor", "worker/jobs/fetcher.ipp",
           "        worker_.leave(ticket);\n", ""),
     # Found by the simulation.
