@@ -6,9 +6,11 @@ is 1 only if something could not be measured. Linux only; run from the repositor
 """
 
 import argparse
+import contextlib
 import json
 import operator
 import os
+import random
 import shlex
 import signal
 import statistics
@@ -20,6 +22,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import dev_backend  # noqa: E402
+import pickup as pickups  # noqa: E402
 
 TIME_LIMIT = 600  # seconds for a measurement, which would hang otherwise
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OJS_")} | {"CCACHE_DISABLE": "1"}
@@ -131,12 +134,12 @@ def role(name, *arguments, **environment):
 
 
 class Backend(dev_backend.Backend):
-    def __init__(self):
-        super().__init__(PLAN["build"])
+    def __init__(self, has_ledger=True):
+        super().__init__(PLAN["build"], has_ledger=has_ledger)
 
-    def push(self, count):
+    def push(self, count, kind="bench"):
         for first in range(0, count, 5000):
-            self.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": "bench", "args": []}] * min(5000, count - first)})
+            self.ask("/ojs/v1/jobs/batch", {"jobs": [{"type": kind, "args": []}] * min(5000, count - first)})
 
     def port(self):
         return self.url.rsplit(":", 1)[1]
@@ -155,8 +158,8 @@ class Backend(dev_backend.Backend):
 
 @measurement
 def throughput():
-    """Jobs a second of a worker whose handler does nothing, from its 500th job to its 8500th. Floor: as many threads with a
-    blocking socket each that send the same FETCH (count 1) and ACK."""
+    """Jobs a second of a worker whose handler does nothing, from its 500th job to its 8500th. Floors: eight threads with a
+    blocking socket each that send FETCHes of ten jobs, and their ACKs; and as many threads as the worker's that FETCH one."""
     jobs = 8000
 
     def rate(backend, start, end):
@@ -166,11 +169,38 @@ def throughput():
             end(client)
             return out
 
-    for concurrency in (1, 10, 64):
-        with Backend() as backend:
-            add(f"no-op jobs a second, concurrency {concurrency}", "/s", *interleave(
+    for concurrency, threads, count, target in ((1, 1, 1, ">= 0.8 x"), (10, 8, 10, ">= 0.8 x"), (10, 10, 1, ">= 1.2 x"),
+                                                (64, 8, 10, ">= 0.8 x"), (64, 64, 1, ">= 1.2 x")):
+        with Backend(has_ledger=False) as backend:  # whose lines cost as much as half of a job
+            add(f"no-op jobs/s, {concurrency} slots; floor: {threads} FETCH {count}", "/s", *interleave(
                 9, lambda: rate(backend, lambda: backend.worker("noop_worker", jobs, concurrency=concurrency), Child.end),
-                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port(), concurrency), Child.wait)), ">= 0.8 x")
+                lambda: rate(backend, lambda: role("bare_client", jobs, backend.port(), threads, count), Child.wait)), target)
+
+
+@measurement
+def peers():
+    """No-op jobs a second by the backend's clock. Floor: the workers on the Go and Rust SDK, as made by `make peers`, with a poll
+    interval of 1 ms, at which they do most."""
+    jobs = {1: 2000, 10: 12000, 64: 12000}
+
+    def rate(command, concurrency, **environment):
+        with Backend() as backend:
+            backend.push(jobs[concurrency], "noop")
+            with Child(command, OJS_URL=backend.url, OJS_QUEUES="default", OJS_CONCURRENCY=str(concurrency), **environment):
+                while backend.ask("/dev/summary")["completed"] < jobs[concurrency]:
+                    time.sleep(0.05)
+            acks = sorted(each["mono_ns"] for each in backend.events(event="ack", status=200))[jobs[concurrency] // 10:]
+        return (len(acks) - 1) * 1e9 / (acks[-1] - acks[0])
+
+    for language, targets in {"go": (5, 1.8, 1.5), "rust": (5, 1.8, 1.5)}.items():
+        command = PLAN["build"] / "peers" / f"{language}-worker"
+        if not command.exists():
+            NOTES.append(f"peers: {command} is left out: make peers")
+            continue
+        for concurrency, target in zip(jobs, targets):
+            add(f"no-op jobs/s, {concurrency} slots; floor: {language} SDK", "/s", *interleave(
+                5, lambda: rate(PLAN["build"] / "worker", concurrency),
+                lambda: rate(command, concurrency, OJS_POLL_INTERVAL="1ms")), f">= {target} x")
 
 
 @measurement
@@ -186,7 +216,7 @@ def server_rate():
             server.port = server.line("listening on 127.0.0.1:")
         for count in (4, 64):
             add(f"draining_server, requests/s on {count} connections", "/s",
-                *interleave(9, lambda: rate(ours, count), lambda: rate(bare, count)), ">= 0.7 x")
+                *interleave(9, lambda: rate(ours, count), lambda: rate(bare, count)), ">= 0.75 x")
 
 
 @measurement
@@ -227,7 +257,7 @@ def forced_stop():
     def once(delay):
         with Backend() as backend:
             backend.push(1000)
-            with backend.worker("sleeping_worker", 1000, concurrency=1000, OJS_REPEAT_SIGNAL_GAP="1ms") as worker:
+            with backend.worker("sleeping_worker", 1000, concurrency=1000, OJS_SIGNAL_DEBOUNCE="1ms") as worker:
                 worker.line("all asleep")
                 backend.ask("/dev/delay", {"ms": delay})
                 worker.process.send_signal(signal.SIGTERM)
@@ -258,6 +288,68 @@ def idle_wakeups():
         switches, requests = map(operator.sub, counts(backend, worker), before)
     add("idle wake-ups a minute, less beats, polls", "", [(switches - 2 * requests) * 3], target="<= 10 each")
     NOTES.append(f"idle: {switches} context switches, {requests} heartbeats and polls in 20 s")
+
+
+def on_each_queue():
+    """(name, p99 target, a context manager that begins a worker) of the queues that this machine has."""
+    for name, (begin, target, missing) in pickups.QUEUES.items():
+        if why := missing(PLAN["build"]):
+            NOTES.append(f"pickup: {name} is left out: {why}")
+        else:
+            yield name, target, begin(PLAN["build"], ENVIRONMENT)
+
+
+@measurement
+def pickup():
+    """From the begin of a push to that of its job, in an idle worker with default options: 200 jobs, 50 to 400 ms apart. The
+    figure is p99. Floor: that of a byte to a process that waits, and back."""
+    for name, target, begun in on_each_queue():
+        with begun as worker:
+            samples, echoes = pickups.soon(worker, 200)
+        add(f"pick-up p99, {name}", "ms", *([pickups.quantile(each, 0.99)] for each in (samples, echoes)), f"<= {target} ms")
+        NOTES.append(f"pickup: {name}: {pickups.summary(samples)}")
+
+
+@measurement
+def pickup_idle():
+    """The same after 2 s without a job, 30 times, and after 65 s, 4 times; all queues at the same time."""
+    with contextlib.ExitStack() as stack:
+        workers = {name: stack.enter_context(begun) for name, _, begun in on_each_queue()}
+
+        def idle(worker, seconds, count):
+            worker.pick_up()
+            out = []
+            for _ in range(count):
+                time.sleep(seconds + random.random())
+                out.append(worker.pick_up())
+            return out
+
+        for seconds, count in ((2, 30), (65, 4)):
+            for name, samples in pickups.together(workers, lambda worker: idle(worker, seconds, count)).items():
+                add(f"pick-up after {seconds} s, {name}", "ms", samples)
+                NOTES.append(f"pickup_idle: {name} after {seconds} s: {pickups.summary(samples)}")
+
+
+@measurement
+def idle_minute():
+    """Voluntary context switches of an HTTP worker with default options, in a minute that begins 62 s after its last job."""
+    with contextlib.ExitStack() as stack:
+        begin = lambda start: stack.enter_context(start(PLAN["build"], ENVIRONMENT))
+        workers = {"polling": begin(pickups.on_http), "queue_events()": begin(pickups.on_http_events)}
+
+        def counts(worker):
+            return [worker.switches()] + [len(worker.backend.events(event=each)) for each in ("beat", "fetch")]
+
+        def count_idle(worker):
+            worker.pick_up()
+            time.sleep(62)
+            before = counts(worker)
+            time.sleep(60)
+            return list(map(operator.sub, counts(worker), before))
+
+        for name, (switches, beats, fetches) in pickups.together(workers, count_idle).items():
+            add(f"wake-ups in an idle minute, {name}", "", [switches], target="<= 12 each")
+            NOTES.append(f"idle_minute: {name}: {switches} voluntary switches, {beats} heartbeats, {fetches} FETCHes")
 
 
 @measurement

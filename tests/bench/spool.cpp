@@ -52,7 +52,7 @@ void claim_and_settle(ojs::transport& spool, const std::string& with_result) {
     const auto claimed = spool.fetch(request, deadline);
     must(claimed && claimed->size() == 1, "FETCH");
     const auto settled = spool.ack({claimed->front().id, with_result}, deadline);
-    must(settled && *settled == ojs::settled::accepted, "ACK");
+    must(settled && *settled == ojs::settle_result::accepted, "ACK");
 }
 
 void bare_job(const fs::path& root, const std::string& name, bool has_result) {

@@ -85,29 +85,33 @@ std::string post(int fd, const char* route, const std::string& body) {
     return response;
 }
 
-// FETCH (count 1) and ACK until enough is done.
-void fetch_and_ack(int port, stopwatch& watch) {
+// FETCHes of `count` jobs, and an ACK for each, until enough is done.
+void fetch_and_ack(int port, const std::string& count, stopwatch& watch) {
+    constexpr std::string_view id_key = "\"id\":\"";
     const int fd = connected_socket(port);
     for (bool more = true; more;) {
-        const std::string fetched = post(
-            fd, "fetch",
-            R"({"queues":["default"],"count":1,"worker_id":"bench_bare_client","visibility_timeout_ms":30000})");
-        const std::size_t id = fetched.find("\"id\":\"");
-        must(id != std::string::npos, "FETCH");
-        more = watch.count();
-        post(fd, "ack",
-             "{\"job_id\":\"" + fetched.substr(id + 6, fetched.find('"', id + 6) - id - 6) + "\"}");
+        const std::string fetched =
+            post(fd, "fetch",
+                 R"({"queues":["default"],"count":)" + count +
+                     R"(,"worker_id":"bench_bare_client","visibility_timeout_ms":30000})");
+        std::size_t at = fetched.find(id_key);
+        must(at != std::string::npos, "FETCH");
+        for (; at != std::string::npos; at = fetched.find(id_key, at)) {
+            at += id_key.size();
+            more = watch.count();
+            post(fd, "ack", "{\"job_id\":\"" + fetched.substr(at, fetched.find('"', at) - at) + "\"}");
+        }
     }
     ::close(fd);
 }
 
-// Arguments: how many jobs to measure, the backend's port, how many threads.
+// Arguments: how many jobs to measure, the backend's port, how many threads, how many jobs a FETCH.
 int bare_client(const arguments& given) {
     stopwatch watch(given.at(0));
     const int port = std::stoi(given.at(1));
     std::vector<std::thread> threads;
     for (int i = std::stoi(given.at(2)); i > 0; --i)
-        threads.emplace_back([&] { fetch_and_ack(port, watch); });
+        threads.emplace_back([&] { fetch_and_ack(port, given.at(3), watch); });
     for (std::thread& each : threads) each.join();
     return 0;
 }

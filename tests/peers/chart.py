@@ -21,18 +21,18 @@ def number(value):
     return f"{value:.0f}" if value >= 100 or isinstance(value, int) else f"{value:.1f}"
 
 
-def told(values):
+def median_of(values):
     if not values:
         return "–"
     return f"{number(values['median'])} ({number(values['least'])} to {number(values['most'])})"
 
 
-def rows_held(worker, begin=""):
-    """Of the rows whose ids begin like that."""
+def checks_passed(worker, begin=""):
+    """Of the checks whose ids begin like that."""
     if not worker["probe"]:
         return "–"
     every = [(each, result) for result, ids in worker["probe"].items() for each in ids if each.startswith(begin)]
-    return f"{sum(result == 'holds' for _, result in every)} of {len(every)}"
+    return f"{sum(result == 'PASS' for _, result in every)} of {len(every)}"
 
 
 def polling(worker):
@@ -43,12 +43,12 @@ def table(result):
     lines = [
         ("", lambda each: each["name"]),
         ("version", lambda each: each["about"]),
-        ("rows of the probe that hold", rows_held),
-        ("of them the specification's (GS-…)", lambda each: rows_held(each, "GS-")),
-        *((f"jobs a second, {key} at a time", lambda each, key=key: told(each["rate"][key])) for key in ("1", "10", "64")),
-        ("CPU a job, µs", lambda each: told(each["cpu_us"])),
-        ("memory at most, MiB", lambda each: told(each["memory_mib"])),
-        ("idle stop, ms", lambda each: told(each["stop_ms"])),
+        ("checks of the probe that pass", checks_passed),
+        ("of them the specification's (GS-…)", lambda each: checks_passed(each, "GS-")),
+        *((f"jobs a second, {key} at a time", lambda each, key=key: median_of(each["rate"][key])) for key in ("1", "10", "64")),
+        ("CPU a job, µs", lambda each: median_of(each["cpu_us"])),
+        ("memory at most, MiB", lambda each: median_of(each["memory_mib"])),
+        ("idle stop, ms", lambda each: median_of(each["stop_ms"])),
         ("program, MB", lambda each: number(each["size_mb"]) if each["size_mb"] else "interpreted"),
         ("poll interval", polling),
     ]
@@ -93,15 +93,15 @@ def panel(x, y, title, result, value_of):
     return out
 
 
-def held(worker):
+def passed(worker):
     if not worker["probe"]:
         return None
-    return dict.fromkeys(("median", "least", "most"), len(worker["probe"]["holds"]))
+    return dict.fromkeys(("median", "least", "most"), len(worker["probe"]["PASS"]))
 
 
 def drawn(result):
     panels = [
-        ("Rows of the shutdown probe that hold", held),
+        ("Checks of the shutdown probe that pass", passed),
         ("Jobs a second, 10 at a time", lambda each: each["rate"]["10"]),
         ("Processor a job, µs: less is better", lambda each: each["cpu_us"]),
         ("Memory at most, MiB: less is better", lambda each: each["memory_mib"]),

@@ -6,8 +6,8 @@
 A COMMAND starts the worker of tests/peers/LANGUAGE/, made with the SDK as that one's documentation says; any of them may
 be missing. build/worker, build/dev_backend and build/shutdown-probe are made by make.
 
-The rows of shutdown-probe are judged once for each worker. What is measured is measured in rounds, each worker once in a
-round, and told as the median and the whole spread. Each worker gets the poll interval, of 1 s, 100, 10 and 1 ms, with
+The checks of shutdown-probe are judged once for each worker. What is measured is measured in rounds, each worker once in a
+round, and printed as the median and the whole spread. Each worker gets the poll interval, of 1 s, 100, 10 and 1 ms, with
 which it does most jobs a second. A job is a `noop`: what is measured is what a worker adds to it.
 """
 
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import re
 import shlex
 import shutil
@@ -114,14 +115,36 @@ def idle_stop(peer):
         return {"ms": (time.monotonic() - since) * 1000, "status": status}
 
 
+def pick_up(peer, jobs=200):
+    """Milliseconds from the begin of a push to the response to the FETCH with that job, one job every 50 to 400 ms. The worker has
+    the poll interval that is its own."""
+    with Backend(BUILD) as backend:
+        process = peer.start(backend, 10)
+        try:
+            wait_until(lambda: backend.events(event="fetch"), process)
+            backend.await_state(backend.push("noop"), "completed")  # within a minute of it a worker may poll more often
+            pushed = []
+            for _ in range(jobs):
+                time.sleep(random.uniform(0.05, 0.4))
+                pushed.append(time.monotonic_ns())
+                backend.push("noop")
+            wait_until(lambda: backend.ask("/dev/summary")["completed"] > jobs, process)
+        finally:
+            process.kill()
+            process.wait()
+        fetched = [each["mono_ns"] for each in backend.events(event="fetch") for _ in each.get("jobs", [])]
+    took = sorted((at - since) / 1e6 for since, at in zip(pushed, fetched[1:], strict=True))
+    return {"p50": statistics.median(took), "p99": took[int(len(took) * 0.99)], "most": took[-1]}
+
+
 def probe(peer):
-    """The rows by what became of them."""
+    """The checks by what became of them."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
         command = [BUILD / "shutdown-probe", "--all", "--json", report, "--", *peer.command]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        rows = json.loads(report.read_text())["rows"]
-    return {result: [row["id"] for row in rows if row["result"] == result] for result in ("holds", "FAILS", "skipped")}
+        checks = json.loads(report.read_text())["checks"]
+    return {result: [each["id"] for each in checks if each["result"] == result] for result in ("PASS", "FAIL", "skipped")}
 
 
 def size_of(peer):
@@ -182,10 +205,10 @@ def spread(values):
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
-def summed_up(peer, runs, rows):
+def summed_up(peer, runs, checks):
     ten = runs["10"]
     return {
-        "name": peer.name, "about": peer.about, "poll_ms": peer.poll, "probe": rows, "size_mb": size_of(peer),
+        "name": peer.name, "about": peer.about, "poll_ms": peer.poll, "probe": checks, "size_mb": size_of(peer),
         "rate": {key: spread([run["rate"] for run in runs[key]]) for key in map(str, CONCURRENCIES)},
         "cpu_us": spread([run["cpu"] for run in ten]), "memory_mib": spread([run["memory"] for run in ten]),
         "stop_ms": spread([run["ms"] for run in runs["stop"]]),
@@ -193,20 +216,24 @@ def summed_up(peer, runs, rows):
     }  # fmt: skip
 
 
-def measured(asked):
+def workers(asked):
     version = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "ojs_shutdown.hpp").read_text())[1]
     peers = [Peer("ojs_shutdown", f"{version}, C++17", str(BUILD / "worker"))]
     given = vars(asked)
-    peers += [Peer(NAMES[each], given[f"{each}_about"], given[each]) for each in NAMES if given[each]]
+    return peers + [Peer(NAMES[each], given[f"{each}_about"], given[each]) for each in NAMES if given[each]]
+
+
+def measured(asked):
+    peers = workers(asked)
     tune(peers)
-    rows = {}
+    checks = {}
     for peer in [] if asked.no_probe else peers:
-        rows[peer.name] = probe(peer)
-        tell(f"{peer.name}: {len(rows[peer.name]['holds'])} rows hold")
+        checks[peer.name] = probe(peer)
+        tell(f"{peer.name}: {len(checks[peer.name]['PASS'])} checks pass")
     runs = measure(peers, asked.rounds)
     machine = {"processors": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
     return {"rounds": asked.rounds, "machine": machine,
-            "workers": [summed_up(peer, runs[peer.name], rows.get(peer.name)) for peer in peers]}  # fmt: skip
+            "workers": [summed_up(peer, runs[peer.name], checks.get(peer.name)) for peer in peers]}  # fmt: skip
 
 
 def main():
@@ -215,12 +242,17 @@ def main():
         parser.add_argument(f"--{language}", metavar="COMMAND", help=f"starts the worker on the {name}")
         parser.add_argument(f"--{language}-about", metavar="TEXT", default="", help="its versions, for the table")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5")
-    parser.add_argument("--no-probe", action="store_true", help="without the rows of shutdown-probe, which take minutes")
+    parser.add_argument("--no-probe", action="store_true", help="without the checks of shutdown-probe, which take minutes")
     parser.add_argument("--json", metavar="FILE", help="where to write what was measured")
     parser.add_argument("--render", metavar="FILE", help="measure nothing: read what was measured")
     parser.add_argument("--markdown", metavar="FILE", help="where to write the table")
     parser.add_argument("--svg", metavar="FILE", help="where to draw the picture")
+    parser.add_argument("--pickup", action="store_true", help="measure only how soon an idle worker gets a job, and print that")
     asked = parser.parse_args()
+    if asked.pickup:
+        for peer in workers(asked):
+            print(f"{peer.name}: " + ", ".join(f"{key} {value:.1f} ms" for key, value in pick_up(peer).items()), flush=True)
+        return
     result = json.loads(Path(asked.render).read_text()) if asked.render else measured(asked)
     table = chart.table(result)
     written = {asked.json: json.dumps(result, indent=1) + "\n", asked.svg: chart.drawn(result), asked.markdown: table}

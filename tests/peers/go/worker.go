@@ -49,7 +49,7 @@ func main() {
 	if err != nil {
 		concurrency = 10
 	}
-	// The default client keeps two connections to a host, and opens one anew for most requests of ten jobs.
+	// The default client keeps two connections to a host, and opens another one for most requests of ten jobs.
 	kept := http.DefaultTransport.(*http.Transport).Clone()
 	kept.MaxIdleConnsPerHost = 2 * concurrency
 	queues := os.Getenv("OJS_QUEUES")

@@ -30,7 +30,7 @@ worker.register('probe.sleep', (ctx) => new Promise((resolve, reject) => {
   });
 }));
 
-// In a thread of its own, so that the worker goes on with its heartbeats.
+// In a thread of its own, so that the worker continues its heartbeats.
 const SPIN = "const end = Date.now() + require('node:worker_threads').workerData; while (Date.now() < end) {}";
 worker.register('probe.spin', (ctx) => new Promise((resolve) => {
   new Worker(SPIN, { eval: true, workerData: ctx.job.args[0] }).on('exit', () => resolve());
