@@ -51,7 +51,7 @@ patient admit(const std::string& url, int number, choices& pick) {
                       {"OJS_HEARTBEAT_INTERVAL", "50ms"},
                       {"OJS_POLL_INTERVAL", "5ms"},
                       {"OJS_VISIBILITY_TIMEOUT", std::to_string(number_from("OJS_TEST_LEASE", 1)) + "s"},
-                      {"OJS_REPEAT_SIGNAL_GAP", "20ms"},
+                      {"OJS_SIGNAL_DEBOUNCE", "20ms"},
                       {"OJS_STOP_TIMEOUT", "4s"},
                       {"OJS_CANCEL_WAIT", pick.below(2) == 0 ? "0" : "20ms"},
                       {"OJS_SHUTDOWN_GRACE_PERIOD", std::to_string(5 + pick.below(60)) + "ms"}});
@@ -227,7 +227,7 @@ class audit {
         }
     }
 
-    // Which of its claims a worker reports, if it claimed the job anew while the answer to its report was lost: the
+    // Which of its claims a worker reports, if it claimed the job again while the response to its report was lost: the
     // first that it may still report, else the last.
     static claim* reported_claim(std::vector<claim>& history, const std::string& worker,
                                  const std::string& what) {
@@ -290,8 +290,7 @@ class audit {
 
 }  // namespace
 
-TEST_CASE(
-    "accounting: every job ends exactly once, whenever which signal comes and whatever the backend does") {
+TEST_CASE("worker: random stop signals and backend faults -> every job is completed exactly once") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<int>(number_from("OJS_TEST_WORKERS", 120));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_WORKERS=" << total);

@@ -77,7 +77,8 @@ std::string next_second() {
 
 }  // namespace
 
-TEST_CASE("backend: how long a job waits for its next attempt is what its policy says") {
+TEST_CASE(
+    "dev_backend: the retry delays of a failed job follow the interval, strategy and maximum of its policy") {
     const backend jobs;
     const struct {
         const char* policy;
@@ -108,7 +109,7 @@ TEST_CASE("backend: how long a job waits for its next attempt is what its policy
     }
 }
 
-TEST_CASE("backend: jitter is half as long to half as long again, and never beyond the longest") {
+TEST_CASE("dev_backend: a retry delay with jitter is at least half the interval and at most max_interval") {
     const backend jobs;
     std::set<std::int64_t> seen;
     for (int i = 0; i < 30; ++i) {
@@ -122,7 +123,8 @@ TEST_CASE("backend: jitter is half as long to half as long again, and never beyo
     CHECK(seen.size() > 10);
 }
 
-TEST_CASE("backend: what an error is called, and what its code says, decide whether a job is tried again") {
+TEST_CASE(
+    "dev_backend: the error's type and code and the policy decide between retry, discard and dead letter") {
     const backend jobs;
     constexpr const char* never = R"("non_retryable_errors":["auth.*","x"],"on_exhaustion":"dead_letter")";
     constexpr const char* dead_letter = R"("max_attempts":9,"on_exhaustion":"dead_letter")";
@@ -161,7 +163,7 @@ TEST_CASE("backend: what an error is called, and what its code says, decide whet
     }
 }
 
-TEST_CASE("backend: policies that are none are refused, and say which part") {
+TEST_CASE("dev_backend: a push with an invalid retry policy or duration is rejected with 422") {
     const backend jobs;
     const struct {
         const char* policy;
@@ -201,7 +203,7 @@ TEST_CASE("backend: policies that are none are refused, and say which part") {
     CHECK(jobs_of(jobs) == 5);
 }
 
-TEST_CASE("backend: jobs for later, jobs to be activated, and jobs that come too late") {
+TEST_CASE("dev_backend: a job can be claimed only when it is due, activated and not expired") {
     const backend jobs;
     const std::string later = pushed(jobs, R"("delay_until":"2199-12-31T23:59:59.999+14:00")");
     const std::string never = pushed(jobs, R"("delay_until":"9999-12-31T23:59:59Z")");
@@ -238,7 +240,7 @@ TEST_CASE("backend: jobs for later, jobs to be activated, and jobs that come too
     CHECK(eventually([&] { return claim(jobs)["id"].text == soon; }));
 }
 
-TEST_CASE("backend: an attempt that takes longer than it may is over, heartbeats or not") {
+TEST_CASE("dev_backend: an attempt that exceeds its timeout fails, even if heartbeats extend its lease") {
     const backend jobs({"--timeout-grace", "0s"});
     const std::string id = pushed(jobs, R"("timeout_ms":300,"retry":{"initial_interval":"PT1H"})");
     REQUIRE(claim(jobs)["id"].text == id);
@@ -253,7 +255,7 @@ TEST_CASE("backend: an attempt that takes longer than it may is over, heartbeats
     CHECK(ask(jobs, "POST", "/ojs/v1/workers/ack", "{\"job_id\":\"" + id + "\"}").status == 409);
 }
 
-TEST_CASE("backend: a lease that ends is recorded in the job, and counts as an attempt") {
+TEST_CASE("dev_backend: an expired lease is recorded as an error of the job and uses up an attempt") {
     const backend jobs;
     const std::string id = pushed(jobs, R"("retry":{"max_attempts":2},"visibility_timeout_ms":50)");
     const auto shown = [&] { return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]; };
@@ -267,7 +269,7 @@ TEST_CASE("backend: a lease that ends is recorded in the job, and counts as an a
     CHECK(shown()["errors"].items.size() == 2);
 }
 
-TEST_CASE("backend: dead letters are listed a page at a time, tried again, and thrown away") {
+TEST_CASE("dev_backend: dead letters can be listed in pages, retried and deleted") {
     const backend jobs;
     std::vector<std::string> ids;
     for (int i = 0; i < 5; ++i) {
@@ -299,7 +301,7 @@ TEST_CASE("backend: dead letters are listed a page at a time, tried again, and t
     CHECK(claim(jobs)["id"].text == ids[1]);
 }
 
-TEST_CASE("backend: an operator finds jobs and workers, quiets one, and sees who takes jobs") {
+TEST_CASE("dev_backend: the admin routes list jobs and workers, show a worker's health and quiet a worker") {
     const backend jobs;
     const std::string id = pushed(jobs, R"("queue":"default","priority":7)");
     const std::string other = pushed(jobs, R"("queue":"other.q-1")");
@@ -332,7 +334,7 @@ TEST_CASE("backend: an operator finds jobs and workers, quiets one, and sees who
     CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers/%ff").status == 400);
 }
 
-TEST_CASE("backend: a checkpoint is answered, and comes with the next claim, as the extension has it") {
+TEST_CASE("dev_backend: a checkpoint can be saved, read and deleted, and the job's next claim contains it") {
     backend jobs;
     const std::string id = pushed(jobs, "");
     CHECK(claim(jobs)["checkpoint"].items.empty());
@@ -351,7 +353,9 @@ TEST_CASE("backend: a checkpoint is answered, and comes with the next claim, as 
     CHECK(ask(jobs, "GET", path).status == 404);
 }
 
-TEST_CASE("backend: lifecycle events are there to be read, from where one has read them") {
+TEST_CASE(
+    "dev_backend: GET /events returns lifecycle events after a cursor, filtered by type, queue and job "
+    "type") {
     const backend jobs;
     const std::string id = pushed(jobs, R"("retry":{"max_attempts":1})");
     REQUIRE(claim(jobs)["id"].text == id);
@@ -372,7 +376,7 @@ TEST_CASE("backend: lifecycle events are there to be read, from where one has re
     CHECK(read("limit=-1")["error"]["code"].is("invalid_payload"));
 }
 
-TEST_CASE("backend: the lifecycle events that are kept are few in bytes, too") {
+TEST_CASE("dev_backend: lifecycle events with large errors -> the oldest events are dropped") {
     const backend jobs;
     const std::string error = R"("code":"handler_error","x":")" + std::string(1000000, 'x') + "\"";
     for (int i = 0; i < 5; ++i) pushed(jobs, R"("retry":{"max_attempts":1})");
@@ -384,7 +388,8 @@ TEST_CASE("backend: the lifecycle events that are kept are few in bytes, too") {
     CHECK(count("job.started") == 4);
 }
 
-TEST_CASE("backend: refusals have a status, a code and an id by which they are found") {
+TEST_CASE(
+    "dev_backend: an error response has a status, a code and the request id of its X-Request-Id header") {
     const backend jobs;
     const std::string uuid = "019539a4-aaaa-7000-8000-111111111111";
     const std::string good = R"({"type":"a","args":[],"id":")" + uuid + "\"}";
@@ -438,7 +443,7 @@ TEST_CASE("backend: refusals have a status, a code and an id by which they are f
     CHECK(jobs_of(jobs) == 1);
 }
 
-TEST_CASE("backend: SIGTERM while requests are in flight: each gets a response") {
+TEST_CASE("dev_backend: SIGTERM with requests in flight -> each request gets a response") {
     backend jobs({"--delay", "60s"});
     std::vector<std::thread> clients;
     std::atomic<int> answered{0};

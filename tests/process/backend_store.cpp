@@ -120,7 +120,7 @@ class witness {
 
 }  // namespace
 
-TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim goes on") {
+TEST_CASE("store: SIGKILL and restart of dev_backend -> every job is unchanged and its claim still valid") {
     if (!has_sqlite()) return;
     stored_backend jobs({"--retry-delay", "1h"});
     const std::string done =
@@ -164,7 +164,7 @@ TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim g
     CHECK(claim(*jobs, "w").empty());
     CHECK(jobs->post("/ojs/v1/dead-letter/" + dead + "/retry", "{}")["job"]["attempt"].number == 0);
     jobs->post("/ojs/v1/jobs/" + staged + "/activate", "{}");
-    // Who reads on from where it was finds what came after: the dead letter, and the one that was staged.
+    // The next page has what came after: the dead letter, and the one that was staged.
     const json events = json::parse(jobs->get("/ojs/v1/events?types=job.enqueued&after=" + last));
     CHECK(events["events"].items.size() == 2);
 
@@ -179,7 +179,7 @@ TEST_CASE("store: everything about a job is there after a SIGKILL, and a claim g
     CHECK(jobs->summary()["pushed"].number == 0);
 }
 
-TEST_CASE("store: SIGTERM ends it in order, and leaves one file") {
+TEST_CASE("store: SIGTERM -> dev_backend closes the store last and leaves a single file") {
     if (!has_sqlite()) return;
     stored_backend jobs;
     const std::string id = jobs->push_one("a", "[]");
@@ -200,9 +200,9 @@ TEST_CASE("store: SIGTERM ends it in order, and leaves one file") {
     CHECK(jobs->state_of(id) == "available");
 }
 
-// What somebody was told is ACKed is completed for good; what was accepted is there.
+// An ACK with a response is never undone; an accepted job is there.
 // OJS_TEST_KILLS: how often; 3.
-TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and bring none back") {
+TEST_CASE("store: SIGKILLs of dev_backend under four workers lose no accepted job and no acknowledged ACK") {
     if (!has_sqlite()) return;
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const std::uint64_t kills = number_from("OJS_TEST_KILLS", 3);
@@ -217,7 +217,7 @@ TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and 
                                         {"OJS_VISIBILITY_TIMEOUT", "2s"},
                                         {"OJS_REQUEST_TIMEOUT", "2s"}}));
     }
-    witness told(jobs->url());
+    witness clients(jobs->url());
     std::vector<std::string> accepted;
     std::set<std::string> completed;
     for (std::uint64_t kill = 0; kill < kills; ++kill) {
@@ -240,9 +240,9 @@ TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and 
             if (jobs->state_of(id) == "completed") now.insert(id);
         }
         completed = now;
-        for (const std::string& id : told.acknowledged()) CHECK(jobs->state_of(id) == "completed");
+        for (const std::string& id : clients.acknowledged()) CHECK(jobs->state_of(id) == "completed");
     }
-    CHECK_FALSE(told.acknowledged().empty());
+    CHECK_FALSE(clients.acknowledged().empty());
     for (const std::string& id : accepted) CHECK(jobs->reaches(id, "completed"));
     for (process& each : workers) {
         each.signal(SIGTERM);
@@ -250,7 +250,7 @@ TEST_CASE("store: SIGKILLs at random moments under four workers lose no job and 
     }
 }
 
-TEST_CASE("store: a second backend on the same file is refused, and the first goes on") {
+TEST_CASE("store: a second dev_backend on the same file exits with status 74, and the first continues") {
     if (!has_sqlite()) return;
     stored_backend jobs;
     const std::string id = jobs->push_one("a", "[]");
@@ -274,7 +274,7 @@ void write_changed(const std::string& path, std::size_t at, const std::string& b
 
 }  // namespace
 
-TEST_CASE("store: what is no store of ours is refused, and not touched") {
+TEST_CASE("store: a path that is not a valid store is refused and not changed") {
     if (!has_sqlite()) return;
     const std::string path = store_path();
     std::string expected;
@@ -307,7 +307,7 @@ TEST_CASE("store: what is no store of ours is refused, and not touched") {
     CHECK(bytes() == before);
 }
 
-TEST_CASE("store: a damaged row is refused, and its job and column are named") {
+TEST_CASE("store: a store with a damaged row is refused with an error that contains the job's id") {
     if (!has_sqlite()) return;
     stored_backend good;
     good->push("a", "[]", 1);
@@ -335,7 +335,7 @@ TEST_CASE("store: a damaged row is refused, and its job and column are named") {
     }
 }
 
-TEST_CASE("store: a file that may only be read is refused") {
+TEST_CASE("store: a file without write permission is refused") {
     if (!has_sqlite()) return;
     stored_backend good;
     CHECK(good.end(SIGTERM) == 0);
@@ -384,7 +384,7 @@ class small_disk : public backend {
 
 }  // namespace
 
-TEST_CASE("store: a disk that is full is told of, nothing is half-written, and what was stored stays") {
+TEST_CASE("store: on a full disk pushes fail with 5xx, and every job accepted before is kept") {
     if (!has_sqlite()) return;
     small_disk small;
     CHECK(small.request("GET", "/readyz", "").status == 200);
@@ -405,7 +405,7 @@ TEST_CASE("store: a disk that is full is told of, nothing is half-written, and w
           static_cast<std::int64_t>(accepted.size()) + 1);  // the one with the 500
 }
 
-TEST_CASE("store: while the disk is full no lease ends, and no worker is taken for dead") {
+TEST_CASE("store: on a full disk no lease ends and no worker is declared dead") {
     if (!has_sqlite()) return;
     small_disk small;
     const std::string pushed = small.request("POST", "/ojs/v1/jobs", R"({"type":"a","args":[]})").body;
@@ -420,7 +420,7 @@ TEST_CASE("store: while the disk is full no lease ends, and no worker is taken f
                       R"({"worker_id":"w","active_jobs":[")" + id + "\"]}");
     });
     CHECK(answer.status >= 500);
-    // Half as long again as either would take; what is not stored is told to nobody, so the ledger alone knows.
+    // Half as long again as either would take; what is not stored gets no response, so the ledger alone knows.
     std::this_thread::sleep_for(std::chrono::seconds(3));
     const auto count = [&](const char* event) {
         return small.count([&](const json& each) { return each["event"].is(event); });
@@ -430,23 +430,24 @@ TEST_CASE("store: while the disk is full no lease ends, and no worker is taken f
     CHECK(count("dead") == 0);
 }
 
-// A duplicate is refused because of a job that is not on disk yet: that, too, is not to be told before it is.
-TEST_CASE("store: no refusal leaves before what it tells of is stored") {
+// A duplicate is refused because of a job that is not on disk yet: no response, not even a refusal, comes before it is.
+TEST_CASE(
+    "store: six pushes of one id that do not fit on the disk -> all fail with 5xx, none as a duplicate") {
     if (!has_sqlite()) return;
     const small_disk small;
     const std::string body = R"({"type":"a","id":"019539a4-aaaa-7000-8000-111111111111","args":[")" +
                              std::string(600000, 'z') + "\"]}";  // more than there is room for
     std::vector<std::thread> clients;
-    std::atomic<int> told{0};
+    std::atomic<int> responses{0};
     for (int i = 0; i < 6; ++i) {
         clients.emplace_back(
-            [&] { told += small.request("POST", "/ojs/v1/jobs", body).status < 500 ? 1 : 0; });
+            [&] { responses += small.request("POST", "/ojs/v1/jobs", body).status < 500 ? 1 : 0; });
     }
     for (std::thread& each : clients) each.join();
-    CHECK(told == 0);
+    CHECK(responses == 0);
 }
 
-TEST_CASE("store: names with a meaning for SQLite are names of files") {
+TEST_CASE("store: a path that is special to SQLite, such as :memory:, creates an ordinary file") {
     if (!has_sqlite()) return;
     const std::string folder = scratch_file("folder");
     REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
@@ -487,14 +488,16 @@ struct piped_backend {
 
 }  // namespace
 
-TEST_CASE("store: a reader that goes away does not keep it from ending in order") {
+TEST_CASE(
+    "store: the reader of standard output is gone -> dev_backend still exits with 0 and closes the store") {
     if (!has_sqlite()) return;
     piped_backend piped("--store \"$1\"", "head -n 1");
     CHECK(piped.end() == "0\n");
     CHECK(::access((piped.path + "-wal").c_str(), F_OK) != 0);
 }
 
-TEST_CASE("backend: a reader that stops reading does not keep it from ending in a second") {
+TEST_CASE(
+    "dev_backend: standard output is full and not read -> SIGTERM still ends dev_backend, with status 1") {
     piped_backend piped("", "{ head -n 1; until [ -s \"$1.status\" ]; do sleep 0.05; done; }");
     const std::string& said = piped.shell.output();
     const std::size_t at = said.find("127.0.0.1:");
@@ -507,7 +510,7 @@ TEST_CASE("backend: a reader that stops reading does not keep it from ending in 
     CHECK(piped.end() == "1\n");
 }
 
-TEST_CASE("store: a port that is taken, and a ledger that nobody reads, have a status of their own") {
+TEST_CASE("dev_backend: start-up fails with 69 for a port in use and with 64 for a ledger without a reader") {
     const backend jobs;
     const std::string pipe = store_path() + ".pipe";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

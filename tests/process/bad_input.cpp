@@ -4,7 +4,8 @@
 
 using namespace test;
 
-TEST_CASE("bad values in the environment: status 64, the variable and the value named") {
+TEST_CASE(
+    "worker: an invalid setting in the environment ends start-up with status 64 and an error about it") {
     const struct {
         environment settings;
         std::vector<std::string> texts;
@@ -26,7 +27,8 @@ TEST_CASE("bad values in the environment: status 64, the variable and the value 
     }
 }
 
-TEST_CASE("no backend: the worker keeps trying, ever more slowly, and SIGTERM ends it at once") {
+TEST_CASE(
+    "worker: backend unreachable -> FETCH is retried with back-off, and SIGTERM ends the worker with 0") {
     process worker = start_worker("http://127.0.0.1:1", "w");
     REQUIRE(eventually([&] { return worker.count("FETCH failed") >= 4; }));
     CHECK(worker.prints("127.0.0.1:1"));
@@ -37,8 +39,7 @@ TEST_CASE("no backend: the worker keeps trying, ever more slowly, and SIGTERM en
 }
 
 TEST_CASE(
-    "a registration route that answers 500: the worker works and says so, and its last beat is its last "
-    "word") {
+    "worker: registration fails with 500 -> the worker runs, and its final heartbeat is its last request") {
     std::mutex mutex;
     std::vector<std::string> asked;
     auto server = ojs::http_server::start("127.0.0.1:0", [&](const ojs::http_request& request) {

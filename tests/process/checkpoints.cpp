@@ -103,6 +103,8 @@ tally work_through(backend& jobs, const std::string& id, const environment& sett
             return worker_event(name, "fetch")(event) && event["jobs"].holds(id);
         };
         REQUIRE(jobs.event(claimed).what == json::kind::object);
+        // A worker is known to be dead only after its first heartbeat; before it, its lease must end.
+        REQUIRE(jobs.event(worker_event(name, "beat")).what == json::kind::object);
         if (with_events)
             eventually([&] { return jobs.count(worker_event(name, "checkpoint")) >= checkpoints || done(); });
         else if (idle >= 0)
@@ -115,7 +117,7 @@ tally work_through(backend& jobs, const std::string& id, const environment& sett
         worker.signal(SIGKILL);
         if (!done()) ++out.interruptions;
         // Before the next one starts: it is back, by its FAIL or because its worker is dead.
-        eventually([&] { return jobs.state_of(id) != "active"; });
+        REQUIRE(eventually([&] { return jobs.state_of(id) != "active"; }));
     }
     CHECK(jobs.state_of(id) == "completed");
     return out;
@@ -169,7 +171,7 @@ std::string count_undisturbed(backend& jobs, const std::string& args, millisecon
 
 }  // namespace
 
-TEST_CASE("text.count, killed at random points, does no more than an interval of work twice each time") {
+TEST_CASE("text.count: SIGKILL at random points -> at most one checkpoint interval is repeated each time") {
     backend jobs({"--dead-after", "1s"});  // a live one is silent for less
     const std::string args = count_args(write_text(), pass_count());
     milliseconds step{0};
@@ -186,7 +188,8 @@ TEST_CASE("text.count, killed at random points, does no more than an interval of
     check_work(done, pass_count() * file_size);
 }
 
-TEST_CASE("text.count, stopped by SIGTERM with a short grace, continues where it was") {
+TEST_CASE(
+    "text.count: SIGTERM with a 5 ms grace period -> the next run repeats at most a checkpoint interval") {
     for (const bool with_route : {true, false}) {
         CAPTURE(with_route);
         backend jobs(with_route ? std::vector<std::string>{} : std::vector<std::string>{"--no-checkpoints"});
@@ -210,9 +213,7 @@ TEST_CASE("text.count, stopped by SIGTERM with a short grace, continues where it
     }
 }
 
-TEST_CASE(
-    "text.count goes on from a checkpoint of its own, and starts over from any other, or where its file has "
-    "changed") {
+TEST_CASE("text.count: a run resumes only from a valid checkpoint of the same, unchanged file") {
     backend jobs;
     const std::string path = write_text();
     const std::string args = count_args(path, 6);

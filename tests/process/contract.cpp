@@ -75,13 +75,13 @@ class http_subject : public transport_contract::subject {
 
 }  // namespace
 
-TEST_CASE("contract: http_transport and dev_backend") {
+TEST_CASE("http_transport: all contract checks pass on dev_backend, except the one for on_work_available") {
     const auto on = std::make_shared<http_subject>();  // one for all: each starts a process
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out == std::vector<std::string>{"on_work_available is called after a push"});
 }
 
-TEST_CASE("contract: http_transport and a backend without the route for checkpoints") {
+TEST_CASE("http_transport: the contract's checkpoint checks pass on a backend without the checkpoint route") {
     const auto on = std::make_shared<http_subject>(false);
     CHECK(transport_contract::check_all([&] { return on; }, "checkpoint").empty());
 }

@@ -29,7 +29,7 @@ std::string in_quotes(const std::string& text) {
     return '"' + text + '"';
 }
 
-// A controller with its spool, its termination type file, and the FIFO that its children hold.
+// A controller with its spool, its termination-mode file, and the FIFO that its children hold.
 class stage {
   public:
     // `mode` is what the children do; `more` is put into the configuration: ,"key":value...
@@ -91,7 +91,7 @@ class stage {
             const ssize_t got = ::read(reader_, &byte, 1);
             if (got == 1 && byte == '\n') return out;
             if (got == 1) out += byte;
-            // Nobody has it open any more, or the next child not yet.
+            // It is not open, or not yet opened by the next child.
             if (got == 0 && !eventually([&] { return has_writer(); })) return out;
         }
         return out;
@@ -232,7 +232,8 @@ struct scenario {
 
 // ---- the guide's tests and use cases ----
 
-TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, whole") {
+TEST_CASE(
+    "controller: SPOT_RECLAIM, no mode file or SIGUSR1 -> a stop kills the child and requeues the job") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
     constexpr const char* missing = " not found, defaulting to spot instance reclaim mode";
     const scenario rows[] = {
@@ -263,7 +264,7 @@ TEST_CASE("controller: the guide's spot reclaims: the job goes back at once, who
     }
 }
 
-TEST_CASE("controller: the guide's normal shutdowns: the job completes within the grace period") {
+TEST_CASE("controller: NORMAL_SHUTDOWN -> after a stop signal the job completes within the grace period") {
     // Test 3: Normal Shutdown; Use Case 4, Option A
     for (const auto& [number, name] :
          {std::pair(SIGTERM, "SIGTERM"), {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}}) {
@@ -289,7 +290,7 @@ TEST_CASE("controller: the guide's normal shutdowns: the job completes within th
     }
 }
 
-TEST_CASE("controller: Test 5: Race Condition (SIGTERM before preStop)") {
+TEST_CASE("controller: SIGTERM before the preStop hook's SIGUSR1 -> the job is requeued, once (Test 5)") {
     stage on;
     on.start_with_job();
     on.controller.signal(SIGTERM);
@@ -301,7 +302,7 @@ TEST_CASE("controller: Test 5: Race Condition (SIGTERM before preStop)") {
     CHECK(on.controller.count("Immediately killing") == 1);
 }
 
-TEST_CASE("controller: Use Case 1: Spot Instance with PreStop Hook") {
+TEST_CASE("controller: the preStop hook --reclaim, even run twice, requeues the job (Use Case 1)") {
     stage on;
     on.start_with_job();
     process hook = on.reclaim();
@@ -316,7 +317,7 @@ TEST_CASE("controller: Use Case 1: Spot Instance with PreStop Hook") {
     check_requeued(on, true);
 }
 
-TEST_CASE("controller: the preStop hook reaches a controller below PID 1") {
+TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller that runs below PID 1") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
     for (const std::vector<std::string>& flags :
@@ -339,7 +340,7 @@ TEST_CASE("controller: the preStop hook reaches a controller below PID 1") {
     }
 }
 
-TEST_CASE("controller: a hook that comes too late is no failure, and changes no mode file") {
+TEST_CASE("controller: --reclaim without a controller to signal changes no mode file") {
     stage on;
     const std::string path = on.path("controller");  // a program that nobody else runs
     fs::copy_file(program("controller"), path);
@@ -361,7 +362,7 @@ TEST_CASE("controller: a hook that comes too late is no failure, and changes no 
     }
 }
 
-TEST_CASE("controller: a hook that cannot write the mode file says so, and still reclaims") {
+TEST_CASE("controller: --reclaim cannot write the mode file -> it exits with 1 but still requeues the job") {
     stage on;
     on.start_with_job();
     fs::create_directory(on.mode_file());
@@ -372,14 +373,15 @@ TEST_CASE("controller: a hook that cannot write the mode file says so, and still
     CHECK(on.job_is_only_in("request"));
 }
 
-TEST_CASE("controller: Use Case 3: Normal Kubernetes Deployment (Rolling Update)") {
+TEST_CASE(
+    "controller: SIGTERM after --mark-normal -> the running job completes, no other starts (Use Case 3)") {
     stage on("finish");
     on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
     process init = on.run({"--mark-normal"});
     CHECK(init.wait() == 0);
     CHECK(read_file(on.mode_file()) == "NORMAL_SHUTDOWN\n");
     on.start_with_job();
-    on.put_job("job-2");  // comes second, and is not begun any more
+    on.put_job("job-2");  // comes second, and no longer begins
     on.controller.signal(SIGTERM);
     REQUIRE(on.prints(processing));
     // The metrics server is the last to go.
@@ -393,7 +395,8 @@ TEST_CASE("controller: Use Case 3: Normal Kubernetes Deployment (Rolling Update)
     CHECK(on.logs({{"info", completed}, {"info", "Shutting down metrics server"}, {"info", complete}}));
 }
 
-TEST_CASE("controller: Use Case 3: If Job Takes Too Long: SIGTERM, then SIGKILL") {
+TEST_CASE(
+    "controller: a child still running as the grace period ends gets SIGTERM, then SIGKILL (Use Case 3)") {
     stage on("deaf", ",\"termination_grace_period\":\"800ms\",\"child_process_shutdown_timeout\":\"300ms\"");
     write_file(on.mode_file(), "NORMAL_SHUTDOWN");
     on.start_with_job();
@@ -407,7 +410,7 @@ TEST_CASE("controller: Use Case 3: If Job Takes Too Long: SIGTERM, then SIGKILL"
     CHECK(on.prints("end=\"killed by SIGKILL\""));
 }
 
-TEST_CASE("controller: Use Case 3: a child that obeys SIGTERM ends before the grace period does") {
+TEST_CASE("controller: a child that obeys SIGTERM ends the stop before the grace period does (Use Case 3)") {
     // And so the default of the child's share is effective: 10 s of these 11.
     stage on("obey", ",\"termination_grace_period\":11");
     write_file(on.mode_file(), "NORMAL_SHUTDOWN");
@@ -425,7 +428,7 @@ TEST_CASE("controller: Use Case 3: a child that obeys SIGTERM ends before the gr
 
 // ---- what else may happen ----
 
-TEST_CASE("controller: the file is written anew: no link is followed, and nobody's file is written into") {
+TEST_CASE("controller: --mark-normal replaces the mode file and never writes through a link") {
     stage on;
     const std::string victim = on.path("victim");
     const auto write_mode = [&] {  // under the umask that takes most away
@@ -465,7 +468,7 @@ TEST_CASE("controller: the file is written anew: no link is followed, and nobody
     CHECK(beside == 1);  // the link
 }
 
-TEST_CASE("controller: SPOT_RECLAIM from before the start holds back no claim; written later, it does") {
+TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is written after start-up") {
     stage on;
     on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
     const auto shows = [&](const std::string& state) {
@@ -494,8 +497,7 @@ TEST_CASE("controller: SPOT_RECLAIM from before the start holds back no claim; w
     on.stop_by(SIGUSR1);
 }
 
-TEST_CASE(
-    "controller: SIGUSR1 pending beside another stop signal -> a reclaim, whichever is delivered first") {
+TEST_CASE("controller: SIGUSR1 pending together with another stop signal -> the stop is a reclaim") {
     for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
         CAPTURE(number);
         stage on;
@@ -507,14 +509,15 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("termination mode: the file's disk does not answer -> a stop is a reclaim after a second") {
+TEST_CASE("termination mode: the file's disk does not respond -> a stop is treated as a spot reclaim") {
     process worker({program("hung_file_worker")}, {});
     CHECK(worker.wait() == 0);
     CHECK(worker.count("File /hung/mode does not answer, defaulting to spot instance reclaim mode") == 1);
     CHECK(worker.count("Spot instance reclamation detected") == 1);
 }
 
-TEST_CASE("controller: without a job it stops at once, and names the default mode file") {
+TEST_CASE(
+    "controller: no job and no mode file configured -> SIGTERM consults /tmp/termination-type and exits") {
     stage on;
     on.configure_command("[\"true\"]");
     on.start();
@@ -525,7 +528,7 @@ TEST_CASE("controller: without a job it stops at once, and names the default mod
     CHECK(on.controller.count("metrics server") == 0);
 }
 
-TEST_CASE("controller: the jobs of several children all return to request/") {
+TEST_CASE("controller: a reclaim with three children -> all of their jobs return to request/") {
     stage on("deaf", ",\"controller\":{\"concurrency\":3}");
     for (const char* name : {"a", "b", "c", "d"}) on.put_job(name);
     on.start();
@@ -538,7 +541,7 @@ TEST_CASE("controller: the jobs of several children all return to request/") {
     for (const std::string& name : names) CHECK(read_file(on.path("spool/request/" + name)) == job_bytes());
 }
 
-TEST_CASE("controller: a child that fails is retried by retry_delays, and its job ends in failed/") {
+TEST_CASE("controller: a child that fails is retried by retry_delays, then its job moves to failed/") {
     stage on("fail");  // and the default: three runs
     on.put_job("job-1");
     on.start();
@@ -557,7 +560,7 @@ TEST_CASE("controller: a child that fails is retried by retry_delays, and its jo
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: a child that removed its own file and exits with 0 has completed its job") {
+TEST_CASE("controller: a child that removes its own file and exits with 0 has completed its job") {
     stage on;
     on.configure_command("[\"rm\",\"{job}\"]");
     on.put_job("job-1");
@@ -566,13 +569,13 @@ TEST_CASE("controller: a child that removed its own file and exits with 0 has co
     on.stop_by(SIGTERM);
     CHECK(on.prints(" completed=1 failed=0 "));
     CHECK(on.prints(" gone=0 "));
-    CHECK(on.controller.count("claim gone") == 0);
+    CHECK(on.controller.count("claim lost") == 0);
     CHECK(on.names("request").empty());
     CHECK(on.names("failed").empty());
 }
 
 TEST_CASE(
-    "controller: the command cannot be executed -> jobs wait in request/ uncounted, and run once it can") {
+    "controller: while the command cannot be executed no attempt counts, and the jobs run once it can") {
     struct {
         const char* text;
         mode_t mode;
@@ -613,7 +616,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("controller: the job's own file is the program and cannot be executed -> the run counts") {
+TEST_CASE("controller: each failed start counts as an attempt if the job's own file is the program") {
     stage on;
     on.configure_command(R"(["{job}"])", ",\"retry_delays\":[\"1ms\"]");
     on.put_job("job-1");
@@ -623,7 +626,7 @@ TEST_CASE("controller: the job's own file is the program and cannot be executed 
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: a child's output is logged by line, {job} is its file, no secret is passed on") {
+TEST_CASE("controller: a child gets its job file but no token, and its output is logged line by line") {
     stage on;
     on.configure_command(R"(["sh","-c","env; echo first; printf 'a \"b\"' >&2; cmp $0 $1","{job}","{job}"])");
     on.put_job("job-1");
@@ -643,7 +646,7 @@ TEST_CASE("controller: a child's output is logged by line, {job} is its file, no
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: whenever the signal comes, the job is in one place, whole, and nobody is left") {
+TEST_CASE("controller: a stop at varying moments leaves the job whole in request/ or done/, and no process") {
     // The job ends by itself at about the same time. OJS_TEST_ROUNDS for more than a glance.
     const auto rounds = static_cast<int>(number_from("OJS_TEST_ROUNDS", 12));
     for (int round = 0; round < rounds; ++round) {
@@ -692,7 +695,8 @@ TEST_CASE("controller: a job whose child survives SIGKILL stays claimed until th
     CHECK(on.job_is_only_in("request"));
 }
 
-TEST_CASE("controller: when it is killed its child dies too, and the next one recovers the job") {
+TEST_CASE(
+    "controller: SIGKILL of a controller also ends its child, and the next controller recovers the job") {
     stage on("finish");
     on.start_with_job();
     ::kill(on.controller.pid(), SIGKILL);
@@ -708,7 +712,8 @@ TEST_CASE("controller: when it is killed its child dies too, and the next one re
 
 // ---- configuration ----
 
-TEST_CASE("controller: a wrong configuration is refused with its key, in TOML with its line") {
+TEST_CASE(
+    "controller: an invalid configuration ends start-up with status 64 and an error that locates the fault") {
     struct refused_text {
         const char* text;
         const char* says;
@@ -723,7 +728,7 @@ TEST_CASE("controller: a wrong configuration is refused with its key, in TOML wi
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},
         {"{\"spool_dir\":\"\"}", "spool_dir: must be a string, not empty"},
-        {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: holds a NUL byte"},
+        {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: contains a NUL byte"},
         {"{\"command\":\"true\"}", "command: must be an array"},
         {"{\"command\":[]}", "command: must name a program"},
         {"{\"command\":[\"\"]}", "command: must name a program"},
@@ -744,8 +749,8 @@ TEST_CASE("controller: a wrong configuration is refused with its key, in TOML wi
         {"{\"termination_grace_period\":true}", "termination_grace_period: must be a duration"},
         {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
-        {"{\"concurrency\":0}", "concurrency: must be a whole number"},
-        {"{\"concurrency\":1.5}", "concurrency: must be a whole number"},
+        {"{\"concurrency\":0}", "concurrency: must be an integer"},
+        {"{\"concurrency\":1.5}", "concurrency: must be an integer"},
         {"{\"termination_grace\":1}", "termination_grace: is unknown"},
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
         {"{BASE,\"metrics_address\":\"nonsense\"}", "metrics_address: "},
@@ -787,16 +792,16 @@ retry_delays = [0, 1]
 termination_grace_period = "3550s"           # 59 minutes
 child_process_shutdown_timeout = "10s"       # SIGTERM → SIGKILL timeout
 
-# Optional: custom path for termination type file
+# Optional: custom path for termination-mode file
 # Defaults to /tmp/termination-type if not specified
 # termination_type_file = "/tmp/termination-type"
 
 # Spot instance mode flag (DEPRECATED, not checked by code)
-# Behavior now controlled by termination type file
+# Behavior now controlled by termination-mode file
 spot_instance_mode = false
 )";
 
-TEST_CASE("controller: the guide's config.toml runs, with the queue and the command it does not name") {
+TEST_CASE("controller: the guide's config.toml works once spool_dir and command are added") {
     stage on("finish");
     const std::string config = on.path("config.toml");
     write_file(config, config_of_guide + ("spool_dir = " + in_quotes(on.path("spool"))) + "\ncommand = [" +
@@ -816,7 +821,8 @@ TEST_CASE("controller: the guide's config.toml runs, with the queue and the comm
     CHECK(on.prints("spot_instance_mode is deprecated"));
 }
 
-TEST_CASE("controller: what the container grants must hold the grace period, in the words of its own keys") {
+TEST_CASE(
+    "controller: a container_grace_period that is too short gives a warning with the controller's own keys") {
     const std::pair<const char*, const char*> rows[] = {
         {"3600", nullptr}, {"3550", "level=warning msg=\"the drain (59m10s) and the reports after it ("}};
     for (const auto& row : rows) {
@@ -838,7 +844,7 @@ TEST_CASE("controller: what the container grants must hold the grace period, in 
     }
 }
 
-TEST_CASE("controller: the flag's configuration precedes the variable's, and that the default one") {
+TEST_CASE("controller: --config overrides OJS_CONTROLLER_CONFIG, and no configuration at all is an error") {
     stage on("finish");
     const std::string other = on.path("other.json");
     write_file(other, "{\"termination_type_file\":" + in_quotes(on.path("of-the-variable")) + "}");
@@ -865,7 +871,7 @@ TEST_CASE("controller: the flag's configuration precedes the variable's, and tha
           "at /etc/controller/controller.json; see --help\n");
 }
 
-TEST_CASE("controller: wrong flags and files are status 64") {
+TEST_CASE("controller: an invalid flag or an unusable configuration file ends start-up with status 64") {
     stage on;
     const std::string config = on.path("config.json");
     const std::string absent = on.path("absent");

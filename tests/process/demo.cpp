@@ -26,7 +26,7 @@ bool is_gone(pid_t pid) {
 }  // namespace
 
 // At the same time, as each waits most of its time.
-TEST_CASE("demo, fleet: no job is lost, the picture is right, and Ctrl-C leaves no process behind") {
+TEST_CASE("demo and fleet: every job completes once, and an interrupted demo ends its processes") {
     const std::string svg = scratch_file("shutdown.svg");
     process demo = play({"--svg", svg});
     process fleet;

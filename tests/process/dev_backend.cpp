@@ -32,7 +32,7 @@ int status_of(const backend& jobs, const std::string& headers) {
 
 }  // namespace
 
-TEST_CASE("dev_backend: what a web page may send is refused, and does nothing") {
+TEST_CASE("dev_backend: requests that a web page could send are refused and have no effect") {
     backend jobs;
     const std::string host = "Host: 127.0.0.1\r\n";
     const std::string good = host + as_json;
@@ -60,7 +60,8 @@ TEST_CASE("dev_backend: what a web page may send is refused, and does nothing") 
     CHECK(jobs.summary()["pushed"].number == 0);
 }
 
-TEST_CASE("dev_backend: programs are served under every address of this machine, and with every JSON type") {
+TEST_CASE(
+    "dev_backend: requests with localhost or an IP address as Host and a JSON content type are accepted") {
     backend jobs;
     for (const std::string name :
          {"127.0.0.1", "127.0.0.1:8080", "localhost", "LocalHost:1", "[::1]", "[::1]:80", "10.0.0.7"}) {
@@ -74,7 +75,7 @@ TEST_CASE("dev_backend: programs are served under every address of this machine,
     }
 }
 
-TEST_CASE("dev_backend: times beyond all use are bounded, and no lease ends before it begins") {
+TEST_CASE("dev_backend: extreme timeouts and leases are limited to a valid range") {
     backend jobs;
     const auto pushed = [&](const std::string& more) {
         const std::string id = jobs.push("a", "[]", 1, more).front();
@@ -113,7 +114,7 @@ TEST_CASE("dev_backend: times beyond all use are bounded, and no lease ends befo
     CHECK(jobs.summary()["pushed"].number == 7);
 }
 
-TEST_CASE("dev_backend: no more workers are known than 4096, and those that hold jobs are kept") {
+TEST_CASE("dev_backend: with more than 4096 workers the oldest ones without jobs are forgotten") {
     backend jobs;
     jobs.push("a", "[]", 1);
     jobs.post("/ojs/v1/workers/fetch",
@@ -138,7 +139,21 @@ TEST_CASE("dev_backend: no more workers are known than 4096, and those that hold
     CHECK(workers.has("1"));
 }
 
-TEST_CASE("dev_backend: declares the extension, and tries an interrupted job again whatever is said of it") {
+TEST_CASE("dev_backend: the jobs of a worker that is declared dead twice come back each time") {
+    backend jobs({"--dead-after", "100ms"});
+    const std::string id = jobs.push_one("a", "[]");
+    const auto claim = [&] {
+        return jobs.post("/ojs/v1/workers/fetch", R"({"queues":["default"],"worker_id":"w"})")["jobs"]
+            .items.size();
+    };
+    REQUIRE(claim() == 1);
+    jobs.post("/ojs/v1/workers/heartbeat", R"({"worker_id":"w"})");
+    REQUIRE(jobs.reaches(id, "available"));
+    REQUIRE(claim() == 1);
+    CHECK(jobs.reaches(id, "available"));
+}
+
+TEST_CASE("dev_backend: a job failed with ShutdownError is retried even if marked as not retryable") {
     backend jobs;
     const json manifest = ask(jobs, "GET /ojs/manifest HTTP/1.1\r\nHost: localhost\r\n", "").body;
     REQUIRE(manifest["extensions"]["official"].items.size() == 1);

@@ -31,7 +31,7 @@ struct run {
         REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= 1; }));  // still running
         worker.signal(SIGTSTP);
         REQUIRE(worker.prints("phase quiet"));
-        // One may have been in progress; not every backend is told the state.
+        // One may have been in progress; not every dialect sends the state.
         const int beats = jobs.count(worker_event("w", "beat"));
         REQUIRE(eventually([&] { return jobs.count(worker_event("w", "beat")) >= beats + 2; }));
         worker.signal(SIGTERM);
@@ -39,7 +39,7 @@ struct run {
         states = states_of(jobs, "w");
     }
     json fail_of(const std::string& id) { return jobs.event(job_event(id, "nack")); }
-    int downgrades() { return worker.count("another form is sent"); }
+    int downgrades() { return worker.count("sending a reduced one"); }
 
     backend jobs;
     std::string interrupted;
@@ -73,22 +73,22 @@ run check_run(const expectation& row) {
 
 }  // namespace
 
-TEST_CASE("dialect graceful_shutdown: quiet to the last job, then one terminate") {
+TEST_CASE("dialect graceful_shutdown: heartbeats say running, quiet, terminate; a FAIL says ShutdownError") {
     check_run({{}, "graceful_shutdown", "running quiet terminate", "ShutdownError", "ShutdownTimeout"});
 }
 
-TEST_CASE("dialect website: error `shutdown`, an attempt used up, and `terminated`") {
+TEST_CASE("dialect website: heartbeats end with terminated; a FAIL says shutdown and does not requeue") {
     check_run({{}, "website", "running quiet terminated", "shutdown", "shutdown"});
 }
 
-TEST_CASE("dialect worker_protocol: a count of jobs, and terminate from SIGTERM on") {
+TEST_CASE("dialect worker_protocol: heartbeats contain a job count and say terminate from SIGTERM on") {
     run one = check_run(
         {{"--count-heartbeats"}, "worker_protocol", "running quiet terminate", "shutdown", "shutdown"});
     // The drain of 300 ms, with a beat every 100 ms, was `terminate` already.
     CHECK(one.jobs.count(beat_in_state("w", "terminate")) >= 2);
 }
 
-TEST_CASE("the default dialect on a backend that wants a count finds that out") {
+TEST_CASE("dialect graceful_shutdown: a backend that expects a job count -> one downgrade is logged") {
     check_run({{"--count-heartbeats"},
                "graceful_shutdown",
                "running quiet terminate",
@@ -97,7 +97,7 @@ TEST_CASE("the default dialect on a backend that wants a count finds that out") 
                1});
 }
 
-TEST_CASE("every dialect on a strict backend: one line in the log for each downgrade, and nothing lost") {
+TEST_CASE("dialects: a strict backend -> each of two downgrades is logged once, and every job is settled") {
     for (const std::string dialect : {"graceful_shutdown", "website", "worker_protocol"}) {
         CAPTURE(dialect);
         run one({"--strict"}, dialect);

@@ -1,5 +1,5 @@
 // Groups are replaced while they have work: no job is lost or done twice, no request fails, never are fewer ready than
-// promised, and a replacement that fails half-way leaves the group serving as it was. Setting from the environment:
+// promised, and a rollout that fails half-way leaves the group serving as it was. Setting from the environment:
 //
 //   OJS_TEST_ROLLS   how often a group is replaced in each case; default 2
 #include <fstream>
@@ -44,7 +44,7 @@ int surge_of(int roll) {
 
 void replace(ojs::launcher& of, ojs::group_options to, int surge) {
     to.max_surge = surge;
-    const auto report = of.rolling_replace("group", to);
+    const auto report = of.rollout("group", to);
     REQUIRE(report);
     CHECK_MESSAGE(report->replaced == group_size, report->failed_id << " " << report->error);
 }
@@ -54,7 +54,7 @@ int number_of(const ojs::process_info& of) {
     return std::atoi(of.id.c_str() + of.id.rfind('-') + 1);
 }
 
-// A replacement whose fifth new process does not become ready.
+// A rollout whose fifth new process does not become ready.
 void fail_half_way(ojs::launcher& servers, ojs::group_options faulty, const std::string& end) {
     int newest = 0;
     const auto before = servers.group("group");
@@ -64,7 +64,7 @@ void fail_half_way(ojs::launcher& servers, ojs::group_options faulty, const std:
     command.insert(command.begin(),
                    {"/bin/sh", "-c",
                     "test \"${OJS_PROCESS_ID#group-}\" -ne " + fifth + " && exec \"$0\" \"$@\"; " + end});
-    const auto report = servers.rolling_replace("group", faulty);
+    const auto report = servers.rollout("group", faulty);
     REQUIRE(report);
     CHECK(report->rolled_back);
     CHECK_FALSE(report->mixed);
@@ -80,7 +80,7 @@ void stop(ojs::launcher& of) {
 
 }  // namespace
 
-TEST_CASE("fleet: workers on a backend are replaced under load, and every job is done once") {
+TEST_CASE("rollout: workers are replaced under load, and every job runs exactly once") {
     if (!may_have_many_children()) return;
     backend jobs;
     const std::string done = scratch_file("done");
@@ -107,7 +107,7 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     const auto all = static_cast<std::int64_t>(pushed.size());
     CHECK(eventually([&] { return jobs.summary()["completed"].number >= all; }));
     stop(workers);
-    MESSAGE(rolls() << " replacements, " << all << " jobs");
+    MESSAGE(rolls() << " rollouts, " << all << " jobs");
     std::ifstream file(done);
     std::vector<std::string> ended{std::istream_iterator<std::string>(file), {}};  // by their handlers
     std::sort(ended.begin(), ended.end());
@@ -115,7 +115,7 @@ TEST_CASE("fleet: workers on a backend are replaced under load, and every job is
     CHECK(ended == pushed);
 }
 
-TEST_CASE("fleet: servers are replaced under requests, or taken back: none fails, never fewer are ready") {
+TEST_CASE("rollout: servers replaced or rolled back under load -> no request fails, min_healthy stay ready") {
     if (!may_have_many_children()) return;
     const ojs::group_options group = group_of({program("keyvalue_runner"), "--work-duration", "2ms"});
     router through(10ms);
@@ -138,7 +138,7 @@ TEST_CASE("fleet: servers are replaced under requests, or taken back: none fails
     CHECK(eventually([&] { return clients.sent() >= target; }));  // requests still succeed
     clients.stop();
 
-    MESSAGE(rolls() << " replacements, " << clients.sent() << " requests");
+    MESSAGE(rolls() << " rollouts, " << clients.sent() << " requests");
     CHECK_MESSAGE(clients.failed() == 0, clients.failure());
     CHECK(through.fewest() >= group_size);
     // A second is how long the launcher waits for the hooks of three that are taken off together.

@@ -3,7 +3,7 @@
 
 using namespace test;
 
-TEST_CASE("fork: each child runs its parent's worker as a separate worker, and all stop with it") {
+TEST_CASE("worker: after fork() each child runs a worker of its own, and all stop with the parent") {
     backend jobs;
     process parent({program("prefork_worker"), "3"}, {{"OJS_URL", jobs.url()},
                                                       {"OJS_CONCURRENCY", "1"},

@@ -59,7 +59,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     return out;
 }
 
-// Ours without anything of OJS_* and TEST_*, and with `extra`. ThreadSanitizer is told that threads left behind in
+// Ours without anything of OJS_* and TEST_*, and with `extra`. For ThreadSanitizer, threads left behind in
 // _exit() are meant to be, and not to sleep for a second at every exit.
 std::vector<std::string> child_environment(environment extra) {
     extra.emplace("OJS_LOG_FORMAT", "text");
@@ -361,7 +361,7 @@ process start_worker(const std::string& url, const std::string& id, const enviro
                             {"OJS_WORKER_ID", id},
                             {"OJS_HEARTBEAT_INTERVAL", "100ms"},
                             {"OJS_POLL_INTERVAL", "20ms"},
-                            {"OJS_REPEAT_SIGNAL_GAP", "50ms"}};
+                            {"OJS_SIGNAL_DEBOUNCE", "50ms"}};
     for (const auto& [name, value] : extra) settings[name] = value;
     return process({program("test_worker")}, settings);
 }

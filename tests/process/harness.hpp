@@ -88,7 +88,7 @@ class process {
     std::string output_;
 };
 
-// As seen from here, PID 1 of the namespace that `outside`, started below pid_namespace(), has made; empty: not told.
+// As seen from here, PID 1 of the namespace that `outside`, started below pid_namespace(), has made; empty: unknown.
 std::string init_of(const process& outside);
 // By /proc, so on Linux alone. What was killed may wait for init to reap it for a while, and is still in the group then.
 bool runs_in_group(pid_t group);

@@ -61,7 +61,7 @@ std::string lint(const std::string& page) {
 
 }  // namespace
 
-TEST_CASE("health: ready after the first answer of the backend, alive and not ready without one") {
+TEST_CASE("health: a worker is ready only while running with a reachable backend, but alive throughout") {
     served lonely("http://127.0.0.1:1");
     REQUIRE(lonely.worker.prints("heartbeat failed"));
     CHECK(status(lonely.address, "/readyz") == 503);
@@ -87,7 +87,7 @@ TEST_CASE("health: ready after the first answer of the backend, alive and not re
     CHECK(tested.worker.wait() == 0);
 }
 
-TEST_CASE("health: with GET /drain as the preStop hook the job ends before SIGTERM") {
+TEST_CASE("health: GET /drain as the preStop hook lets the running job complete before SIGTERM") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}, {"OJS_HEALTH_TOKEN", "s"}});
     const ojs::http_headers token{{"Authorization", "Bearer s"}};
@@ -115,7 +115,7 @@ TEST_CASE("health: with GET /drain as the preStop hook the job ends before SIGTE
     CHECK(tested.worker.prints("cause=rpc"));
 }
 
-TEST_CASE("health: a unix socket goes with its worker, which leaves a handler behind and ends by _exit()") {
+TEST_CASE("health: the unix socket is removed even if the worker exits while a handler still runs") {
     backend jobs;
     const std::string path = scratch_file("health.sock");
     served tested(jobs.url(), {{"OJS_HEALTH_ADDR", "unix:" + path},
@@ -128,7 +128,7 @@ TEST_CASE("health: a unix socket goes with its worker, which leaves a handler be
     CHECK(::access(path.c_str(), F_OK) != 0);
 }
 
-TEST_CASE("metrics: the page passes the linter before, during and after work") {
+TEST_CASE("metrics: the page passes promtool's linter while the worker is idle, busy and draining") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_QUEUES", "default,we\"ird\\queue"}});
     tested.become_ready();

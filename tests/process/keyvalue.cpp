@@ -1,4 +1,4 @@
-// tools/keyvalue_runner: what was put is there after a stop, a request in hand has its answer, and one that comes too
+// tools/keyvalue_runner: what was put is there after a stop, a request in flight gets its response, and one that comes too
 // late is refused.
 #include "files.hpp"
 #include "harness.hpp"
@@ -46,7 +46,7 @@ class keyvalue {
 
 }  // namespace
 
-TEST_CASE("keyvalue: a drain answers requests in flight, refuses new ones, and writes what was put") {
+TEST_CASE("keyvalue: a drain completes requests in flight, refuses new ones and saves every stored value") {
     const temporary_folder folder;
     {
         const keyvalue one(folder, "2s");

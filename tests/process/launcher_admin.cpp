@@ -67,16 +67,6 @@ std::string get(const daemon_of& of, const std::string& target) {
     return answer->body;
 }
 
-// The first block of this language in a document; empty where there is no document.
-std::string block_of(const std::string& document, const std::string& language) {
-    const auto root = std::filesystem::path(__FILE__).parent_path() / "../..";
-    const std::string text = read_file(root / document);
-    const std::string fence = "```" + language + "\n";
-    const std::size_t at = text.find(fence);
-    if (at == std::string::npos) return "";
-    return text.substr(at + fence.size(), text.find("```", at + fence.size()) - at - fence.size());
-}
-
 // The pid that a line of `status` has for this process.
 pid_t pid_in(const std::string& text, const std::string& id) {
     const std::size_t at = text.find("pid ", text.find("  " + id + " "));
@@ -85,7 +75,7 @@ pid_t pid_in(const std::string& text, const std::string& id) {
 
 }  // namespace
 
-TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and counts what happened") {
+TEST_CASE("launcher_admin: an operator can list, preview, roll and stop the processes of a group") {
     daemon_of of(R"(, "--work-duration", "1ms", "--initial-work", "3")");
     REQUIRE(of.is_ready());
     const std::string before = of.ask({"status"});
@@ -99,7 +89,7 @@ TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and
 
     of.write(R"(, "--work-duration", "2ms")");  // the new configuration comes from the file
     const std::string rolled = of.ask({"roll", "kv", "--reason", "a test"});
-    CHECK_MESSAGE(holds(rolled, "rolling replace ended: done"), rolled);
+    CHECK_MESSAGE(holds(rolled, "rollout finished: done"), rolled);
     CHECK(holds(rolled, "(a test)"));
     CHECK(holds(of.ask({"status", "kv-1"}), "COMPLETE"));
     REQUIRE(of.is_ready());
@@ -114,7 +104,7 @@ TEST_CASE("launcher_admin: an operator sees a fleet, replaces it, stops one, and
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
 }
 
-TEST_CASE("launcher_admin: watch follows until the daemon has ended, which ends its children first") {
+TEST_CASE("launcher_admin: watch shows each child's shutdown and exits when the launcher has ended") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
     const std::string now = of.ask({"status"});
@@ -135,7 +125,7 @@ TEST_CASE("launcher_admin: watch follows until the daemon has ended, which ends 
     CHECK(::access(of.socket().c_str(), F_OK) != 0);
 }
 
-TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does") {
+TEST_CASE("launcher_admin: stop prints the reason that a process gives for not ending yet") {
     daemon_of of(
         "",
         R"({"process_groups": [{"name": "kv", "command": [")" + program("lifecycle_runner") +
@@ -151,7 +141,8 @@ TEST_CASE("launcher_admin: what holds up a shutdown is shown as long as it does"
     CHECK_MESSAGE(holds(stopped.output(), "-> CRASHED"), stopped.output());
 }
 
-TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its time is over") {
+TEST_CASE(
+    "launcher_admin: a process that hangs is killed, without a drain by --force, else at max_duration") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
     const std::string forced = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
@@ -167,33 +158,38 @@ TEST_CASE("launcher_admin: what hangs is ended by --force at once, else when its
     CHECK(holds(of.ask({"status"}), "ready 0 of 2"));
 }
 
-TEST_CASE("launcher_admin: a roll that fails is rolled back, tried again or cancelled, as its status says") {
+TEST_CASE("launcher_admin: a failed rollout is rolled back or retried by its policy, and can be cancelled") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
     const std::string failing = R"("health_check_timeout": "200ms", )";
     of.write(R"(, "--never-ready")", failing);
     CHECK(holds(of.ask({"roll", "kv", "--retries", "1"}, 1), "retries: not allowed with retry MANUAL"));
     const std::string twice = of.ask({"roll", "kv", "--retry", "immediate", "--retries", "1"}, 1);
-    CHECK_MESSAGE(holds(twice, "new process did not become ready, retrying"), twice);
-    CHECK(holds(twice, "rolling replace ended: rolled_back"));
-    CHECK(holds(of.ask({"status"}), "ready 2 of 2"));
+    CHECK_MESSAGE(holds(twice, "new process did not become ready; retrying"), twice);
+    CHECK(holds(twice, "rollout finished: rolled_back (kv-4 was not ready within 200ms"));
+    const std::string after = of.ask({"status"});
+    CHECK(holds(after, "ready 2 of 2"));
+    CHECK_MESSAGE(holds(after, "(last rollout: rolled back: kv-4 was not ready within 200ms"), after);
     of.write(
         R"(, "--never-ready")",
         failing + R"("retry_policy": "backoff", "retry": {"initial_backoff": "1h", "max_backoff": "1h"}, )");
-    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready, retrying"));
+    CHECK_FALSE(holds(of.ask({"roll", "kv", "--retry", "manual"}, 1), "did not become ready; retrying"));
     process rolling = of.tool({"roll", "kv"});
     REQUIRE(eventually([&] { return holds(of.ask({"status"}), "PAUSING, retries: 1, failed: kv-"); }));
-    CHECK(holds(of.ask({"roll", "kv"}, 1), "a replacement is in progress in this group"));
+    CHECK(holds(of.ask({"roll", "kv"}, 1), "a rollout is in progress in this group"));
     const std::string cancelled = of.ask({"cancel", "kv", "--reason", "wrong version"});
-    CHECK_MESSAGE(holds(cancelled, "rolling replace cancelled (wrong version)"), cancelled);
+    CHECK_MESSAGE(holds(cancelled, "rollout cancelled (wrong version)"), cancelled);
     CHECK(rolling.wait() == 1);  // it did not come to what it was to do
-    CHECK(holds(rolling.output(), "rolling replace ended: cancelled"));
+    CHECK(holds(rolling.output(), "rollout finished: cancelled"));
+    std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["/nowhere/kv"]}]})";
+    const std::string missing = of.ask({"dry-run", "kv"}, 1);
+    CHECK_MESSAGE(holds(missing, "group kv, command: /nowhere/kv: no such file"), missing);
     std::ofstream(of.config()) << R"({"process_groups": [{"name": "kv", "command": ["x"], "max_surg": 1}]})";
     const std::string refused = of.ask({"roll", "kv"}, 1);
-    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: no such key"), refused);
+    CHECK_MESSAGE(holds(refused, "process_groups[0].max_surg: unknown key"), refused);
 }
 
-TEST_CASE("launcher_admin: the file says where the operator is answered, unless the flag does") {
+TEST_CASE("launcher_admin: --admin overrides the file's admin address, which overrides LAUNCHER_ADMIN") {
     const std::string config = scratch_file("admin.json");
     const std::string in_file = scratch_file("admin.sock");
     const std::string in_flag = scratch_file("other.sock");
@@ -215,7 +211,7 @@ TEST_CASE("launcher_admin: the file says where the operator is answered, unless 
     }
 }
 
-TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
+TEST_CASE("launcher_admin: over TCP a request without the token is refused") {
     const std::string token = scratch_file("token");
     write_file(token, "s3cret\n");
     const daemon_of other;  // for its configuration
@@ -241,7 +237,7 @@ TEST_CASE("launcher_admin: over TCP with a token, and without one not at all") {
     CHECK_FALSE(holds(self.output(), "s3cret"));
 }
 
-TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands do") {
+TEST_CASE("launcher_admin: the configuration and the commands in docs/launcher.md work") {
     std::string fleet = block_of("docs/launcher.md", "json");
     std::istringstream lines(block_of("docs/launcher.md", "sh"));
     if (fleet.empty()) {
@@ -268,7 +264,7 @@ TEST_CASE("launcher_admin: the fleet of docs/launcher.md runs, and its commands 
     CHECK(run == 4);  // status, dry-run, stop, roll
 }
 
-TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socket and its names") {
+TEST_CASE("launcher_admin: a wrong argument, address or name gives an error message and a nonzero status") {
     const struct {
         std::vector<std::string> words;
         const char* said;
@@ -301,9 +297,9 @@ TEST_CASE("launcher_admin: the tool says what is wrong with its words, its socke
     for (const auto& each : all) {
         std::vector<std::string> words = each.words;
         words.insert(words.begin(), program("launcher"));
-        process told(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
-        CHECK(told.wait() == 64);
-        CHECK_MESSAGE(holds(told.output(), each.said), told.output());
+        process client(words, {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
+        CHECK(client.wait() == 64);
+        CHECK_MESSAGE(holds(client.output(), each.said), client.output());
     }
     daemon_of of;
     process open({program("launcher"), "run", "--config", of.config(), "--admin", "0.0.0.0:0"}, {});

@@ -1,11 +1,13 @@
 // What a worker writes: every line is a record, and no argument and no token is in it.
+#include <fstream>
+#include <map>
 #include <sstream>
 
 #include "harness.hpp"
 
 using namespace test;
 
-TEST_CASE("logs: every line of a run is JSON with the specified fields, and names no argument and no token") {
+TEST_CASE("logs: every line of a JSON log has the specified fields and contains no argument or token") {
     const std::string canary = "canary-4711";
     backend jobs({"--faults", "e500:100,lose:50,reset:50", "--seed", "7"});
     process worker = start_worker(jobs.url(), "w1",
@@ -18,7 +20,7 @@ TEST_CASE("logs: every line of a run is JSON with the specified fields, and name
                                    {"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
     const std::string arguments = "[\"" + canary + "\"]";
     for (const char* type : {"test.result", "test.throw_argument", "test.not_json", "no.such.type"})
-        jobs.push(type, arguments, 10, ",\"max_attempts\":1");
+        jobs.push(type, arguments, 10, R"(,"retry":{"max_attempts":1})");
     const std::string done = jobs.push_one("test.result", arguments);
     REQUIRE(jobs.reaches(done, "completed"));
     const std::string stuck = jobs.push_one("test.sleep", "[60000,\"" + canary + "\"]");
@@ -45,13 +47,48 @@ TEST_CASE("logs: every line of a run is JSON with the specified fields, and name
     CHECK(worker.count("\"message\":\"worker stopped\"") == 1);
 }
 
-TEST_CASE(
-    "logs: the process ends before the log's thread got a processor -> its last line is written all the "
-    "same") {
+TEST_CASE("logs: the last line is written even if the log's thread never runs before the exit") {
     process unscheduled({program("unscheduled_log")}, {});
     CHECK(unscheduled.wait() == 64);
     CHECK(unscheduled.count("error: a line") == 1);
     process returning({program("unscheduled_log"), "return"}, {});
     CHECK(returning.wait() == 64);
     CHECK(returning.count("a line") == 1);
+}
+
+TEST_CASE("logs: SIGINT ignored at start-up is logged as a warning, SIGHUP as information") {
+    process worker =
+        start_worker("http://127.0.0.1:1", "w", {{"TEST_IGNORE", "1"}, {"OJS_LOG_FORMAT", "json"}});
+    REQUIRE(worker.prints("\"SIGHUP\""));
+    REQUIRE(worker.prints("\"SIGINT\""));
+    std::map<std::string, std::string> severities;
+    std::istringstream lines(worker.output());
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find("signal stays ignored") == std::string::npos) continue;
+        const json record = json::parse(line);
+        severities[record["attributes"]["signal"].text] = record["severity"].text;
+    }
+    CHECK(severities == std::map<std::string, std::string>{{"SIGHUP", "INFO"}, {"SIGINT", "WARN"}});
+}
+
+TEST_CASE("exit: a handler calls exit() -> one line on standard error lists the jobs in flight") {
+    backend jobs;
+    const std::string path = scratch_file("errors");
+    process worker({"/bin/sh", "-c", "exec \"$0\" 2>\"$1\"", program("test_worker"), path},
+                   {{"OJS_URL", jobs.url()}, {"OJS_POLL_INTERVAL", "20ms"}});
+    const std::string sleeping = jobs.push_one("test.sleep", "[60000]");
+    REQUIRE(worker.prints("start " + sleeping));
+    const std::string exiting = jobs.push_one("test.exit", "[]");
+    CHECK(worker.wait() == 3);
+    int notices = 0;
+    std::ifstream lines(path);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find("exit() was called") == std::string::npos) continue;
+        CAPTURE(line);
+        ++notices;
+        CHECK(line.find("active_jobs=2") != std::string::npos);
+        CHECK(line.find(sleeping + ":test.sleep") != std::string::npos);
+        CHECK(line.find(exiting + ":test.exit") != std::string::npos);
+    }
+    CHECK(notices == 1);
 }

@@ -15,7 +15,7 @@ process start_loop(const std::string& time) {
 
 }  // namespace
 
-TEST_CASE("own loop: finishes the items in progress") {
+TEST_CASE("own loop: SIGTERM or SIGINT -> the items in progress finish") {
     for (const int number : {SIGTERM, SIGINT}) {
         process loop = start_loop("500ms");
         loop.signal(number);
@@ -26,7 +26,7 @@ TEST_CASE("own loop: finishes the items in progress") {
     }
 }
 
-TEST_CASE("own loop: a second signal requeues the items in progress, and no other is started") {
+TEST_CASE("own loop: a second signal requeues the items in progress, and no other item starts") {
     process loop = start_loop("1h");
     // Signals closer than 250 ms count as one.
     CHECK(eventually([&] {
@@ -40,7 +40,7 @@ TEST_CASE("own loop: a second signal requeues the items in progress, and no othe
     CHECK(loop.count(": interrupted, requeued") == 2);
 }
 
-TEST_CASE("own loop: SIGTSTP -> no item starts until SIGCONT, and a stop in quiet starts none") {
+TEST_CASE("own loop: after SIGTSTP no item starts until SIGCONT") {
     process loop = start_loop("200ms");
     loop.signal(SIGTSTP);
     CHECK(eventually([&] { return loop.count(": done") == loop.count(": started"); }));

@@ -112,13 +112,13 @@ std::string obstacle(bool with_proc) {
         if (with_proc && !mount_proc(root)) ::_exit(errno);
         ::_exit(::chroot(root.c_str()) == 0 ? 0 : errno);
     }
-    if (child < 0) return std::string("no PID namespace to be had: ") + std::strerror(errno);
+    if (child < 0) return std::string("no PID namespace available: ") + std::strerror(errno);
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (status == 0) return "";
     return std::string(with_proc ? "no /proc or " : "no ") +
-           "empty root to be had: " + std::strerror(WEXITSTATUS(status));
+           "empty root available: " + std::strerror(WEXITSTATUS(status));
 }
 
 const std::string& known_obstacle(bool with_proc) {
@@ -205,7 +205,7 @@ void serve_and_drain(const std::string& root, const start_options& options) {
 
 }  // namespace
 
-TEST_CASE("PID 1: prerequisites of these tests, or skip") {
+TEST_CASE("static_worker: the build contains the static worker on Linux x86_64 and aarch64") {
     for (const bool with_proc : {false, true}) {
         if (!known_obstacle(with_proc).empty()) MESSAGE("skipped: " << known_obstacle(with_proc));
     }
@@ -215,18 +215,19 @@ TEST_CASE("PID 1: prerequisites of these tests, or skip") {
 #endif
 }
 
-TEST_CASE("PID 1 in an empty root: serves, drains, exits 0" * doctest::skip(!known_obstacle(false).empty())) {
+TEST_CASE("static_worker: PID 1 in an empty root serves, drains and exits with 0" *
+          doctest::skip(!known_obstacle(false).empty())) {
     serve_and_drain(make_root(false), {});
 }
 
-TEST_CASE("PID 1 in a root with only /proc: serves, drains, exits 0" *
+TEST_CASE("static_worker: PID 1 in a root with only /proc serves, drains and exits with 0" *
           doctest::skip(!known_obstacle(true).empty())) {
     start_options options;
     options.mount_proc = true;
     serve_and_drain(make_root(true), options);
 }
 
-TEST_CASE("PID 1: a SIGTERM pending since before the exec is honoured, without a FETCH" *
+TEST_CASE("static_worker: as PID 1, a SIGTERM pending before exec -> it exits with 0, without a FETCH" *
           doctest::skip(!known_obstacle(false).empty())) {
     backend jobs;
     start_options options;
@@ -238,7 +239,7 @@ TEST_CASE("PID 1: a SIGTERM pending since before the exec is honoured, without a
 
 #ifdef __linux__
 // With the case before, a SIGTERM at any moment from there on is honoured: it stays pending until it is handled.
-TEST_CASE("the static worker blocks SIGTERM with its first system call" *
+TEST_CASE("static_worker: the first system call blocks SIGTERM" *
           doctest::skip(::access(program("static_worker").c_str(), X_OK) != 0)) {
     const std::string path = program("static_worker");
     const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// shutdown-probe judges: a worker that keeps everything holds every row, and each breakage fails the row it should
-// and no other.
+// shutdown-probe judges: a worker that keeps everything passes every check, each breakage fails its check and no other,
+// and what was not observed does not pass.
 #include "files.hpp"
 #include "harness.hpp"
 #include "text.hpp"
@@ -34,16 +34,16 @@ struct probe_run {
         const int ended = probe.wait(probe_limit);
         INFO(probe.output());
         CHECK(ended == status);
-        CHECK(rows("FAILS") == failing);
+        CHECK(checks("FAIL") == failing);
         for (const std::string& text : says) CHECK(probe.count(text) > 0);
     }
 
-    // The rows with that result.
-    std::set<std::string> rows(const char* result) const {
+    // The checks with that result.
+    std::set<std::string> checks(const char* result) const {
         std::set<std::string> out;
         const json parsed = json::parse(read_file(report));
-        for (const json& row : parsed["rows"].items) {
-            if (row["result"].is(result)) out.insert(row["id"].text);
+        for (const json& each : parsed["checks"].items) {
+            if (each["result"].is(result)) out.insert(each["id"].text);
         }
         return out;
     }
@@ -93,18 +93,18 @@ std::vector<probe_run> runs_of_python() {
     }
     std::vector<probe_run> out(4);
     out[0].flags = {"--scenario", "drain", "--scenario", "grace", "--scenario", "tstp"};
-    out[0].says = {"12 hold, 0 fail, 0 skipped"};
+    out[0].says = {"13 pass, 0 fail, 0 skipped"};
     out[1].flags = {"--scenario",      "second-term", "--scenario",
                     "fetch-in-flight", "--scenario",  "lost-answer"};
-    out[1].says = {"4 hold, 0 fail, 0 skipped"};
+    out[1].says = {"3 pass, 0 fail, 1 skipped"};
     out[2].flags = {"--scenario", "away-for-good", "--scenario", "terminate", "--scenario", "frozen"};
-    out[2].says = {"4 hold, 0 fail, 0 skipped"};
+    out[2].says = {"4 pass, 0 fail, 0 skipped"};
     for (probe_run& each : out) each.worker = {"python3", example};
     out[3].worker = {"python3", "-c", naive_worker};
     out[3].status = 2;
     out[3].failing = {"HANDSHAKE"};
     out[3].says = {"no BEAT to OJS_URL", "BEAT: missing; send POST OJS_URL",
-                   "SIGTERM: it was ended by Terminated"};
+                   "SIGTERM: it was ended by SIGTERM"};
     return out;
 }
 
@@ -116,7 +116,7 @@ probe_run& default_grace_run() {
     if (run.probe.pid() == 0) {
         run.flags = {"--scenario", default_grace};
         run.worker = {program("broken_worker")};
-        run.says = {"1 hold, 0 fail, 0 skipped"};
+        run.says = {"1 pass, 0 fail, 0 skipped"};
         run.start();
     }
     return run;
@@ -124,7 +124,7 @@ probe_run& default_grace_run() {
 
 }  // namespace
 
-TEST_CASE("shutdown-probe: each breakage fails its row and no other; without one every row holds") {
+TEST_CASE("shutdown-probe: each breakage fails its own check only, and an intact worker passes every check") {
     default_grace_run();
     constexpr std::size_t intact = 4;
     std::vector<probe_run> runs(intact + 1);
@@ -158,26 +158,111 @@ TEST_CASE("shutdown-probe: each breakage fails its row and no other; without one
         runs.back().failing = {each[1]};
         runs.back().says = {"\n    request ", "\n    answer "};
     }
-    CHECK(judged == broken);  // every row can be made to fail
+    CHECK(judged == broken);  // every check can be made to fail
     run_all(runs);
-    std::set<std::string> holding;
-    for (std::size_t i = 0; i < intact; ++i) holding.merge(runs[i].rows("holds"));
-    CHECK(holding == judged);
+    std::set<std::string> passing;
+    for (std::size_t i = 0; i < intact; ++i) passing.merge(runs[i].checks("PASS"));
+    CHECK(passing == judged);
 }
 
-TEST_CASE("shutdown-probe: --help tells its statuses; a command that cannot be started is 70") {
+TEST_CASE("shutdown-probe: a worker runs one job at a time -> a note says so, and each check uses one job") {
+    probe_run run;
+    for (const char* each : {"drain", "second-term", "progress", "many-fails", "concurrency", "cancelled"})
+        run.flags.insert(run.flags.end(), {"--scenario", each});
+    run.worker = {program("broken_worker"), "--serial"};
+    run.says = {"note: the worker runs one job at a time",
+                "10 pass, 0 fail, 3 skipped",
+                "FAIL-FAST  skipped",
+                "one job at a time; there is never more than one FAIL to send",
+                "SLOTS      skipped",
+                "one job at a time; it cannot reach the limit"};
+    run.start();
+    run.check();
+}
+
+TEST_CASE("shutdown-probe: nothing is observed -> the check does not pass, with the reason") {
+    struct unobserved {
+        const char* breakage;
+        const char* scenario;
+        const char* check;
+        const char* reason;
+    };
+    constexpr unobserved all[] = {
+        {"GS-R001", "tstp", "RESUME", "SIGTSTP did not make it quiet"},
+        {"GS-R004", "readiness", "LIVE", "readiness did not fail"},
+        {"SLOTS", "cancelled", "CANCELLED", "it runs more jobs at a time than OJS_CONCURRENCY"},
+        {"DIR-QUIET", "directives", "DIR-STAYS", "it was never quiet"},
+    };
+    std::vector<probe_run> runs(std::size(all));
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        runs[i].flags = {"--scenario", all[i].scenario};
+        runs[i].worker = {program("broken_worker"), "--break", all[i].breakage};
+        runs[i].start();
+    }
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        CHECK(runs[i].probe.wait(probe_limit) == 1);
+        INFO(runs[i].probe.output());
+        CHECK(runs[i].checks("skipped").count(all[i].check) == 1);
+        CHECK(runs[i].probe.count(all[i].reason) > 0);
+    }
+}
+
+// With heartbeats, but without a handler of signals.
+constexpr const char* unprepared_worker = R"(
+import json, os, threading, time, urllib.request
+
+running = set()
+
+def call(route, **body):
+    url = os.environ["OJS_URL"] + "/ojs/v1/workers/" + route
+    return json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())))
+
+def run(job):
+    time.sleep(job["args"][0] / 1000)
+    running.discard(job["id"])
+    call("ack", job_id=job["id"])
+
+def beat():
+    while True:
+        call("heartbeat", worker_id="me", state="running", active_jobs=list(running))
+        time.sleep(0.1)
+
+threading.Thread(target=beat, daemon=True).start()
+while True:
+    for job in call("fetch", queues=["default"], worker_id="me", count=4 - len(running))["jobs"]:
+        running.add(job["id"])
+        threading.Thread(target=run, args=(job,), daemon=True).start()
+    time.sleep(0.05)
+)";
+
+TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes, no latency is negative") {
+    if (process({"python3", "-c", ""}, {}).wait(milliseconds(3000)) != 0) return;
+    probe_run run;
+    for (const char* each : {"drain", "sigint", "grace", "tstp", "second-term", "away-and-back",
+                             "away-for-good", "sent-twice", "cont-after-term", "deaf"})
+        run.flags.insert(run.flags.end(), {"--scenario", each});
+    run.worker = {"python3", "-c", unprepared_worker};
+    run.start();
+    CHECK(run.probe.wait(probe_limit) == 1);
+    INFO(run.probe.output());
+    CHECK(run.checks("PASS").empty());
+    CHECK(run.probe.count("it was ended by SIGTERM") > 0);
+    CHECK(run.probe.count("median -") + run.probe.count("worst -") == 0);
+}
+
+TEST_CASE(
+    "shutdown-probe: a command or report file that cannot be used ends the probe with 70, as --help says") {
     const std::string probe = program("shutdown-probe");
     process help({probe, "--help"}, {});
     CHECK(help.wait() == 0);
-    CHECK(help.prints(
-        "Exit status: 0 no requirement fails; 1 some fail; 2 the handshake fails; 64 usage error; 70"));
+    CHECK(help.prints("  1      a check fails, or none passes"));
     process missing({probe, "--", "/nowhere/worker"}, {});
     CHECK(missing.wait() == 70);
     CHECK(missing.prints("/nowhere/worker: No such file or directory"));
     CHECK(process({probe, "--json", "/nowhere/report", "--", "true"}, {}).wait() == 70);
 }
 
-TEST_CASE("shutdown-probe: a command that ends fails the handshake, and the last it said is shown") {
+TEST_CASE("shutdown-probe: a command that exits fails the handshake, and its last output is shown") {
     const std::string xml = scratch_file("probe.xml");
     process probe(
         {program("shutdown-probe"), "--junit", xml, "--", "sh", "-c", "echo '<gone> & away'; exit 3"}, {});
@@ -189,30 +274,31 @@ TEST_CASE("shutdown-probe: a command that ends fails the handshake, and the last
     CHECK(report.find("&lt;gone&gt; &amp; away") != std::string::npos);
 }
 
-TEST_CASE("shutdown-probe: with --all it continues after the handshake; nothing claimed, nothing holds") {
+TEST_CASE(
+    "shutdown-probe: --all continues after a failed handshake, and a command that exits passes no check") {
     process probe(
         {program("shutdown-probe"), "--all", "--scenario", "drain", "--scenario", "early-term", "--", "true"},
         {});
     CHECK(probe.wait() == 1);
     CHECK(probe.prints("the worker ended while it started; it exited with status 0"));
     CHECK(probe.prints("EARLY      skipped"));
-    CHECK(probe.prints("0 hold, 8 fail, 1 skipped"));
+    CHECK(probe.prints("0 pass, 9 fail, 1 skipped"));
 }
 
-TEST_CASE("shutdown-probe: rows are printed as they are judged; SIGTERM adds the sums and the reports") {
+TEST_CASE("shutdown-probe: each check is printed once judged, and SIGTERM adds the totals and the report") {
     const std::string report = scratch_file("probe.json");
     process probe({program("shutdown-probe"), "--json", report, "--scenario", "drain", "--scenario",
                    "grace-default", "--", program("broken_worker")},
                   {});
-    REQUIRE(probe.prints("EXIT-0     holds"));
+    REQUIRE(probe.prints("EXIT-0     PASS"));
     probe.signal(SIGTERM);
     CHECK(probe.wait() == 128 + SIGTERM);
-    CHECK(probe.prints("7 hold, 0 fail, 0 skipped, 1 not judged, in "));
-    CHECK(probe.prints("; ended by signal: Terminated"));
-    CHECK(json::parse(read_file(report))["rows"].items.size() == 7);
+    CHECK(probe.prints("8 pass, 0 fail, 0 skipped, 1 not judged, in "));
+    CHECK(probe.prints("; ended by SIGTERM"));
+    CHECK(json::parse(read_file(report))["checks"].items.size() == 8);
 }
 
-TEST_CASE("shutdown-probe: interrupted, it exits with 130 and leaves no worker behind") {
+TEST_CASE("shutdown-probe: SIGINT ends the probe with 130, and with it the worker and the worker's child") {
     // The worker and a child of its own hold the pipe's other end.
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
@@ -228,6 +314,6 @@ TEST_CASE("shutdown-probe: interrupted, it exits with 130 and leaves no worker b
     ::close(ends[0]);
 }
 
-TEST_CASE("shutdown-probe: a worker without a setting has 30 seconds of grace") {
+TEST_CASE("shutdown-probe: the check of the default grace period passes for a worker that keeps 30 seconds") {
     default_grace_run().check();
 }

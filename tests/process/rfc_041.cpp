@@ -165,18 +165,22 @@ struct scenario {
 // ---- the seven of the RFC ----
 
 TEST_CASE(
-    "rfc_041: TestGracefulShutdownClean, TestGracefulShutdownSlowDrain, TestGracefulShutdownHang, "
-    "TestGracefulShutdownRequestMore, TestGracefulShutdownCrash") {
+    "rfc_041: TestGracefulShutdownClean, -SlowDrain, -Hang, -RequestMore and -Crash end as the RFC "
+    "requires") {
     const scenario all[] = {
-        {"clean", {"--work-duration", "20ms"}, {"shutdown requested", "process complete"}, 100ms},
+        {"clean",
+         {"--work-duration", "20ms"},
+         {"shutdown requested", "process exited after its drain"},
+         100ms},
         {"slow-drain",
          {"--behavior", "slow-drain", "--drain-duration", "500ms"},
-         {"shutdown requested", "process draining", "shutdown progress", "process complete"},
+         {"shutdown requested", "process draining", "shutdown progress", "process exited after its drain"},
          500ms},
         {"hang",
          {"--behavior", "hang"},
-         {"shutdown requested", "process draining", "past its grace period", "forcing shutdown with SIGTERM",
-          "SIGTERM timeout, sending SIGKILL", "process forced"},
+         {"shutdown requested", "process draining", "process exceeded its grace_period",
+          "forcing shutdown with SIGTERM", "still running after SIGTERM; sending SIGKILL",
+          "process force-stopped"},
          1200ms,
          instance_state::forced,
          SIGKILL,
@@ -184,7 +188,7 @@ TEST_CASE(
          1s},
         {"request-more",  // it would end but for what it asks
          {"--behavior", "request-more", "--drain-duration", "1500ms"},
-         {"more time requested", "past its grace period", "process complete"},
+         {"more time requested", "process exceeded its grace_period", "process exited after its drain"},
          1500ms,
          instance_state::complete,
          0,
@@ -226,13 +230,13 @@ TEST_CASE(
         CHECK((fleet.at("forcing shutdown with SIGTERM", id) >= 0) == (each.end == instance_state::forced));
     }
     CHECK(fleet.info("clean-1").shutdown_duration < 3s);  // the RFC's threshold, of 100 ms of work
-    CHECK(fleet.at("past its grace period", "clean-1") < 0);
+    CHECK(fleet.at("process exceeded its grace_period", "clean-1") < 0);
     CHECK(fleet.field("more time requested", "request-more-1", "additional_seconds") == "5");
     CHECK(fleet.path("hang-1") == words{"STARTING", "READY", "SHUTDOWN_REQUESTED", "DRAINING", "FORCED"});
     fleet.end();
 }
 
-TEST_CASE("rfc_041: TestProcessGroupShutdown") {
+TEST_CASE("rfc_041: TestProcessGroupShutdown drains all five processes of a group at the same time") {
     ojs::group_options group = runners(5, {"--behavior", "hang"});
     group.process.shutdown.grace_period = group.process.shutdown.max_duration = 1h;
     watched fleet(group);
@@ -247,12 +251,12 @@ TEST_CASE("rfc_041: TestProcessGroupShutdown") {
               words{"STARTING", "READY", "SHUTDOWN_REQUESTED", "DRAINING", "CRASHED"});
 }
 
-TEST_CASE("rfc_041: TestRollingReplacement") {
+TEST_CASE("rfc_041: TestRollingReplacement stops an old process only after a new one is ready") {
     ojs::group_options group = runners(3, {"--initial-work", "0"});
     group.min_healthy = 3;
     watched fleet(group);
     REQUIRE(fleet.starts(3));
-    const ojs::result<ojs::rolling_report> report = fleet.of.rolling_replace("kv", group);
+    const ojs::result<ojs::rollout_report> report = fleet.of.rollout("kv", group);
     REQUIRE(report);
     CHECK_MESSAGE(report->replaced == 3, report->error);
     CHECK(fleet.of.group("kv")->ready == 3);
@@ -268,7 +272,8 @@ TEST_CASE("rfc_041: TestRollingReplacement") {
 
 // ---- acceptance ----
 
-TEST_CASE("rfc_041: TestAdminDelegatedShutdown") {
+TEST_CASE(
+    "rfc_041: TestAdminDelegatedShutdown stops one process by an admin request; the other stays ready") {
     const temporary_folder folder;
     ojs::launcher_options options;
     options.groups = {runners(2, {"--behavior", "slow-drain", "--drain-duration", "500ms"})};
@@ -350,7 +355,8 @@ struct estate {
 
 }  // namespace
 
-TEST_CASE("rfc_041: of a launcher that is killed at any point of the handshake nothing is left") {
+TEST_CASE(
+    "rfc_041: a launcher is killed at any point of the handshake -> the next launcher ends its processes") {
     struct point {
         const char* text;  // of the log
         int times;         // that it is there
@@ -365,7 +371,7 @@ TEST_CASE("rfc_041: of a launcher that is killed at any point of the handshake n
                             {"process ready", 2, false, no_end},
                             {"process draining", 1, true, no_end},
                             {"forcing shutdown with SIGTERM", 1, true, soon},
-                            {"SIGTERM timeout, sending SIGKILL", 1, true, soon}};
+                            {"still running after SIGTERM; sending SIGKILL", 1, true, soon}};
     for (const point& each : points) {
         CAPTURE(each.text);
         const estate of;
@@ -379,7 +385,7 @@ TEST_CASE("rfc_041: of a launcher that is killed at any point of the handshake n
     }
 }
 
-TEST_CASE("rfc_041: of a launcher that is killed in a rolling replacement nothing is left") {
+TEST_CASE("rfc_041: a launcher is killed during a rollout -> the next launcher ends its processes") {
     const estate of;
     const std::string config = of.config(2);
     process launcher = of.launch(config);
@@ -391,7 +397,7 @@ TEST_CASE("rfc_041: of a launcher that is killed in a rolling replacement nothin
     CHECK(roll.wait() == 69);
 }
 
-TEST_CASE("rfc_041: a third stop signal ends a launcher at once, and its successor ends what it leaves") {
+TEST_CASE("rfc_041: a third stop signal ends a launcher at once, and the next launcher ends its processes") {
     const estate of;
     process launcher =
         of.launch(of.config(2, R"(,"shutdown":{"grace_period":"1h","max_duration":"1h","kill_delay":"1h"})"));
@@ -401,12 +407,12 @@ TEST_CASE("rfc_041: a third stop signal ends a launcher at once, and its success
     REQUIRE(launcher.prints("launcher draining"));
     std::this_thread::sleep_for(gap);
     launcher.signal(SIGTERM);
-    REQUIRE(launcher.prints("launcher forces its processes"));
+    REQUIRE(launcher.prints("second stop signal: force-stopping all processes"));
     std::this_thread::sleep_for(gap);
     CHECK_FALSE(launcher.ended());
     launcher.signal(SIGTERM);
     CHECK(launcher.wait() == 128 + SIGTERM);
-    CHECK(launcher.prints("launcher exits at once"));
+    CHECK(launcher.prints("third stop signal: exiting immediately"));
     const std::vector<pid_t> groups = estate::groups_of(launcher);
     REQUIRE(groups.size() == 2);
     for (const pid_t each : groups) CHECK(runs_in_group(each));

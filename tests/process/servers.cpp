@@ -65,7 +65,8 @@ const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 }  // namespace
 
-TEST_CASE("custom server: answers requests in flight, and ends in order") {
+TEST_CASE(
+    "custom server: SIGTERM -> requests in flight get a response, then the shutdown steps run in order") {
     own_server server;
     peer::client first(server.port());
     first.send(request);
@@ -87,7 +88,7 @@ TEST_CASE("custom server: answers requests in flight, and ends in order") {
     CHECK(server.of().count("storage closed") == 1);
 }
 
-TEST_CASE("event-loop server: answers lines that have begun, and closes idle connections") {
+TEST_CASE("event-loop server: SIGTERM -> lines that have begun are served, and idle connections are closed") {
     own_server server({}, "event_loop_drain");
     peer::client busy(server.port());
     peer::client idle(server.port());
@@ -102,7 +103,7 @@ TEST_CASE("event-loop server: answers lines that have begun, and closes idle con
     CHECK(server.of().wait() == 0);
 }
 
-TEST_CASE("event-loop server: many lines before SIGTERM -> all are answered") {
+TEST_CASE("event-loop server: 4000 lines sent before SIGTERM all get a response") {
     own_server server({}, "event_loop_drain");
     peer::client busy(server.port());
     busy.send("a\n");
@@ -123,7 +124,7 @@ TEST_CASE("event-loop server: many lines before SIGTERM -> all are answered") {
     CHECK(server.of().wait() == 0);
 }
 
-TEST_CASE("event-loop server: a client that does not read -> others are served, and SIGTERM ends it") {
+TEST_CASE("event-loop server: a client that does not read delays neither other clients nor the exit") {
     own_server server({{"OJS_SERVER_SHUTDOWN_TIMEOUT", "200ms"}}, "event_loop_drain");
     peer::client greedy(server.port());
     const std::string lines(65536, '\n');
@@ -138,7 +139,7 @@ TEST_CASE("event-loop server: a client that does not read -> others are served, 
     CHECK(server.of().count("cut 1 lines") == 1);
 }
 
-TEST_CASE("custom server: no descriptor -> clients wait, without a busy loop") {
+TEST_CASE("custom server: no free descriptor -> clients wait until there is one, without a busy loop") {
     for (const char* name : {"http_server_drain", "event_loop_drain"}) {
         own_server server({}, name);
         const std::filesystem::directory_iterator open("/proc/" + std::to_string(server.of().pid()) + "/fd");
@@ -158,7 +159,7 @@ TEST_CASE("custom server: no descriptor -> clients wait, without a busy loop") {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators abort without memory
-TEST_CASE("custom server: no memory for a thread -> 503, until there is some") {
+TEST_CASE("custom server: no memory for a thread -> the request gets a 503, and a later one a 200") {
     own_server server;
     {
         const limited none(server.of(), RLIMIT_AS, 1);
@@ -172,8 +173,7 @@ TEST_CASE("custom server: no memory for a thread -> 503, until there is some") {
 }
 #endif
 
-TEST_CASE(
-    "custom server: ends within OJS_SERVER_SHUTDOWN_TIMEOUT, or at a second signal, and says what it cut") {
+TEST_CASE("custom server: a request that never ends is cut at the timeout or a second signal, and logged") {
     const struct {
         const char* program;
         bool signals_again;             // else the timeout ends it

@@ -46,14 +46,12 @@ class notify_socket {
 
 }  // namespace
 
-TEST_CASE(
-    "service manager: ready, quiet, STOPPING, more time until the last job is done, and the watchdog is "
-    "fed") {
+TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensions and watchdog messages") {
     backend jobs;
     notify_socket manager;
     process worker = start_worker(
         jobs.url(), "w1",
-        {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}, {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
+        {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
     const auto is_fed = [&] {
         const int before = manager.count("WATCHDOG=1");
         return eventually([&] { return manager.count("WATCHDOG=1") >= before + 4; });
@@ -79,7 +77,7 @@ TEST_CASE(
     CHECK(manager.count("STOPPING=1") == 1);
 }
 
-TEST_CASE("service manager: a launcher is ready once each group has min_healthy, and asks for time") {
+TEST_CASE("service manager: a launcher is ready once each group has min_healthy, and extends its stop") {
     notify_socket manager;
     const std::string gate = scratch_file("gate");
     const std::string config = scratch_file("launcher.json");
@@ -103,11 +101,35 @@ TEST_CASE("service manager: a launcher is ready once each group has min_healthy,
     REQUIRE(manager.hears("STOPPING=1"));
     CHECK(eventually([&] { return manager.count("EXTEND_TIMEOUT_USEC=5000000") >= 2; }));
     CHECK(launcher.wait() == 0);
+    CHECK(manager.count("RELOADING=1") == 0);
     CHECK(manager.count("READY=1") == 1);
     CHECK(manager.count("STOPPING=1") == 1);
 }
 
-TEST_CASE("service manager: a worker that may change no priority, policy or limit runs, drains and stops") {
+TEST_CASE("service manager: a rollout is a reload that ends with READY=1, and a stop ends it without") {
+    notify_socket manager;
+    const std::string config = scratch_file("launcher.json");
+    const std::string admin = "unix:" + scratch_file("sock");
+    std::ofstream(config) << R"({"process_groups":[{"name":"a","min_healthy_instances":1,"command":[")"
+                          << program("lifecycle_runner")
+                          << R"(","--behavior","slow-drain","--drain-duration","300ms"]}]})";
+    process launcher({program("launcher"), "run", "--config", config, "--admin", admin},
+                     {{"NOTIFY_SOCKET", manager.path()}});
+    REQUIRE(manager.hears("READY=1"));
+    process roll({program("launcher"), "roll", "a", "--admin", admin}, {});
+    REQUIRE(manager.hears("RELOADING=1\nMONOTONIC_USEC="));
+    CHECK(roll.wait() == 0);
+    CHECK(eventually([&] { return manager.count("READY=1") == 2; }));
+    process again({program("launcher"), "roll", "a", "--admin", admin}, {});
+    REQUIRE(eventually([&] { return manager.count("RELOADING=1") == 2; }));
+    launcher.signal(SIGTERM);
+    CHECK(launcher.wait() == 0);
+    CHECK(manager.count("STOPPING=1") == 1);
+    CHECK(manager.count("READY=1") == 2);
+    again.wait();
+}
+
+TEST_CASE("service manager: a worker that may not change priority, policy or limits still runs and drains") {
     process probe({program("restricted"), "/bin/true"}, {});
     if (probe.wait() == 77) {
         MESSAGE("skipped: no seccomp here");
@@ -121,7 +143,7 @@ TEST_CASE("service manager: a worker that may change no priority, policy or limi
                                                                      {"OJS_WORKER_ID", "w1"},
                                                                      {"OJS_HEALTH_ADDR", "127.0.0.1:0"},
                                                                      {"NOTIFY_SOCKET", manager.path()},
-                                                                     {"OJS_REPEAT_SIGNAL_GAP", "0s"}});
+                                                                     {"OJS_SIGNAL_DEBOUNCE", "0s"}});
     REQUIRE(manager.hears("READY=1"));
     const std::string done = jobs.push_one("test.sleep", "[10]");
     REQUIRE(jobs.reaches(done, "completed"));

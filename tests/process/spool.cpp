@@ -140,7 +140,8 @@ void check_ends(const field& where, const tally& ledger) {
 
 }  // namespace
 
-TEST_CASE("spool: 8 workers killed at random: each job ends in done/ or failed/, none is run by two") {
+TEST_CASE(
+    "spool: 8 workers killed at random -> each job ends once in done/ or failed/, never run by two at once") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<int>(number_from("OJS_TEST_SPOOL_JOBS", 600));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
@@ -150,7 +151,7 @@ TEST_CASE("spool: 8 workers killed at random: each job ends in done/ or failed/,
     std::vector<process> workers;
     for (int i = 0; i < 8; ++i) workers.push_back(where.start());
     int killed = 0;
-    int idle = 0;  // of them, without a job in hand
+    int idle = 0;  // of them, without a job in flight
     const auto limit = clock::now() + guard * 3 + milliseconds(total * 20);
     const auto ledger_size = [&] {
         std::error_code none_yet;
@@ -195,7 +196,7 @@ TEST_CASE("spool: 8 workers killed at random: each job ends in done/ or failed/,
     MESSAGE(total << " jobs, " << killed << " workers killed, " << killed - idle << " with jobs in flight");
 }
 
-TEST_CASE("spool: worker --enqueue puts a job in that a worker without a backend runs") {
+TEST_CASE("spool: a worker without a backend runs the jobs added by worker --enqueue") {
     const fs::path directory = scratch_file("spool-enqueue");
     const environment settings = {{"OJS_URL", "spool:" + directory.string()}, {"OJS_POLL_INTERVAL", "50ms"}};
     const auto enqueue = [&](std::vector<std::string> words) {

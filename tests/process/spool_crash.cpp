@@ -51,7 +51,7 @@ ojs::time_point soon() {
     return ojs::deadline_after(guard);
 }
 
-ojs::result<ojs::settled> settle(ojs::transport& transport, const ending& end) {
+ojs::result<ojs::settle_result> settle(ojs::transport& transport, const ending& end) {
     if (end.folder == std::string("done"))
         return transport.ack({"job", end.result ? "{\"n\":1}" : ""}, soon());
     const ojs::job_error why = {"handler_error", "boom", end.folder != std::string("failed"), "{}"};
@@ -77,7 +77,7 @@ ojs::fetch_request asking(const ojs::worker_identity& worker) {
     if (!got || got->size() != 1) ::_exit(4);
     if (what.end.checkpoint && !transport.save_checkpoint({"job", "{\"at\":0}"}, soon())) ::_exit(5);
     const auto done = settle(transport, what.end);
-    ::_exit(done && *done == ojs::settled::accepted ? 0 : 6);
+    ::_exit(done && *done == ojs::settle_result::accepted ? 0 : 6);
 }
 
 enum class fate { killed, done, not_possible };
@@ -112,7 +112,7 @@ fate live_for(const scenario& what, int calls, std::vector<long>& made) {
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     if (WIFEXITED(status)) return WEXITSTATUS(status) == 2 ? fate::not_possible : fate::done;
-    // Stops at a call are told from those for a signal.
+    // Stops at a call are distinguished from those for a signal.
     const auto options = reinterpret_cast<void*>(std::uintptr_t{PTRACE_O_TRACESYSGOOD});
     __ptrace_syscall_info asked{};
     void* const size = reinterpret_cast<void*>(sizeof asked);
@@ -218,7 +218,7 @@ class many_folders {
 
 }  // namespace
 
-TEST_CASE("spool: a process killed after any system call leaves its job complete and in one place") {
+TEST_CASE("spool: a process killed after any file-changing system call leaves its job whole in one folder") {
     many_folders folders;
     int moments = 0;
     for (const bool any_file : {false, true}) {

@@ -66,7 +66,7 @@ class terminal {
         ::signal(SIGINT, SIG_DFL);
         ::setenv("OJS_URL", url.c_str(), 1);
         ::setenv("OJS_POLL_INTERVAL", "20ms", 1);
-        ::setenv("OJS_REPEAT_SIGNAL_GAP", "0s", 1);
+        ::setenv("OJS_SIGNAL_DEBOUNCE", "0s", 1);
         for (const auto& [name, value] : extra) ::setenv(name.c_str(), value.c_str(), 1);
         ::execl(program("test_worker").c_str(), "test_worker", nullptr);
         ::_exit(127);
@@ -89,7 +89,8 @@ class terminal {
 
 }  // namespace
 
-TEST_CASE("Ctrl-C on a terminal says what is waited for, how long, and what the next one does") {
+TEST_CASE(
+    "worker: Ctrl-C on a terminal prints the number of jobs, the time limit and a hint to press again") {
     if (!terminal::possible()) return;
     backend jobs;
     terminal worker(jobs.url(),
@@ -107,7 +108,7 @@ TEST_CASE("Ctrl-C on a terminal says what is waited for, how long, and what the 
     CHECK(jobs.summary()["requeued"].number == 2);
 }
 
-TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal, nor does SIGTERM") {
+TEST_CASE("worker: the Ctrl-C hint is printed only for Ctrl-C on a terminal with a text log") {
     if (!terminal::possible()) return;
     backend jobs;
     for (const char* format : {"json", "text"}) {
@@ -125,7 +126,7 @@ TEST_CASE("Ctrl-C says nothing of it to a log that is not text on a terminal, no
     CHECK(worker.count("Ctrl-C") == 0);
 }
 
-TEST_CASE("shutdown steps: no thread can be created -> they run; no memory -> status 71") {
+TEST_CASE("shutdown steps: steps run even if no thread can be created; without memory the status is 71") {
     process threadless({program("threadless_worker")}, {});
     CHECK(threadless.wait() == 0);
     CHECK(threadless.count("flush: done, ran: 1") == 1);
@@ -134,7 +135,7 @@ TEST_CASE("shutdown steps: no thread can be created -> they run; no memory -> st
     CHECK(starved.count("flush: not started, ran: 0") == 1);
 }
 
-TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
+TEST_CASE("worker: an empty FETCH in flight at SIGTERM does not delay the exit") {
     backend jobs;
     for (int round = 0; round < 10; ++round) {
         process worker = start_worker(jobs.url(), "w",
@@ -147,22 +148,23 @@ TEST_CASE("an empty FETCH on the wire at SIGTERM does not delay the exit") {
     }
 }
 
-TEST_CASE("a stop signal sent twice does not end what main() does after run()") {
+TEST_CASE(
+    "worker: a stop signal repeated within signal_debounce does not end the rest of main() after run()") {
     backend jobs;
-    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "flush"}, {"OJS_REPEAT_SIGNAL_GAP", "1h"}});
+    process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "flush"}, {"OJS_SIGNAL_DEBOUNCE", "1h"}});
     await_beat(jobs, "w");
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
     INFO(worker.output());
     CHECK(worker.prints("flushed"));
     CHECK(worker.prints("child: \"signal 15\""));  // a child is not the worker: it is ended as ever
-    CHECK(worker.prints("taken anew"));
+    CHECK(worker.prints("taken again"));
 }
 
-TEST_CASE("a stop signal that comes after repeat_signal_gap is a new one: it ends the process") {
+TEST_CASE("worker: a stop signal after run() and after signal_debounce ends the process") {
     backend jobs;
     process worker =
-        start_worker(jobs.url(), "w", {{"TEST_MODE", "late_flush"}, {"OJS_REPEAT_SIGNAL_GAP", "20ms"}});
+        start_worker(jobs.url(), "w", {{"TEST_MODE", "late_flush"}, {"OJS_SIGNAL_DEBOUNCE", "20ms"}});
     await_beat(jobs, "w");
     worker.signal(SIGTERM);
     CHECK(worker.wait() == -SIGTERM);
@@ -170,12 +172,11 @@ TEST_CASE("a stop signal that comes after repeat_signal_gap is a new one: it end
     CHECK(worker.count("flushed") == 0);
 }
 
-TEST_CASE(
-    "a host's guard goes just after a stop signal -> it is kept for the gap, and given back without one") {
+TEST_CASE("signals: a guard destroyed after a stop signal keeps its handlers only during signal_debounce") {
     backend jobs;
     for (const auto& [gap, result] : {std::pair("1h", "kept"), std::pair("0s", "given back")}) {
         process worker =
-            start_worker(jobs.url(), result, {{"TEST_MODE", "host"}, {"OJS_REPEAT_SIGNAL_GAP", gap}});
+            start_worker(jobs.url(), result, {{"TEST_MODE", "host"}, {"OJS_SIGNAL_DEBOUNCE", gap}});
         REQUIRE(worker.prints("started"));
         worker.signal(SIGTERM);
         CHECK(worker.wait() == 0);
@@ -183,12 +184,12 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("OJS_STOP_SIGNALS: each of them stops, the second forces, the third leaves with 128+n") {
+TEST_CASE("worker: each signal of OJS_STOP_SIGNALS stops it, a second one forces, a third exits with 128+n") {
     backend jobs;
     const auto start = [&](const std::string& name, const std::string& mode) {
         process worker = start_worker(jobs.url(), name,
                                       {{"OJS_STOP_SIGNALS", "QUIT, SIGUSR2,RTMIN+3,HUP"},
-                                       {"OJS_REPEAT_SIGNAL_GAP", "0s"},
+                                       {"OJS_SIGNAL_DEBOUNCE", "0s"},
                                        {"TEST_MODE", mode}});
         await_beat(jobs, name);
         return worker;
@@ -203,7 +204,7 @@ TEST_CASE("OJS_STOP_SIGNALS: each of them stops, the second forces, the third le
     hung.signal(SIGQUIT);
     REQUIRE(hung.prints("step hang"));
     hung.signal(SIGUSR2);
-    REQUIRE(hung.prints("stop event"));
+    REQUIRE(hung.prints("stop escalated"));
     hung.signal(SIGHUP);
     CHECK(hung.wait() == 128 + SIGHUP);
     process plain = start("w3", "");
@@ -211,14 +212,14 @@ TEST_CASE("OJS_STOP_SIGNALS: each of them stops, the second forces, the third le
     CHECK(plain.wait() == -SIGTERM);  // not among them
 }
 
-TEST_CASE("SIGHUP stops a worker, but not under nohup") {
+TEST_CASE("worker: SIGHUP stops the worker, unless SIGHUP was ignored at start-up (nohup)") {
     backend jobs;
     process plain = start_worker(jobs.url(), "w", {});
     await_beat(jobs, "w");
     plain.signal(SIGHUP);
     CHECK(plain.wait() == 0);
-    process ignoring = start_worker(jobs.url(), "v", {{"TEST_IGNORE", "HUP"}});
-    REQUIRE(ignoring.prints("stays so  signal=SIGHUP"));
+    process ignoring = start_worker(jobs.url(), "v", {{"TEST_IGNORE", "1"}});
+    REQUIRE(ignoring.prints("signal=SIGHUP"));
     await_beat(jobs, "v");
     ignoring.signal(SIGHUP);
     ignoring.signal(SIGTERM);

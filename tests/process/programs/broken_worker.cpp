@@ -2,7 +2,8 @@
 //
 //   broken_worker                keeps them all
 //   broken_worker --break ID     breaks one
-//   broken_worker --list         one line each: ID, the requirement that must fail, the scenario that shows it
+//   broken_worker --serial       keeps them all, with one job at a time
+//   broken_worker --list         one line each: ID, the check that must fail, the scenario that shows it
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ojs_server.hpp"
 
@@ -22,19 +24,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// By the scenario that shows them. An id is that of the row that must fail, and what tells it from others of that row.
+// By the scenario that shows them. An id is that of the check that must fail, and what tells it from others of that check.
 struct breakages {
     const char* scenario;
     const char* ids;
 };
 
 constexpr breakages all_breakages[] = {
-    {"drain", "GS-001 GS-004 NO-FETCH LAST-BEAT ONCE EXIT-0 BEATS-JOBS LAST-BEAT-twice"},
+    {"drain", "GS-001 GS-004 NO-FETCH LAST-BEAT ONCE EXIT-0 SENDER BEATS-JOBS LAST-BEAT-twice"},
     {"sigint", "GS-002"},
     {"grace", "GS-003 GS-005 ATTEMPT GS-005-final"},
     {"tstp", "GS-R001 RESUME"},
     {"second-term", "GS-R002"},
-    {"progress", "GS-R003 SENDER"},
+    {"progress", "GS-R003"},
     {"readiness", "GS-R004 LIVE"},
     {"slow-ack", "BEATS-END"},
     {"many-fails", "FAIL-FAST"},
@@ -51,13 +53,14 @@ constexpr breakages all_breakages[] = {
     {"cont-after-term", "CONT"},
     {"early-term", "EARLY"},
     {"concurrency", "SLOTS"},
-    {"deaf", "DEAF"},
-    {"frozen", "FROZEN"},
+    {"deaf", "DEAF DEAF-refused"},
+    {"frozen", "FROZEN FROZEN-silent"},
     {"cancelled", "CANCELLED"},
     {"grace-default", "GS-003-default"},
 };
 
 std::string_view broken;  // the id, or empty
+bool serial = false;
 
 bool breaks(std::string_view id) {
     return broken == id;
@@ -86,24 +89,25 @@ class wicked_transport final : public ojs::transport {
         return got;
     }
 
-    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         const auto now = count_settlement();
         if (breaks("LOST")) return ack_once(request, "", deadline);
         if (breaks("STRICT")) return ack_once(request, ",\"worker\":\"me\"", deadline);
         if (breaks("ONCE")) static_cast<void>(inner_.ack(request, deadline));
-        ojs::result<ojs::settled> got = inner_.ack(request, deadline);
-        if (!got && breaks("AWAY-BACK")) return ojs::settled::accepted;
+        ojs::result<ojs::settle_result> got = inner_.ack(request, deadline);
+        if (!got && breaks("AWAY-BACK")) return ojs::settle_result::accepted;
         return got;
     }
 
-    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
+                                         ojs::time_point deadline) override {
         const auto now = count_settlement();
         std::unique_lock<std::mutex> alone(one_by_one_, std::defer_lock);
         if (breaks("FAIL-FAST")) alone.lock();
         ojs::fail_request changed = request;
         if (breaks("ATTEMPT") || breaks("HAND-BACK")) changed.requeue = false;
         if (breaks("GS-005-final")) changed.error.retryable = false;
-        ojs::result<ojs::settled> got = inner_.fail(changed, deadline);
+        ojs::result<ojs::settle_result> got = inner_.fail(changed, deadline);
         if (!got) call_failed = true;
         return got;
     }
@@ -113,7 +117,10 @@ class wicked_transport final : public ojs::transport {
         if (breaks("STORM")) ::signal(SIGCONT, [](int) { ::_exit(3); });
         if (request.state == "quiet") quiet_beat(request, deadline);
         const bool last = request.state == "terminate";
-        const bool muted = (breaks("GS-004") && request.state == "quiet" && quiet_beats_++ > 0) ||
+        const ojs::time_point before = std::exchange(last_beat_, ojs::steady_clock::now());
+        if (last_beat_ - before > std::chrono::seconds(1)) froze_ = true;
+        const bool muted = (breaks("FROZEN-silent") && froze_) ||
+                           (breaks("GS-004") && request.state == "quiet" && quiet_beats_++ > 0) ||
                            (breaks("LAST-BEAT") && last) || (breaks("BEATS-END") && settling_ > 0);
         if (muted) return ojs::heartbeat_response();
         if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_.heartbeat(request, deadline));
@@ -154,14 +161,14 @@ class wicked_transport final : public ojs::transport {
     }
 
     // Without a second try: whatever the backend says, or does not say, counts as accepted.
-    ojs::result<ojs::settled> ack_once(const ojs::ack_request& request, const char* more,
-                                       ojs::time_point deadline) {
+    ojs::result<ojs::settle_result> ack_once(const ojs::ack_request& request, const char* more,
+                                             ojs::time_point deadline) {
         ojs::http_request post;
         post.method = "POST";
         post.target = "/ojs/v1/workers/ack";
         post.body = "{\"job_id\":\"" + request.job_id + "\"" + more + "}";
         static_cast<void>(other_.send(post, {deadline, ojs::resend::if_unsent, nullptr}));
-        return ojs::settled::accepted;
+        return ojs::settle_result::accepted;
     }
 
     ojs::http_transport inner_;
@@ -170,6 +177,8 @@ class wicked_transport final : public ojs::transport {
     std::mutex one_by_one_;
     std::atomic<int> settling_{0};
     std::atomic<int> quiet_beats_{0};
+    ojs::time_point last_beat_ = ojs::steady_clock::now();  // of the thread that beats, as is the next one
+    bool froze_ = false;
     std::atomic<bool> was_told_{false};
 };
 
@@ -185,6 +194,7 @@ ojs::outcome sleep_a_while(ojs::job_context& job) {
 ojs::outcome spin(ojs::job_context& job) {
     const auto ms = job.arg<std::int64_t>(0);
     if (!ms) return ojs::outcome::discard("needs a number of milliseconds");
+    if (breaks("DEAF-refused")) return ojs::outcome::retry("no such type");
     ++spinning;
     const auto until = ojs::steady_clock::now() + milliseconds(*ms);
     while (ojs::steady_clock::now() < until) ::usleep(1000);
@@ -218,8 +228,9 @@ void spoil(ojs::worker_options& options) {
     if (breaks("GS-003-default") && options.times.shutdown_grace_period == milliseconds(30000))
         options.times.shutdown_grace_period = milliseconds(1000);
     if (breaks("GS-005")) options.dialect.interrupted_error = "handler_error";
-    if (breaks("GS-R002")) options.repeat_signal_gap = std::chrono::hours(1);
-    if (breaks("TWICE")) options.repeat_signal_gap = milliseconds(0);
+    if (breaks("GS-R002")) options.signal_debounce = std::chrono::hours(1);
+    if (breaks("TWICE")) options.signal_debounce = milliseconds(0);
+    if (serial) options.concurrency = 1;
     if (breaks("SLOTS")) options.concurrency *= 6;  // by far, so that a slow machine does not hide it
     if (breaks("FROZEN")) options.visibility_timeout = std::chrono::hours(1);
     if (breaks("GS-R003") || breaks("SENDER")) options.log.hook = write_edited;
@@ -255,7 +266,7 @@ int work(ojs::lifecycle& lifecycle) {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     spoil(*options);
-    lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
+    lifecycle.set_signal_debounce(options->signal_debounce);
     options->health_address.clear();
     std::optional<ojs::result<ojs::http_server>> health;
     if (const char* address = std::getenv("OJS_HEALTH_ADDR")) {
@@ -278,12 +289,13 @@ int work(ojs::lifecycle& lifecycle) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 2) {
+    serial = argc == 2 && argv[1] == std::string_view("--serial");
+    if (argc == 2 && !serial) {
         for (const breakages& of : all_breakages) {
             std::istringstream ids(of.ids);
             for (std::string id; ids >> id;) {
-                const std::string row = id.substr(0, id.find_first_of("abcdefghijklmnopqrstuvwxyz") - 1);
-                std::printf("%s %s %s\n", id.c_str(), row.c_str(), of.scenario);
+                const std::string check = id.substr(0, id.find_first_of("abcdefghijklmnopqrstuvwxyz") - 1);
+                std::printf("%s %s %s\n", id.c_str(), check.c_str(), of.scenario);
             }
         }
         return 0;

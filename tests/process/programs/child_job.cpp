@@ -1,6 +1,6 @@
 // The child that the tests of the controller give it to start: child_job MODE FIFO JOB_FILE
 //
-// It opens FIFO for writing, keeps it open, and writes "MODE PID JOB_FILE" into it: so whoever reads there knows that it
+// It opens FIFO for writing, keeps it open, and writes "MODE PID JOB_FILE" into it: so a reader there knows that it
 // runs and, by the end of the stream, that it and all that it started are gone. MODE says what it does then:
 //   finish  waits for a byte from FIFO.go, and exits with 0
 //   fail    exits with 3

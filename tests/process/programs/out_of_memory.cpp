@@ -31,10 +31,11 @@ void* allocate(std::size_t size) {
 }
 
 struct recording : ojs::memory_transport {
-    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return counted(memory_transport::ack(request, deadline));
     }
-    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
+                                         ojs::time_point deadline) override {
         return counted(memory_transport::fail(request, deadline));
     }
     // Leaves out the worker's jobs, which it then queries.
@@ -44,8 +45,8 @@ struct recording : ojs::memory_transport {
         if (answer) answer->jobs_extended.assign(1, "another");
         return answer;
     }
-    ojs::result<ojs::settled> counted(ojs::result<ojs::settled> answer) {
-        if (answer && *answer == ojs::settled::accepted) ++settlements;
+    ojs::result<ojs::settle_result> counted(ojs::result<ojs::settle_result> answer) {
+        if (answer && *answer == ojs::settle_result::accepted) ++settlements;
         return answer;
     }
     std::atomic<int> settlements{0};
@@ -83,8 +84,9 @@ int stop_worker(long fail_at) {
     const ojs::stop_result stopped = worker.stop(20s);
     armed = false;
     const ojs::worker_report report = worker.report();
-    const std::size_t told = static_cast<std::size_t>(transport.settlements) + report.unreported.size();
-    const bool right = told == 2 && steps == 1 && worker.exit_code() == (report.unreported.empty() ? 0 : 75);
+    const std::size_t accounted = static_cast<std::size_t>(transport.settlements) + report.unreported.size();
+    const bool right =
+        accounted == 2 && steps == 1 && worker.exit_code() == (report.unreported.empty() ? 0 : 75);
     if (!right || stopped.status == ojs::stop_status::timed_out) {
         std::fprintf(stderr, "allocation %ld: %s, %d settled, %zu unreported, %d steps, status %d\n", fail_at,
                      ojs::to_string(stopped.status), transport.settlements.load(), report.unreported.size(),

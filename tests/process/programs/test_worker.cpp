@@ -2,7 +2,7 @@
 //
 //   OJS_*           as every worker
 //   TEST_MODE       what main() does; see the table at the end
-//   TEST_IGNORE     set: started with SIGHUP ignored, as by nohup
+//   TEST_IGNORE     set: started with SIGHUP and SIGINT ignored, as by nohup and a shell's &
 //
 // Handlers print "start JOB_ID", changes of phase print "phase NAME EVENT NANOSECONDS" (steady clock), both on
 // standard output; the log goes to standard error.
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <ojs_operating.hpp>
+#include <ojs_ops.hpp>
 #include <stdexcept>
 #include <string>
 
@@ -66,6 +66,12 @@ void deaf_handler(ojs::job_context& job) {
     for (;;) ::pause();
 }
 
+// As a library that gives up does.
+void exit_handler(ojs::job_context& job) {
+    print("start " + job.id());
+    ::exit(3);
+}
+
 std::string now_ns() {
     return std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -88,6 +94,7 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.gate", &gate_handler);
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
+    worker.register_handler("test.exit", &exit_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
@@ -138,13 +145,13 @@ int run_and_flush(const ojs::worker_options& options, std::chrono::milliseconds 
     ojs::lifecycle next;
     const auto taken = ojs::signals::install(next);  // SIGTERM and SIGINT alone
     ::raise(SIGTERM);
-    if (taken && next.phase() == ojs::phase::draining && is_default(SIGHUP)) print("taken anew");
+    if (taken && next.phase() == ojs::phase::draining && is_default(SIGHUP)) print("taken again");
     return status;
 }
 
 // The host's guard and start().
 int run_in_host(const ojs::worker_options& options) {
-    ojs::lifecycle lifecycle(options.repeat_signal_gap);
+    ojs::lifecycle lifecycle(options.signal_debounce);
     ojs::worker worker(options, lifecycle);
     register_handlers(worker);
     {
@@ -177,7 +184,7 @@ int main(int argc, char** argv) {
         return 127;
     }
     if (::getenv("TEST_IGNORE") != nullptr) {
-        ::signal(SIGHUP, SIG_IGN);
+        for (const int number : {SIGHUP, SIGINT}) ::signal(number, SIG_IGN);
         ::unsetenv("TEST_IGNORE");
         ::execv("/proc/self/exe", argv);
         return 127;
@@ -195,13 +202,13 @@ int main(int argc, char** argv) {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     options->on_transition = &print_transition;
-    options->parts.add(ojs::operating());
-    lifecycle.set_repeat_signal_gap(options->repeat_signal_gap);
+    options->extensions.add(ojs::ops());
+    lifecycle.set_signal_debounce(options->signal_debounce);
 
     if (mode == "claimed") return run_claimed(*options, lifecycle);
     if (mode == "endless_step") return run_with_endless_step(*options);
     if (mode == "flush") return run_and_flush(*options, std::chrono::milliseconds(0));
-    if (mode == "late_flush") return run_and_flush(*options, options->repeat_signal_gap);
+    if (mode == "late_flush") return run_and_flush(*options, options->signal_debounce);
     if (mode == "host") return run_in_host(*options);
     return run(*options);
 }

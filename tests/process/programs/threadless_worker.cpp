@@ -48,7 +48,7 @@ int main(int argc, char**) {
     // The record of the step's begin is the last before its thread.
     options.log.level = ojs::log_level::debug;
     options.log.hook = [argc](const ojs::log_record& record) {
-        if (argc > 1 && record.message == "shutdown step begins") failures = 110;
+        if (argc > 1 && record.message == "shutdown step started") failures = 110;
         if (record.message == "worker started") ::kill(::getpid(), SIGTERM);
     };
     ojs::worker worker(options);
