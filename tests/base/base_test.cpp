@@ -11,7 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST_CASE("parse_duration reads every form people write") {
+TEST_CASE(
+    "parse_duration: units h, m, s and ms in descending order, or a plain number of seconds, are accepted") {
     for (const std::string& form : test::words(
              "500ms=500 30s=30000 1m30s=90000 1h=3600000 1m5ms=60005 0=0 1h2m3s4ms=3723004 1h1ms=3600001 "
              "0s=0 0ms=0 5=5000 005=5000 90m=5400000 1500ms=1500 3600=3600000 3601s=3601000 "
@@ -24,7 +25,8 @@ TEST_CASE("parse_duration reads every form people write") {
     }
 }
 
-TEST_CASE("parse_duration rejects everything else and quotes the input") {
+TEST_CASE(
+    "parse_duration: an invalid duration is refused with an error that quotes it, escaped and truncated") {
     std::vector<std::string> bad = test::words(
         "-1s -0 +5s +5 1e9s 1.5s 0x10 1s1m 1m1m 1ms1s 1ms1ms ms s h 1d 1us 1S 1min 1sec 1hh 1m30 30s5 1,5s "
         "\xd9\xa3s "
@@ -47,7 +49,8 @@ TEST_CASE("parse_duration rejects everything else and quotes the input") {
     CHECK(parse_duration(std::string(100000, '9')).error().text.size() < 200);
 }
 
-TEST_CASE("parse_duration names both readings of a plain number that is too large") {
+TEST_CASE(
+    "parse_duration: a plain number that is too large -> the error shows it as seconds and as milliseconds") {
     const std::pair<const char*, std::string> cases[] = {
         {"30000", "'30000' has no unit: 30000s (8h20m) or 30000ms (30s)?"},
         {"0086400", "'86400' has no unit: 86400s (24h) or 86400ms (1m26s400ms)?"},
@@ -60,7 +63,7 @@ TEST_CASE("parse_duration names both readings of a plain number that is too larg
     }
 }
 
-TEST_CASE("format_duration writes the shortest form, and parse_duration reads it back") {
+TEST_CASE("format_duration: the shortest form is written, and parse_duration() reads it back") {
     const std::pair<int, std::string> forms[] = {{0, "0s"},        {-5, "0s"},      {250, "250ms"},
                                                  {90000, "1m30s"}, {3600000, "1h"}, {3600001, "1h1ms"}};
     for (const auto& [ms, text] : forms) CHECK(format_duration(milliseconds(ms)) == text);
@@ -86,7 +89,8 @@ void check_is_that_error(const error& found) {
     CHECK(found.retry_after == milliseconds(3));
 }
 
-TEST_CASE("result copies, moves and assigns in both states, and destroys what it held exactly once") {
+TEST_CASE(
+    "result: copies, moves and assignments of values and errors destroy each stored value exactly once") {
     const auto held = std::make_shared<int>(7);
     {
         using counted = result<std::shared_ptr<int>>;
@@ -122,7 +126,7 @@ TEST_CASE("result copies, moves and assigns in both states, and destroys what it
     CHECK(held.use_count() == 1);
 }
 
-TEST_CASE("result: a move-only value comes in and out, value_or, and no value at all") {
+TEST_CASE("result: move-only types and void are supported, and value_or() falls back only on an error") {
     result<std::unique_ptr<int>> made = std::make_unique<int>(5);
     REQUIRE(made);
     result<std::unique_ptr<int>> moved = std::move(made);
@@ -144,7 +148,7 @@ TEST_CASE("result: a move-only value comes in and out, value_or, and no value at
     CHECK(done);
 }
 
-TEST_CASE("result: reading the value of a failed one prints its error and aborts, in every build") {
+TEST_CASE("result: reading the value of a failed result prints its error and aborts") {
     const std::string output = test::standard_error_of([] {
         const pid_t child = test::forked([] {
             const rlimit no_core{0, 0};
@@ -180,12 +184,12 @@ int check_generations() {
     return 0;
 }
 
-TEST_CASE("fork_generation: fork(), _Fork(), clone(2) -> a number of their own for child and grandchild") {
+TEST_CASE("fork_generation: fork(), _Fork() and clone(2) give child and grandchild numbers of their own") {
     CHECK(check_generations() == 0);
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-TEST_CASE("fork_generation: no page can be mapped -> children still have numbers of their own") {
+TEST_CASE("fork_generation: if no page can be mapped, children still get numbers of their own") {
     const pid_t child = test::forked([] {
         rlimit before{};
         ::getrlimit(RLIMIT_AS, &before);
@@ -202,7 +206,7 @@ TEST_CASE("fork_generation: no page can be mapped -> children still have numbers
 #endif
 
 #ifdef __linux__
-TEST_CASE("fork_generation: parent and child are PID 1 of two namespaces -> two numbers") {
+TEST_CASE("fork_generation: parent and child, each PID 1 of its own namespace, get different numbers") {
     const pid_t parent = test::fork_as_pid1();
     if (parent < 0) {
         MESSAGE("skipped: no PID namespace can be created: " << detail::errno_text(errno));
@@ -220,7 +224,8 @@ TEST_CASE("fork_generation: parent and child are PID 1 of two namespaces -> two 
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which makes it a fork()
-TEST_CASE("fork_generation: a vfork() child, which shares its parent's memory -> its parent's number") {
+TEST_CASE(
+    "fork_generation: a vfork() child, which shares the memory of its parent, gets the parent's number") {
     const volatile std::uint32_t number = detail::fork_generation();
     const pid_t child = ::vfork();
     if (child == 0) ::_exit(detail::fork_generation() == number ? 0 : 1);
@@ -230,7 +235,7 @@ TEST_CASE("fork_generation: a vfork() child, which shares its parent's memory ->
 #endif
 #endif
 
-TEST_CASE("thread: destroyed in a child of fork() -> nothing is waited for") {
+TEST_CASE("thread: destroying the object of a running thread in a child of fork() does not block") {
     test::event end;
     result<detail::thread> running = detail::thread::start([&] { end.wait(); });
     REQUIRE(running);
@@ -242,7 +247,7 @@ TEST_CASE("thread: destroyed in a child of fork() -> nothing is waited for") {
     end.set();
 }
 
-TEST_CASE("errc names are distinct and are the enumerators' own") {
+TEST_CASE("errc: to_string() returns the name of the enumerator for every code") {
     std::string all;
     for (int i = 0; i < 11; ++i) all += to_string(static_cast<errc>(i)) + std::string(" ");
     CHECK(all ==
@@ -250,7 +255,7 @@ TEST_CASE("errc names are distinct and are the enumerators' own") {
           "unavailable rejected cancelled ");
 }
 
-TEST_CASE("cat writes text and every kind of whole number") {
+TEST_CASE("cat: texts and integers of any width are concatenated, with NUL bytes and extreme values intact") {
     using detail::cat;
     CHECK(cat({}) == "");
     CHECK(cat({"job ", 7, " lost"}) == "job 7 lost");
@@ -264,7 +269,7 @@ TEST_CASE("cat writes text and every kind of whole number") {
     CHECK(out == "x1y");
 }
 
-TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing else") {
+TEST_CASE("parse_number: only decimal digits up to the limit are accepted; else the output stays unchanged") {
     using detail::parse_number;
     const std::pair<const char*, std::uint64_t> good[] = {
         {"0", 0}, {"10000", 10000}, {"18446744073709551615", UINT64_MAX}};
@@ -285,7 +290,7 @@ TEST_CASE("parse_number takes whole decimal numbers up to its limit and nothing 
     }
 }
 
-TEST_CASE("printable escapes control characters and truncates") {
+TEST_CASE("printable: control characters are escaped, and long text is truncated") {
     using detail::printable;
     CHECK(printable(std::string_view("a\0b\x1b[31m\n\x7f", 10), 100) == "a\\x00b\\x1b[31m\\x0a\\x7f");
     CHECK(printable("a\xc2\x9b\x32Jb\xe2\x80\xae\x63\xd8\x9c") == "a\\xc2\\x9b2Jb\\xe2\\x80\\xaec\\xd8\\x9c");
@@ -301,7 +306,8 @@ int free_function(int x) {
     return x + 1;
 }
 
-TEST_CASE("function: empty, from a function, a lambda, a move-only lambda; void drops what is returned") {
+TEST_CASE(
+    "function: any callable can be stored, also a move-only lambda, and a void signature drops its result") {
     using whole = function<int(int)>;
     CHECK_FALSE(whole());
     CHECK_FALSE(whole(nullptr));
@@ -325,7 +331,7 @@ struct disabled {
     int operator()(int x) const { return x; }
 };
 
-TEST_CASE("function: made from a callable that is empty, it is empty") {
+TEST_CASE("function: construction or assignment from an empty callable makes an empty function") {
     using whole = function<int(int)>;
     int (*const none)(int) = nullptr;
     CHECK_FALSE(whole(none));
@@ -346,7 +352,7 @@ TEST_CASE("function: made from a callable that is empty, it is empty") {
     CHECK(whole(disabled())(6) == 6);
 }
 
-TEST_CASE("function: copies share one callable, which the last one destroys") {
+TEST_CASE("function: copies share one callable, and the last copy destroys it") {
     const auto witness = std::make_shared<int>(0);
     {
         function<int()> first = [witness, n = 0]() mutable { return ++n; };
@@ -369,7 +375,7 @@ TEST_CASE("function: copies share one callable, which the last one destroys") {
 }
 
 #if !OJS_SHUTDOWN_SEPARATE
-TEST_CASE("unique_fd: 0, 1 and 2 are closed -> none of them is owned, each stays closed, and errno is kept") {
+TEST_CASE("unique_fd: with 0, 1 and 2 closed, a new descriptor is moved to 3 or above, and errno is kept") {
     const pid_t child = test::forked([] {
         for (const int standard : {0, 1, 2}) ::close(standard);
         for (int i = 0; i < 4; ++i) {
@@ -386,7 +392,8 @@ TEST_CASE("unique_fd: 0, 1 and 2 are closed -> none of them is owned, each stays
 }
 #endif
 
-TEST_CASE("thread: runs its body, under a copy of its name, all signals blocked unless asked otherwise") {
+TEST_CASE(
+    "thread: the body runs under a copy of the name, with signals blocked unless takes_signals is set") {
     const auto is_blocked = [] {
         sigset_t mask;
         pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -422,7 +429,7 @@ TEST_CASE("thread: runs its body, under a copy of its name, all signals blocked 
     CHECK_FALSE(is_blocked());
 }
 
-TEST_CASE("thread: one that cannot be started is an error, not a crash") {
+TEST_CASE("thread: a thread that cannot be started -> start() returns errc::system and drops the body") {
     detail::thread_options options;
     options.stack_size = ~std::size_t{0} / 2;
     const auto witness = std::make_shared<int>(0);
@@ -438,7 +445,7 @@ TEST_CASE("thread: one that cannot be started is an error, not a crash") {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("backoff: doubles up to its maximum, less up to half at random") {
+TEST_CASE("backoff: the delay doubles up to its maximum, reduced at random by less than half") {
     detail::backoff tested({100ms, 350ms});
     for (const milliseconds full : {100ms, 200ms, 350ms, 350ms}) {
         const milliseconds delay = tested.next();
@@ -449,7 +456,7 @@ TEST_CASE("backoff: doubles up to its maximum, less up to half at random") {
     CHECK(tested.next() <= 100ms);
 }
 
-TEST_CASE("backoff: a Retry-After is a minimum, spread over up to half of it more") {
+TEST_CASE("backoff: a Retry-After is the minimum of the delay, with up to half of it added at random") {
     std::set<milliseconds> delays;
     for (int i = 0; i < 100; ++i) delays.insert(detail::backoff({100ms, 350ms}).next(60s));
     CHECK(*delays.begin() >= 60s);

@@ -33,7 +33,7 @@ const char* const texts[] = {"\xc2\xa0",         "\xd8\x9b",        "\xd8\x9d", 
                              "\xe2\x81\xaa",     "\xef\xbf\xbd",    "\xe4\xbd\xa0", "\xe3\x81\xa6",
                              "\xf0\x92\x80\xae", "\xf0\x9f\x98\x80"};
 
-TEST_CASE("no format carries a control character of Unicode as it is, in message, field or worker id") {
+TEST_CASE("log: no format writes a Unicode control character unescaped in message, field or worker id") {
     CHECK(detail::json_quote("\xc2\x9b|\xe2\x80\xae|\xd8\x9c|\x1f|\x7f|\"") ==
           R"("\u009b|\u202e|\u061c|\u001f|\u007f|\"")");
     for (const log_format format : {log_format::json, log_format::logfmt, log_format::text}) {
@@ -66,7 +66,7 @@ picojson::value as_json(const log_record& record) {
     return parsed;
 }
 
-TEST_CASE("the json format is one object a line, and every field comes back whole") {
+TEST_CASE("log: a line in JSON format parses as one object with every non-empty field intact") {
     CHECK_FALSE(has_raw_control_character(format_log_record(nasty_record(), log_format::json)));
     picojson::object found = as_json(nasty_record()).get<picojson::object>();
     std::string time = found.at("timestamp").to_str();
@@ -83,7 +83,8 @@ TEST_CASE("the json format is one object a line, and every field comes back whol
         R"("component":"worker","message":"a \"quoted\"\nmessage\\","severity":"WARN","severity_number":13})");
 }
 
-TEST_CASE("json: fields of jobs and errors are where the specification puts them") {
+TEST_CASE(
+    "log: the JSON format places job fields under ojs, error fields under error, others under attributes") {
     log_record record{
         log_level::error,
         "job failed",
@@ -108,7 +109,7 @@ TEST_CASE("json: fields of jobs and errors are where the specification puts them
     CHECK(format_log_record(record, log_format::text).find("worker_1") == std::string::npos);
 }
 
-TEST_CASE("secrets are masked, and what an operator requested passes every level but off") {
+TEST_CASE("log: secrets of 4 or more characters are masked, and requested lines pass every level but off") {
     std::string seen;
     log_options options;
     options.level = log_level::error;
@@ -134,7 +135,7 @@ TEST_CASE("secrets are masked, and what an operator requested passes every level
     CHECK(seen.empty());
 }
 
-TEST_CASE("logfmt and text quote where needed and escape control characters") {
+TEST_CASE("log: logfmt and text quote values where needed and escape control characters") {
     const std::string logfmt = format_log_record(nasty_record(), log_format::logfmt);
     CHECK_FALSE(has_raw_control_character(logfmt));
     CHECK(logfmt.find("time=") == 0);
@@ -150,7 +151,7 @@ TEST_CASE("logfmt and text quote where needed and escape control characters") {
     CHECK(holds(text, "  spaced=\"two words\""));
 }
 
-TEST_CASE("levels filter, and `off` lets nothing through") {
+TEST_CASE("log: only lines at or above the configured level are written, and off suppresses all") {
     const std::vector<log_level> levels = {log_level::debug, log_level::info, log_level::warn,
                                            log_level::error, log_level::off};
     std::string names;
@@ -203,7 +204,7 @@ struct pipe_ends : test::pipe_ends {
     }
 };
 
-TEST_CASE("a line arrives whole, with one newline, also one longer than a pipe takes at once") {
+TEST_CASE("log: a line longer than PIPE_BUF arrives whole, and every line ends with one newline") {
     const pipe_ends pipe;
     const std::string long_line(60000, 'y');
     detail::write_line(pipe.writer(), "first");
@@ -211,7 +212,7 @@ TEST_CASE("a line arrives whole, with one newline, also one longer than a pipe t
     CHECK(pipe.read_all_there_is() == "first\n" + long_line + "\n");
 }
 
-TEST_CASE("writing to a closed pipe raises no SIGPIPE, leaves its disposition and mask alone, and returns") {
+TEST_CASE("log: a line to a closed pipe raises no SIGPIPE, and keeps its handler, mask and pending state") {
     struct sigaction before {};
     struct sigaction after {};
     struct sigaction counting {};
@@ -250,7 +251,8 @@ void fill(int writer, int free_pages) {
         REQUIRE(::write(writer, page.data(), page.size()) == 4096);
 }
 
-TEST_CASE("log: the reader stops -> lines are dropped and counted, and nobody waits longer than the budget") {
+TEST_CASE(
+    "log: if the reader stops, lines are dropped and counted, and writes block only for a limited time") {
     const pipe_ends pipe;
     log_options options;
     options.format = log_format::logfmt;
@@ -265,7 +267,7 @@ TEST_CASE("log: the reader stops -> lines are dropped and counted, and nobody wa
     CHECK(steady_clock::now() - began < std::chrono::seconds(15));
     // Until nothing waits: before that the next line may be one too many.
     std::string output;
-    const std::string report = "nobody read them in time\" lines=";
+    const std::string report = "standard error was blocked\" lines=";
     std::size_t reported = std::string::npos;
     CHECK(eventually([&] {
         output += pipe.read_all_there_is();
@@ -280,7 +282,7 @@ TEST_CASE("log: the reader stops -> lines are dropped and counted, and nobody wa
     CHECK(output.find(report, reported + 1) == std::string::npos);
 }
 
-TEST_CASE("log: a line is written -> what the caller prints next comes after it") {
+TEST_CASE("log: output that the caller writes after a line appears after that line") {
     const pipe_ends pipe;
     CHECK(test::status_of(test::forked([&] {  // a child has a budget of its own
               for (int i = 0; i < 300; ++i) {
@@ -294,7 +296,7 @@ TEST_CASE("log: a line is written -> what the caller prints next comes after it"
     CHECK(pipe.read_all_there_is() == expected);
 }
 
-TEST_CASE("log: the caller closes its descriptor while a line waits -> the line arrives") {
+TEST_CASE("log: the caller closes its descriptor while a line waits -> the line still arrives") {
     pipe_ends pipe;
     fill(pipe.writer(), 0);
     detail::limit_log_flush(std::chrono::milliseconds(0));
@@ -319,7 +321,7 @@ int status_with_limited_file(Body body) {
     }));
 }
 
-TEST_CASE("log: the file reaches RLIMIT_FSIZE -> lines are lost, and no SIGXFSZ ends the process") {
+TEST_CASE("log: a file at RLIMIT_FSIZE -> further lines are lost, and no SIGXFSZ ends the process") {
     CHECK(status_with_limited_file([] {
               for (int i = 0; i < 100; ++i) detail::write_line(STDERR_FILENO, std::string(100, 'x'));
               return ::lseek(STDERR_FILENO, 0, SEEK_END) == 4096 ? 0 : 1;
@@ -327,7 +329,7 @@ TEST_CASE("log: the file reaches RLIMIT_FSIZE -> lines are lost, and no SIGXFSZ 
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // calls an internal function
-TEST_CASE("write_new_file: above RLIMIT_FSIZE -> EFBIG, and no SIGXFSZ ends the process") {
+TEST_CASE("write_new_file: a file above RLIMIT_FSIZE fails with EFBIG, and no SIGXFSZ ends the process") {
     CHECK(status_with_limited_file([] {
               char folder[] = "/tmp/ojs_log_XXXXXX";
               if (::mkdtemp(folder) == nullptr) return 98;
@@ -339,7 +341,7 @@ TEST_CASE("write_new_file: above RLIMIT_FSIZE -> EFBIG, and no SIGXFSZ ends the 
 }
 #endif
 
-TEST_CASE("log: a background process of a terminal with tostop -> it is not stopped") {
+TEST_CASE("log: a background process of a terminal with TOSTOP is not stopped when it writes a line") {
     const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
     if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) {
         MESSAGE("skipped: no pseudo-terminal");
@@ -367,7 +369,8 @@ TEST_CASE("log: a background process of a terminal with tostop -> it is not stop
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // their threads need more memory
-TEST_CASE("log: no thread can be created -> the line is written, and no signal ends the process") {
+TEST_CASE(
+    "log: if no thread can be created, a line is still written, and a closed or full pipe does no harm") {
     const auto child = [](auto body) {
         return test::status_of(test::forked([&] {
             rlimit none{};
@@ -399,14 +402,14 @@ TEST_CASE("log: no thread can be created -> the line is written, and no signal e
 }
 #endif
 
-TEST_CASE("log: main() ends its thread after a line -> the log's thread does not keep the process") {
+TEST_CASE("log: the log's own thread does not keep a process alive after its main thread has exited") {
     CHECK(test::status_of(test::forked([] {
               detail::write_line(STDERR_FILENO, "the last line of a child");
               return static_cast<int>(::syscall(SYS_exit, 0));  // of this thread only
           })) == 0);
 }
 
-TEST_CASE("log: flush_log() -> no thread of the log is left, and the next line starts one") {
+TEST_CASE("log: flush_log() ends the thread of the log, and the next line starts a new one") {
     const pipe_ends pipe;
     for (int i = 0; i < 20; ++i) {
         detail::write_line(pipe.writer(), "a line");
@@ -423,7 +426,7 @@ TEST_CASE("log: flush_log() -> no thread of the log is left, and the next line s
     CHECK(count(pipe.read_all_there_is(), "a line\n") == 20);
 }
 
-TEST_CASE("log: no descriptor is left for a line -> it is lost, and those after it are written") {
+TEST_CASE("log: a line written without a free descriptor is lost, and later lines are written") {
     const pipe_ends pipe;
     {
         const test::no_descriptors now;
@@ -434,7 +437,7 @@ TEST_CASE("log: no descriptor is left for a line -> it is lost, and those after 
     CHECK(pipe.read_all_there_is() == "a line\n");
 }
 
-TEST_CASE("log: nobody reads 2,000 lines to a descriptor -> fewer than 200 duplicates of it are held") {
+TEST_CASE("log: 2,000 unread lines to one descriptor keep fewer than 200 duplicates of it open") {
     const pipe_ends pipe;
     fill(pipe.writer(), 0);
     detail::limit_log_flush(std::chrono::milliseconds(0));
@@ -453,7 +456,7 @@ TEST_CASE("log: nobody reads 2,000 lines to a descriptor -> fewer than 200 dupli
     static_cast<void>(pipe.read_all_there_is());
 }
 
-TEST_CASE("several threads write to a pipe that is about to be full: none of them hangs") {
+TEST_CASE("log: threads that write to an almost full pipe at the same time do not block") {
     // A thread that sees room and loses it to another before it writes would block for as long as nobody reads.
     // Rare: the more rounds, the likelier it shows. They are quick, as no line waits for a reader.
     for (int round = 0; round < 50; ++round) {
@@ -472,7 +475,7 @@ TEST_CASE("several threads write to a pipe that is about to be full: none of the
 }
 
 #ifndef __SANITIZE_THREAD__  // has no threads after the fork of a process with several
-TEST_CASE("a child made by fork() can log, whatever the other threads were doing") {
+TEST_CASE("log: a child forked while another thread writes a line can log") {
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     REQUIRE(nowhere >= 0);
     std::atomic<bool> end{false};

@@ -112,13 +112,14 @@ error refusal(const child_options& options) {
 constexpr const char* list_descriptors =
     "ls /proc/$$/fd; true";  // from another process: ls itself opens the folder
 
-TEST_CASE("child_process: the arguments arrive as they are; no shell reads them") {
+TEST_CASE("child_process: arguments reach the program unchanged, without expansion by a shell") {
     const std::string script = "for each in \"$@\"; do printf '%s|' \"$each\"; done";
     CHECK(output_of(command({"/bin/sh", "-c", script, "name", "a b", "", "$(id)", "'\"", "*", "\n"})) ==
           "a b||$(id)|'\"|*|\n|");
 }
 
-TEST_CASE("child_process: exit statuses and signals are distinguished, and special ones explained") {
+TEST_CASE(
+    "child_process: describe() distinguishes exit statuses from signals, and explains 126, 127 and 143") {
     const std::pair<const char*, const char*> ends[] = {
         {"exit 3", "exit status 3"},
         {"exit 0", "exit status 0"},
@@ -139,7 +140,7 @@ TEST_CASE("child_process: exit statuses and signals are distinguished, and speci
         CHECK(child_exit{code, 0, false}.describe() == "exit status " + std::to_string(code));
 }
 
-TEST_CASE("child_process: a name without a slash is looked up in the PATH that the child gets") {
+TEST_CASE("child_process: a command without a slash is looked up in the PATH of the child's environment") {
     const temporary_folder here;
     made_file(here.file("tool"), "#!/bin/sh\necho found $0", 0755);
     made_file(here.file("locked"), "#!/bin/sh\n", 0644);
@@ -167,7 +168,8 @@ TEST_CASE("child_process: a name without a slash is looked up in the PATH that t
     }
 }
 
-TEST_CASE("child_process: what cannot be executed is an error with errno, not an exit status") {
+TEST_CASE(
+    "child_process: a child that cannot be set up or executed -> start() fails with errc::system and errno") {
     const temporary_folder here;
     const std::string fifo = here.file("fifo");
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -198,7 +200,8 @@ TEST_CASE("child_process: what cannot be executed is an error with errno, not an
     check(options, EINVAL, "limits: ");
 }
 
-TEST_CASE("child_process: invalid options are refused") {
+TEST_CASE(
+    "child_process: invalid options -> start() fails with errc::invalid_argument and creates no child") {
     std::vector<child_options> bad = {command({}), command({""}), command({"sh", std::string("a\0b", 3)})};
     const auto add = [&bad]() -> child_options& { return bad.emplace_back(shell("exit 0")); };
     for (const std::string& each : {std::string("NAME"), std::string("=x"), std::string(), "A="s + '\0'})
@@ -216,7 +219,7 @@ TEST_CASE("child_process: invalid options are refused") {
     }
 }
 
-TEST_CASE("child_process: no child is an error of every member") {
+TEST_CASE("child_process: operations on an object without a child fail with errc::invalid_argument") {
     child_process none;
     CHECK(none.pid() == 0);
     CHECK(none.fd() == -1);
@@ -230,7 +233,7 @@ TEST_CASE("child_process: no child is an error of every member") {
     CHECK(code_of(none.signal(SIGTERM)) == refused);
 }
 
-TEST_CASE("child_process: its environment is ours, with what is given instead or besides") {
+TEST_CASE("child_process: the child inherits the environment, and options.environment overrides it") {
     REQUIRE(::setenv("OJS_CHILD_TEST", "ours", 1) == 0);
     const std::string script = "echo \"$OJS_CHILD_TEST,$OTHER\"; env | grep -c OJS_CHILD_TEST=";
     CHECK(output_of(shell(script)) == "ours,\n1\n");
@@ -268,12 +271,13 @@ TEST_CASE("child_process: secrets and the service manager's variables are inheri
 }
 
 #ifdef __linux__
-TEST_CASE("child_process: a program file that does not open delays the start by at most its timeout") {
+TEST_CASE(
+    "child_process: exec() of the program hangs -> start() fails with errc::timed_out after start_timeout") {
     const temporary_folder here;
     const std::string program = made_file(here.file("program"), "#!/bin/sh\n", 0755);
     const int file = ::open(program.c_str(), O_RDWR | O_CLOEXEC);
     REQUIRE(file >= 0);
-    // Whoever opens the file, as exec() does, waits until the lease is given back, which this process never does.
+    // Opening the file, as exec() does, waits until the lease is returned, which never happens here.
     ::signal(SIGIO, SIG_IGN);
     if (::fcntl(file, F_SETLEASE, F_WRLCK) != 0) {
         MESSAGE("no lease on a file here (" << errno << "): skipped");
@@ -290,7 +294,7 @@ TEST_CASE("child_process: a program file that does not open delays the start by 
     ::signal(SIGIO, SIG_DFL);
 }
 
-TEST_CASE("child_process: a child before its exec holds no descriptor of others") {
+TEST_CASE("child_process: a child that waits before its exec() keeps no descriptor of its parent open") {
     pipe_ends ends(O_CLOEXEC);
     child_options options = shell("exit 0");
     // Forked, and held before its exec(): it has copied what there was, and so the pipe ends only if it let go of that.
@@ -305,14 +309,15 @@ TEST_CASE("child_process: a child before its exec holds no descriptor of others"
 }
 #endif
 
-TEST_CASE("child_process: working directory, limits") {
+TEST_CASE("child_process: working_directory and limits apply to the child") {
     child_options options = shell("pwd; ulimit -n; ulimit -Hn");
     options.working_directory = "/";
     options.limits = {{RLIMIT_NOFILE, 40, 41}};
     CHECK(output_of(options) == "/\n40\n41\n");
 }
 
-TEST_CASE("child_process: standard streams to files, to null, and together") {
+TEST_CASE(
+    "child_process: standard streams can be redirected to files and to null, and errors to the output") {
     const temporary_folder here;
     const std::string out = here.file("out");
     child_options options = shell("cat; echo said; echo complained >&2");
@@ -328,7 +333,8 @@ TEST_CASE("child_process: standard streams to files, to null, and together") {
     CHECK(read_file(out) == "read\nsaid\ncomplained\nsaid\n");
 }
 
-TEST_CASE("child_process: standard streams in pipes") {
+TEST_CASE(
+    "child_process: standard streams as pipes -> the parent writes the input and reads output and errors") {
     child_options options = piped(shell("cat; cat >&2 </dev/null; echo end >&2"));
     options.input = stream::pipe();
     options.errors = stream::pipe();
@@ -342,7 +348,7 @@ TEST_CASE("child_process: standard streams in pipes") {
     CHECK(ended(child).ok());
 }
 
-TEST_CASE("child_process: works where our own standard streams are closed") {
+TEST_CASE("child_process: start() works in a parent whose own standard streams are closed") {
     const pid_t other = forked([] {
         for (const int fd : {0, 1, 2}) ::close(fd);
         child_options options = piped(shell("echo out; echo err >&2"));
@@ -353,7 +359,8 @@ TEST_CASE("child_process: works where our own standard streams are closed") {
     CHECK(status_of(other) == 0);
 }
 
-TEST_CASE("child_process: lines come whole, bounded, and all before the wait ends") {
+TEST_CASE(
+    "child_process: line callbacks get every line before wait() returns, in pieces of at most 8,192 bytes") {
     std::vector<std::string> out;
     std::vector<std::string> err;
     child_options options =
@@ -371,7 +378,7 @@ TEST_CASE("child_process: lines come whole, bounded, and all before the wait end
     CHECK(err == std::vector<std::string>{"wrong"});
 }
 
-TEST_CASE("child_process: a wait lasts until slow callbacks have had every line; a kill does not") {
+TEST_CASE("child_process: slow line callbacks -> wait() returns after the last line, and kill() before it") {
     for (const bool killed : {false, true}) {
         CAPTURE(killed);
         std::atomic<int> end_fd{-1};
@@ -395,7 +402,7 @@ TEST_CASE("child_process: a wait lasts until slow callbacks have had every line;
     }
 }
 
-TEST_CASE("child_process: a process that left the group does not delay the wait by its open stream") {
+TEST_CASE("child_process: a descendant outside the group that keeps the output open does not delay wait()") {
     if (::access("/usr/bin/setsid", X_OK) != 0) {
         MESSAGE("skipped: no setsid");
         return;
@@ -410,7 +417,7 @@ TEST_CASE("child_process: a process that left the group does not delay the wait 
 }
 
 #ifdef __linux__
-TEST_CASE("child_process: no descriptor leaks into it, but those it is to keep") {
+TEST_CASE("child_process: the child gets only descriptors 0, 1 and 2 and those in keep_descriptors") {
     const int leaky = ::open("/dev/null", O_RDONLY);  // as a careless library opens them
     const int kept = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     REQUIRE(leaky > 2);
@@ -423,7 +430,7 @@ TEST_CASE("child_process: no descriptor leaks into it, but those it is to keep")
     ::close(kept);
 }
 
-TEST_CASE("child_process: starts with an empty mask and default dispositions, whatever ours are") {
+TEST_CASE("child_process: the child starts with no signal blocked or ignored, unlike its parent") {
     const pid_t other = forked([] {
         sigset_t all;
         sigfillset(&all);
@@ -448,7 +455,7 @@ TEST_CASE("child_process: starts with an empty mask and default dispositions, wh
 #endif
 
 pid_t handler_owner = 0;
-TEST_CASE("child_process: no handler of ours ever runs in the child") {
+TEST_CASE("child_process: a signal during start() never runs a handler of the parent in the child") {
     const pid_t other = forked([] {
         ::setpgid(0, 0);  // the storm is for this group alone
         handler_owner = ::getpid();
@@ -473,7 +480,7 @@ TEST_CASE("child_process: no handler of ours ever runs in the child") {
     CHECK(status_of(other) == 0);
 }
 
-TEST_CASE("child_process: leads a group of its own, or stays in ours") {
+TEST_CASE("child_process: own_group decides whether the child leads its own group or stays in the parent's") {
     child_options options = shell("exec sleep 60");
     for (const bool own_group : {true, false}) {
         options.own_group = own_group;
@@ -483,7 +490,8 @@ TEST_CASE("child_process: leads a group of its own, or stays in ours") {
     }
 }
 
-TEST_CASE("child_process: the wait ends at its deadline, and may be repeated") {
+TEST_CASE(
+    "child_process: wait() fails at its deadline with errc::timed_out, and a later wait() gets the status") {
     child_process child = started(reading("read -r line; exit 5"));
     for (const time_point end : {steady_clock::now(), deadline_after(20ms), time_point::min()})
         CHECK(code_of(child.wait(end)) == errc::timed_out);
@@ -513,7 +521,7 @@ TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
     CHECK(child.wait_until(soon(), cancel.token())->signal == SIGKILL);  // an end is an end
 }
 
-TEST_CASE("child_process: several threads may wait for one child, and signal it meanwhile") {
+TEST_CASE("child_process: several threads can wait for one child while another thread signals it") {
     child_process child = started_ready(
         shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done"));
     std::atomic<int> right{0};
@@ -525,7 +533,7 @@ TEST_CASE("child_process: several threads may wait for one child, and signal it 
     CHECK(right.load() == 4);
 }
 
-TEST_CASE("child_process: a status taken by other code is an error, and its pid is not signalled") {
+TEST_CASE("child_process: after other code has reaped the child, wait() and signal() fail with ECHILD") {
     for (const bool waited : {true, false}) {
         child_process child = started(shell("exit 1"));
         CHECK(::waitpid(child.pid(), nullptr, 0) == child.pid());
@@ -541,7 +549,7 @@ TEST_CASE("child_process: a status taken by other code is an error, and its pid 
     }
 }
 
-TEST_CASE("child_process: orphans of the group are killed, or kept with leave_orphans") {
+TEST_CASE("child_process: wait() kills orphans of the child's group, unless leave_orphans is set") {
     for (const bool reaped_by_others : {false, true}) {
         for (const bool leave_orphans : {false, true}) {
             CAPTURE(reaped_by_others);
@@ -560,7 +568,7 @@ TEST_CASE("child_process: orphans of the group are killed, or kept with leave_or
     }
 }
 
-TEST_CASE("child_process: terminate ends a group with SIGTERM, and after its grace with SIGKILL") {
+TEST_CASE("child_process: terminate() sends SIGTERM to the group, and SIGKILL after the grace period") {
     const struct {
         const char* name;
         const char* script;
@@ -588,7 +596,8 @@ TEST_CASE("child_process: terminate ends a group with SIGTERM, and after its gra
     }
 }
 
-TEST_CASE("child_process: the grace is that of the whole group") {
+TEST_CASE(
+    "child_process: terminate() gives the whole group its grace period, even if the leader exits at once") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
     // A shell that ends at once, and a program in it that has something to save first, until the test answers.
     child_process child = started_ready(
@@ -604,7 +613,7 @@ TEST_CASE("child_process: the grace is that of the whole group") {
     CHECK(end->signal == SIGTERM);
 }
 
-TEST_CASE("child_process: a stopped process is terminated as well") {
+TEST_CASE("child_process: terminate() ends a stopped child through its SIGTERM handler") {
     // It starts nothing: a shell that is about to waits for its own child to run, in a state that cannot be stopped.
     child_process child = started_ready(reading("trap 'exit 8' TERM; echo ready; read -r line"));
     CHECK(child.signal(SIGSTOP));
@@ -613,7 +622,7 @@ TEST_CASE("child_process: a stopped process is terminated as well") {
     CHECK(child.terminate(60s)->code == 8);
 }
 
-TEST_CASE("child_process: destroying it kills the group and leaves no zombie") {
+TEST_CASE("child_process: the destructor kills the whole group and leaves no zombie") {
     int output = -1;
     pid_t pid = 0;
     {
@@ -627,7 +636,7 @@ TEST_CASE("child_process: destroying it kills the group and leaves no zombie") {
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE("child_process: in a process forked off, destroying it does nothing") {
+TEST_CASE("child_process: in a forked process, the inherited object neither signals nor ends the child") {
     auto* child = new child_process(started(reading("read -r line")));
     const pid_t other = forked([&] {
         const bool lost = !child->wait(soon()) && !child->signal(SIGTERM);
@@ -641,7 +650,7 @@ TEST_CASE("child_process: in a process forked off, destroying it does nothing") 
     delete child;
 }
 
-TEST_CASE("child_process: many at once, from many threads; no other child of the process is reaped") {
+TEST_CASE("child_process: four threads start and end 40 children without reaping any other child") {
     const pid_t other = forked([] { return 7; });
     std::atomic<int> right{0};
     at_once(4, [&](int thread) {
@@ -661,7 +670,7 @@ TEST_CASE("child_process: many at once, from many threads; no other child of the
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE("child_process: before_exec runs before the exec, and its error prevents it") {
+TEST_CASE("child_process: before_exec runs before exec(), and its error or exception prevents exec()") {
     const temporary_folder files;
     const std::string mark = files.file("ran");
     child_options options = command({"/usr/bin/touch", mark});
@@ -684,7 +693,7 @@ TEST_CASE("child_process: before_exec runs before the exec, and its error preven
     CHECK(::access(mark.c_str(), F_OK) != 0);
 }
 
-TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
+TEST_CASE("child_process: the parent is killed during before_exec -> the child ends without exec()") {
     const temporary_folder files;
     const std::string mark = files.file("ran");
     pipe_ends ends(O_CLOEXEC);  // open as long as one of them lives
@@ -719,7 +728,9 @@ TEST_CASE("child_process: a parent killed during before_exec leaves no child") {
 }
 
 #ifdef __linux__
-TEST_CASE("child_process: a child ends with this process, not with a thread; or outlives it on request") {
+TEST_CASE(
+    "child_process: the child dies with its parent process, not its starting thread, unless death_signal is "
+    "0") {
     for (const bool outlives : {false, true}) {
         CAPTURE(outlives);
         pipe_ends ends(O_CLOEXEC), input(O_CLOEXEC);
@@ -763,7 +774,7 @@ bool forbid(long number) {
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
+TEST_CASE("child_process: on a kernel without pidfd_open and close_range, start, wait and terminate work") {
     const int leaky = ::open("/dev/null", O_RDONLY);
     const pid_t other = forked([] {
         if (!forbid(SYS_pidfd_open) || !forbid(SYS_close_range)) return 77;
@@ -790,7 +801,8 @@ TEST_CASE("child_process: a kernel without pidfd_open and close_range") {
 }
 #endif
 
-TEST_CASE("child_reset: for a custom fork") {
+TEST_CASE(
+    "child_reset: after a custom fork(), the signal mask is emptied and ignored signals get their default") {
     const pid_t other = forked([] {
         sigset_t all;
         sigfillset(&all);

@@ -2,7 +2,7 @@
 // What may be given as a handler, and as a function: some of these can be compared with nullptr, and must not warn; and
 // every number type that a handler may want.
 #include <functional>
-#define OJS_SHUTDOWN_SEPARATE 1
+#define OJS_SHUTDOWN_SEPARATE
 #include <ojs_shutdown.hpp>
 
 ojs::outcome plain(ojs::job_context&) {

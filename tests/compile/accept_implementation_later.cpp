@@ -10,7 +10,7 @@ struct wake {};
 
 #define OJS_SHUTDOWN_SEPARATE 1
 #include <ojs_shutdown.hpp>
-#define OJS_SHUTDOWN_IMPLEMENTATION 1
+#define OJS_SHUTDOWN_IMPLEMENTATION
 #include <ojs_shutdown.hpp>
 
 #ifdef OJS_SHUTDOWN_INLINE

@@ -140,7 +140,9 @@ class draining_program {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(started, "coordinator: a Shutdown is acknowledged, drained, and reported as complete") {
+TEST_CASE_FIXTURE(
+    started,
+    "coordinator: a Shutdown call runs the drain, shows each state and reports completion to the launcher") {
     test::event hook_runs, hook_may_end;
     CHECK(coordinator.active());
     CHECK(coordinator.on_shutdown(
@@ -204,7 +206,8 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown is acknowledged, drained, an
         CHECK(holds(push, "NotifyShutdownComplete {\"processId\":\"kv-1\",\"message\":\"drained\""));
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: a signal begins the same; a Shutdown after it sets its times") {
+TEST_CASE_FIXTURE(
+    started, "coordinator: a Shutdown during a drain that a signal began sets the drain's maximum time") {
     const draining_program program(coordinator);
     life.apply(event::stop_signal, sigterm);
     REQUIRE(program.begun.wait());
@@ -217,7 +220,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a signal begins the same; a Shutdown af
     CHECK_FALSE(launcher.pushes().empty());
 }
 
-TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the drain at once") {
+TEST_CASE("coordinator: a second stop signal or the caller's token cancels the drain at once") {
     for (const bool by_signal : {true, false}) {
         started of;
         cancel_source until;
@@ -230,7 +233,7 @@ TEST_CASE("coordinator: a second stop signal, and the caller's token, cancel the
     }
 }
 
-TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not reported as complete") {
+TEST_CASE("coordinator: a failed drain stays BLOCKED and is never reported as complete") {
     push_receiver launcher;
     {
         lifecycle life;
@@ -253,8 +256,9 @@ TEST_CASE("coordinator: a drain that fails is BLOCKED, stays so, and is not repo
     CHECK(launcher.pushes().empty());
 }
 
-TEST_CASE_FIXTURE(started,
-                  "coordinator: a program's drain past its grace period -> no request that it did not make") {
+TEST_CASE_FIXTURE(
+    started,
+    "coordinator: a drain past its grace period requests more time only if the program asks for it") {
     coordinator.set_estimate(7s);
     draining_program program(coordinator);
     CHECK(
@@ -266,7 +270,7 @@ TEST_CASE_FIXTURE(started,
     CHECK(from_outside.status().additional_seconds == 5);
 }
 
-TEST_CASE("coordinator: times without a limit are a day, and none of them overflows") {
+TEST_CASE("coordinator: with no_limit as times, the drain is not cancelled, and the estimate is one day") {
     lifecycle life;
     coordinator_options options = quiet_options();
     options.grace_period = options.max_shutdown = no_limit;
@@ -287,7 +291,9 @@ TEST_CASE("coordinator: times without a limit are a day, and none of them overfl
     CHECK(program.reason() == cancel_reason::none);
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: readiness is checked, and ends with the first request to stop") {
+TEST_CASE_FIXTURE(started,
+                  "coordinator: readiness follows the program's state and checks, and a quiet or Shutdown "
+                  "makes it DRAINING") {
     const auto state = [&] { return from_outside.readiness().state; };
     CHECK(state() == readiness_state::starting);
     CHECK_FALSE(from_outside.readiness().checks.grpc_server_ready);
@@ -329,7 +335,9 @@ TEST_CASE_FIXTURE(started, "coordinator: readiness is checked, and ends with the
     CHECK(launcher.pushes()[0] == "NotifyReady {\"processId\":\"kv-1\",\"message\":\"serves\"}");
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: a check that hangs is not asked again, and holds up nothing") {
+TEST_CASE_FIXTURE(
+    started,
+    "coordinator: a readiness check that hangs counts as not passed and is not called a second time") {
     struct shared_gate {
         test::event go;
         test::counter asked;
@@ -353,7 +361,9 @@ TEST_CASE_FIXTURE(started, "coordinator: a check that hangs is not asked again, 
     CHECK(from_outside.readiness().state == readiness_state::ready);  // waits for the one that is in progress
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: what is not for this process, or makes no sense, is refused") {
+TEST_CASE_FIXTURE(
+    started,
+    "coordinator: a call for another process, with invalid values or of an unserved method is refused") {
     for (const char* method : {"Shutdown", "GetShutdownStatus", "GetReadinessStatus"}) {
         const http_response other = from_outside.post(method, "{\"processId\":\"kv-2\"}");
         CHECK(other.status == 404);
@@ -371,7 +381,7 @@ TEST_CASE_FIXTURE(started, "coordinator: what is not for this process, or makes 
     CHECK(from_outside.state() == shutdown_state::running);
 }
 
-TEST_CASE("coordinator: without a launcher nothing is served, and run() works all the same") {
+TEST_CASE("coordinator: without an address nothing is served, and run() still enforces max_shutdown") {
     coordinator_options options = quiet_options();
     options.address.clear();
     options.max_shutdown = 20ms;
@@ -389,7 +399,8 @@ TEST_CASE("coordinator: without a launcher nothing is served, and run() works al
     CHECK(test::code_of(run_drained(cancelled, until.token())) == errc::cancelled);
 }
 
-TEST_CASE_FIXTURE(started, "coordinator: of two that call run() at once, one gets busy") {
+TEST_CASE_FIXTURE(started,
+                  "coordinator: two concurrent run() calls -> one drains, and the other returns errc::busy") {
     test::counter drained, busy;
     test::at_once(3, [&](int thread) {
         if (thread == 0) {
@@ -404,7 +415,7 @@ TEST_CASE_FIXTURE(started, "coordinator: of two that call run() at once, one get
     CHECK(drained.count() == 1);
 }
 
-TEST_CASE("coordinator: a launcher that does not answer delays the end by a bounded time") {
+TEST_CASE("coordinator: completion is reported twice if the launcher responds 503, once if it responds 404") {
     for (const int status : {503, 404}) {
         lifecycle life;
         push_receiver launcher(status);
@@ -415,7 +426,7 @@ TEST_CASE("coordinator: a launcher that does not answer delays the end by a boun
     }
 }
 
-TEST_CASE("coordinator: its socket replaces no live one, and is in no folder that others can change") {
+TEST_CASE("coordinator: start() refuses a socket path that is in use or in a folder that others can change") {
     const test::temporary_folder folder;
     lifecycle life;
     coordinator_options options = quiet_options();
@@ -432,7 +443,9 @@ TEST_CASE("coordinator: its socket replaces no live one, and is in no folder tha
     CHECK(shutdown_coordinator::start(options, life));
 }
 
-TEST_CASE("coordinator: options from the environment, whose faults name the variable") {
+TEST_CASE(
+    "coordinator: from_environment() reads the options, and an error for an invalid value names the "
+    "variable") {
     const auto from = [](const test::variables& set) {
         return coordinator_options::from_environment(test::lookup(set));
     };
@@ -489,7 +502,7 @@ struct working {
     const environment_variable address{"OJS_LIFECYCLE_ADDR", "unix:" + folder.file("w.sock")};
     struct : memory_transport {
         bool refuses = false;
-        result<settled> fail(const fail_request& request, time_point deadline) override {
+        result<settle_result> fail(const fail_request& request, time_point deadline) override {
             if (refuses) return error{errc::rejected, 0, "no"};
             return memory_transport::fail(request, deadline);
         }
@@ -500,7 +513,7 @@ struct working {
     result<shutdown_coordinator> coordinator = error{};
 };
 
-TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end is the end") {
+TEST_CASE("coordinator: start_for(worker) derives readiness, metrics and completion from the worker") {
     const environment_variable id("OJS_PROCESS_ID", "w-1");
     for (const bool by_signal : {false, true}) {
         push_receiver launcher;
@@ -533,7 +546,8 @@ TEST_CASE("coordinator: one line for a worker: its jobs are the metrics, its end
 }
 
 TEST_CASE(
-    "coordinator: a worker's jobs are cancelled at the launcher's maximum, and reported, or it is BLOCKED") {
+    "coordinator: maxShutdownSeconds cancels a worker's jobs, and an unreported job makes the state "
+    "BLOCKED") {
     test::counter cancelled, requested;
     log_options options;
     options.level = log_level::warn;
@@ -561,7 +575,7 @@ TEST_CASE(
 
 #if !OJS_SHUTDOWN_SEPARATE  // the table is an internal
 
-TEST_CASE("coordinator: no event leads back, but from blocked to draining") {
+TEST_CASE("coordinator: no event moves the state back, except unblocked from blocked to draining") {
     using detail::drain_event;
     for (int what = 0; what < 6; ++what) {
         for (int now = 0; now < 5; ++now) {

@@ -142,7 +142,7 @@ void check_proto(const std::string& name, const std::string& service, const text
     CHECK(file.size() == table.size());
 }
 
-TEST_CASE("launcher messages: the .proto files say what the table says") {
+TEST_CASE("launcher messages: the .proto files match the tables of messages, fields and methods") {
     check_proto("lifecycle.proto", lifecycle_service, {}, lifecycle_methods, test::lifecycle_messages());
     check_proto("admin.proto", manager_service,
                 {"import \"lifecycle.proto\";", "service AdminService {",
@@ -151,7 +151,8 @@ TEST_CASE("launcher messages: the .proto files say what the table says") {
                 manager_methods, test::manager_messages());
 }
 
-TEST_CASE("launcher messages: a message comes back with every field, each in a place of its own") {
+TEST_CASE(
+    "launcher messages: a filled message survives writing and reading as JSON with every field distinct") {
     for (const auto& message : filled_messages()) {
         const std::string json = message->write();
         CAPTURE(json);
@@ -166,7 +167,7 @@ TEST_CASE("launcher messages: a message comes back with every field, each in a p
     }
 }
 
-TEST_CASE("launcher messages: unset fields are not sent") {
+TEST_CASE("launcher messages: unset fields are not written, and null and missing fields are read as unset") {
     for (const auto& message : every_message()) {
         CHECK(message->write() == "{}");
         std::string nulls = "{";
@@ -182,7 +183,7 @@ TEST_CASE("launcher messages: unset fields are not sent") {
     }
 }
 
-TEST_CASE("launcher messages: a message as JSON") {
+TEST_CASE("launcher messages: a group status with nested messages is written as proto3 JSON") {
     process_status process;
     process.process_id = "kv-1";
     process.state = instance_state::forced;
@@ -203,7 +204,8 @@ TEST_CASE("launcher messages: a message as JSON") {
           R"("blockingOperations":["waiting for Kafka flush"]}},"uptimeMs":"12500"},{}],"quiet":true})");
 }
 
-TEST_CASE("launcher messages: a state is read by name and by number, and has a name where it is known") {
+TEST_CASE(
+    "launcher messages: a state is read by name or number, and to_string() returns its name or UNKNOWN") {
     for (const char* json : {R"({"state":"SHUTDOWN_BLOCKED"})", R"({"state":3})"}) {
         const auto read = read_message<shutdown_status>(json);
         CHECK((read && read->state == shutdown_state::blocked));
@@ -211,13 +213,14 @@ TEST_CASE("launcher messages: a state is read by name and by number, and has a n
     CHECK(to_string(shutdown_state::forced) == std::string("SHUTDOWN_FORCED"));
     CHECK(to_string(readiness_state::unhealthy) == std::string("UNHEALTHY"));
     CHECK(to_string(instance_state::crashed) == std::string("CRASHED"));
-    CHECK(to_string(replacement_phase::cancelled) == std::string("CANCELLED"));
+    CHECK(to_string(rollout_phase::cancelled) == std::string("CANCELLED"));
     CHECK(to_string(retry_policy::backoff) == std::string("BACKOFF"));
     CHECK(to_string(static_cast<shutdown_state>(6)) == std::string("UNKNOWN"));
     CHECK(to_string(static_cast<readiness_state>(-1)) == std::string("UNKNOWN"));
 }
 
-TEST_CASE("launcher messages: invalid values of a caller still become JSON") {
+TEST_CASE(
+    "launcher messages: unknown enum values, invalid UTF-8 and duplicate checks are written as valid JSON") {
     shutdown_status status;
     status.state = static_cast<shutdown_state>(-3);
     status.message = "\xff\xed\xa0\x80 cut";
@@ -229,7 +232,7 @@ TEST_CASE("launcher messages: invalid values of a caller still become JSON") {
     CHECK(write_message(checks) == R"({"customChecks":{"two":true,"one":false}})");
 }
 
-TEST_CASE("launcher messages: names in both cases, with escapes") {
+TEST_CASE("launcher messages: field names in snake_case and camelCase are read, with JSON escapes decoded") {
     const auto read =
         read_message<shutdown_request>(R"({"process_id":"\u006bv-1","gracePeriodSec\u006fnds":3})");
     REQUIRE(read.has_value());
@@ -239,7 +242,8 @@ TEST_CASE("launcher messages: names in both cases, with escapes") {
     CHECK((zero && zero->message == std::string("a\0b", 3)));
 }
 
-TEST_CASE("launcher messages: a whole number keeps its digits and its range") {
+TEST_CASE(
+    "launcher messages: an integer field accepts only whole numbers in its range, with every digit kept") {
     constexpr std::int64_t max = std::numeric_limits<std::int64_t>::max();
     const struct {
         const char* written;
@@ -275,13 +279,13 @@ TEST_CASE("launcher messages: a whole number keeps its digits and its range") {
           R"("1e99999999999999999999")", R"("7\u0000")", R"(" 7")", R"("7 ")"}) {
         CAPTURE(none);
         CHECK(fault_of<shutdown_metrics>(cat({"{\"open_connections\":", none, "}"})) ==
-              "ShutdownMetrics.open_connections: not a whole number of 32 bits");
+              "ShutdownMetrics.open_connections: not a 32-bit integer");
         CHECK(fault_of<shutdown_metrics>(cat({"{\"bufferedBytes\":", none, "}"})) ==
-              "ShutdownMetrics.buffered_bytes: not a whole number of 64 bits");
+              "ShutdownMetrics.buffered_bytes: not a 64-bit integer");
     }
 }
 
-TEST_CASE("launcher messages: fields of a newer peer are ignored, whatever they are") {
+TEST_CASE("launcher messages: unknown fields of any type are ignored when a message is read") {
     for (const auto& message : filled_messages()) {
         std::string json = message->write();
         if (json == "{}") json = R"({"":0})";  // one that has no fields
@@ -294,7 +298,7 @@ TEST_CASE("launcher messages: fields of a newer peer are ignored, whatever they 
     }
 }
 
-TEST_CASE("launcher messages: a value of another type is refused by the name of its field") {
+TEST_CASE("launcher messages: a value of the wrong type is refused with an error that names the field") {
     const texts samples = test::words(  // one of each shape of JSON, and more of what some field takes
         R"(true "" "x" 0 1 4 6 1.5 -1 3000000000 "1" [] ["x"] [1] ["x",[]] {} {"x":true} {"x":1} {"x":null})"
         R"( "WARMING" "SHUTDOWN_FORCED" "shutdown" [null] "RUNNING_")");
@@ -337,7 +341,7 @@ TEST_CASE("launcher messages: a duplicate field or check is refused") {
     CHECK(fault_of<ready_ack>(R"({"later":1,"later":2})").empty());
 }
 
-TEST_CASE("launcher messages: text that is not a whole JSON object is refused") {
+TEST_CASE("launcher messages: truncated, non-UTF-8 or non-object input is refused") {
     CHECK(fault_of<shutdown_request>("{\"reason\":\"\xff\"}") == "invalid JSON: not UTF-8");
     CHECK(fault_of<shutdown_request>("[1]") == "ShutdownRequest: not an object");
     for (const auto& message : filled_messages()) {
@@ -348,7 +352,7 @@ TEST_CASE("launcher messages: text that is not a whole JSON object is refused") 
     }
 }
 
-TEST_CASE("launcher messages: an error repeats nothing of what was sent") {
+TEST_CASE("launcher messages: an error never contains values or unknown names from the input") {
     for (const char* json : {R"({"processId":["hunter2"]})", R"({"hunter2":1,"reason":{"hunter2":1}})",
                              R"({"gracePeriodSeconds":"hunter2"})", R"({"hunter2)"}) {
         const std::string fault = fault_of<shutdown_request>(json);
@@ -359,7 +363,7 @@ TEST_CASE("launcher messages: an error repeats nothing of what was sent") {
           "ShutdownStatus.state: not a ShutdownStatus.State known here");
     CHECK(fault_of<group_status>(R"({"processes":[{},{"shutdown":{"state":9}}]})") ==
           "GroupStatus.processes.shutdown.state: not a ShutdownStatus.State known here");
-    CHECK(fault_of<rolling_replace_request>(R"({"retry":"SOMETIMES"})") ==
+    CHECK(fault_of<rollout_request>(R"({"retry":"SOMETIMES"})") ==
           "RollingReplaceRequest.retry: not a RollingReplaceRequest.Retry known here");
     CHECK(fault_of<readiness_response>(R"({"state":5})") ==
           "ReadinessResponse.state: not a ReadinessResponse.ReadinessState known here");

@@ -49,7 +49,8 @@ void check_refused(const http_response& answer, int status, const char* code) {
 
 }  // namespace
 
-TEST_CASE("rpc: a call as connect-node, connect-go and curl send it is answered with JSON") {
+TEST_CASE(
+    "rpc: calls in the forms that connect-node, connect-go and curl send get a JSON response with 200") {
     const rpc_service service = lifecycle_rpc();
     http_request connect_node = shutdown_post("{\"gracePeriodSeconds\":7}");
     connect_node.headers.push_back({"Connect-Protocol-Version", "1"});
@@ -69,7 +70,7 @@ TEST_CASE("rpc: a call as connect-node, connect-go and curl send it is answered 
     }
 }
 
-TEST_CASE("rpc: invalid calls are refused with a Connect code") {
+TEST_CASE("rpc: an invalid call is refused with an HTTP status and a Connect error code") {
     const rpc_service service = lifecycle_rpc();
     for (const char* target : {"/", "", "/prism.interfaces.ProcessLifecycleInterface", "/x/Shutdown",
                                "/prism.interfaces.ProcessLifecycleInterface/",
@@ -106,7 +107,7 @@ TEST_CASE("rpc: invalid calls are refused with a Connect code") {
     CHECK_FALSE(service.is_for("/metrics"));
 }
 
-TEST_CASE("rpc: web pages, foreign names and callers without the token are refused") {
+TEST_CASE("rpc: calls from web pages, for foreign host names or without the token are refused") {
     const rpc_service open = lifecycle_rpc();
     check_refused(open.answer(with("Origin", "http://page.example")), 403, "permission_denied");
     check_refused(open.answer(with("Sec-Fetch-Site", "cross-site")), 403, "permission_denied");
@@ -121,7 +122,7 @@ TEST_CASE("rpc: web pages, foreign names and callers without the token are refus
     CHECK(guarded.answer(with("Authorization", "Bearer secret")).status == 200);
 }
 
-TEST_CASE("rpc: every error of a handler comes out at the other end") {
+TEST_CASE("rpc: rpc_call() returns the handler's result, or the errc of a busy, rejected or unknown call") {
     const rpc_service service = lifecycle_rpc();
     auto server = http_server::start("127.0.0.1:0",
                                      [&](const http_request& request) { return service.answer(request); });
@@ -148,7 +149,7 @@ TEST_CASE("rpc: every error of a handler comes out at the other end") {
     CHECK(unknown.http_status == 404);
 }
 
-TEST_CASE("rpc: a foreign response is an error that names the fix") {
+TEST_CASE("rpc: an unexpected HTTP response -> rpc_call() fails with the errc for its status or body") {
     const std::pair<const char*, errc> responses[] = {
         {"404 Not Found\r\nContent-Length: 9\r\n\r\nnot here\n", errc::unsupported},
         {"502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", errc::unavailable},

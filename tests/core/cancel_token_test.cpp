@@ -4,7 +4,7 @@
 using namespace ojs;
 using namespace std::chrono_literals;
 
-TEST_CASE("cancel_token: the first reason stays, and every copy returns it") {
+TEST_CASE("cancel_token: the first cancellation reason is kept, and every copy of the token returns it") {
     std::string names = to_string(cancel_reason::none);
     for (const cancel_reason why : {cancel_reason::grace_period_expired, cancel_reason::forced,
                                     cancel_reason::spot_reclaim, cancel_reason::cancelled}) {
@@ -25,7 +25,7 @@ TEST_CASE("cancel_token: the first reason stays, and every copy returns it") {
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // groups are internal
-TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its own stays") {
+TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier reason of a member stays") {
     const auto group = detail::make_ref<detail::cancel_group>();
     std::vector<cancel_source> sources;
     for (int i = 0; i < 3; ++i) sources.push_back(group->member());
@@ -48,7 +48,7 @@ TEST_CASE("cancel_token: a group is cancelled by one store, and a reason of its 
 }
 #endif
 
-TEST_CASE("cancel_token: of many that cancel at once one is the first, and its reason stays") {
+TEST_CASE("cancel_token: exactly one of several concurrent cancel() calls succeeds, and its reason stays") {
     for (int round = 0; round < 100; ++round) {
         cancel_source source;
         int called = 0;
@@ -66,7 +66,7 @@ TEST_CASE("cancel_token: of many that cancel at once one is the first, and its r
     }
 }
 
-TEST_CASE("cancel_token: without a source never cancelled; it sleeps its time, and drops callbacks") {
+TEST_CASE("cancel_token: a token without a source is never cancelled, sleeps in full, and drops callbacks") {
     const cancel_token token;
     CHECK_FALSE(token.cancelled());
     CHECK(token.reason() == cancel_reason::none);
@@ -86,7 +86,7 @@ TEST_CASE("cancel_token: without a source never cancelled; it sleeps its time, a
     CHECK(*held == 0);
 }
 
-TEST_CASE("cancel_token: sleeps that are over at once: no time, past times, cancelled before") {
+TEST_CASE("cancel_token: a sleep with no time left, or of a cancelled token, returns at once") {
     cancel_source source;
     const cancel_token token = source.token();
     for (const auto time : {0ns, -1ns, std::chrono::nanoseconds::min()}) CHECK(token.sleep_for(time));
@@ -99,7 +99,7 @@ TEST_CASE("cancel_token: sleeps that are over at once: no time, past times, canc
         CHECK_FALSE(token.sleep_until(until));
 }
 
-TEST_CASE("cancel_token: cancelling ends every sleep, however long") {
+TEST_CASE("cancel_token: a cancellation ends sleeps of any length on all threads") {
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
         std::atomic<int> ended{0};
@@ -118,7 +118,7 @@ TEST_CASE("cancel_token: cancelling ends every sleep, however long") {
     }
 }
 
-TEST_CASE("cancel_token: seen only once a member has reported it, whichever") {
+TEST_CASE("cancel_token: seen() is true only once another member has reported the cancellation") {
     void (*const members[])(const cancel_token&) = {
         [](const cancel_token& token) { static_cast<void>(token.seen()); },
         [](const cancel_token& token) { static_cast<void>(token.cancelled()); },
@@ -167,7 +167,7 @@ TEST_CASE("cancel_token: callbacks run once each, in order of registration, on t
     CHECK(calls.size() == 5);
 }
 
-TEST_CASE("cancel_token: has_pending_callbacks is true if run_callbacks would call anything") {
+TEST_CASE("cancel_token: has_pending_callbacks() is true only while run_callbacks() would call something") {
     cancel_source source;
     int called = 0;
     CHECK_FALSE(source.has_pending_callbacks());
@@ -189,7 +189,7 @@ TEST_CASE("cancel_token: has_pending_callbacks is true if run_callbacks would ca
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
-TEST_CASE("cancel_token: without its registration a callback is destroyed, not called") {
+TEST_CASE("cancel_token: dropping a registration destroys its callback without calling it") {
     const auto held = std::make_shared<int>(0);
     cancel_registration outlives = cancel_source().token().on_cancel([held] { ++*held; });
     CHECK(held.use_count() == 2);
@@ -210,7 +210,7 @@ TEST_CASE("cancel_token: without its registration a callback is destroyed, not c
     CHECK(held.use_count() == 1);  // as soon as it was called
 }
 
-TEST_CASE("cancel_token: dropping a registration waits for its callback running on another thread") {
+TEST_CASE("cancel_token: dropping a registration waits while its callback runs on another thread") {
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
         test::event inside, dropping;
@@ -233,7 +233,7 @@ TEST_CASE("cancel_token: dropping a registration waits for its callback running 
     }
 }
 
-TEST_CASE("cancel_token: dropping another registration does not wait for a callback that runs") {
+TEST_CASE("cancel_token: dropping a registration does not wait for another callback that is running") {
     cancel_source source;
     test::event inside, proceed;
     int other_called = 0;
@@ -270,7 +270,7 @@ class sleeping_thread {
     std::thread thread_;
 };
 
-TEST_CASE("cancel_token: every sleep and every drop that waits is woken, however many there are") {
+TEST_CASE("cancel_token: with several waiters on one source, each sleep and each waiting drop is woken") {
     cancel_source source;
     test::event inside, proceed, dropped;
     const auto sleeps = [&] { CHECK_FALSE(source.token().sleep_for(1h)); };
@@ -289,7 +289,7 @@ TEST_CASE("cancel_token: every sleep and every drop that waits is woken, however
 }
 #endif
 
-TEST_CASE("cancel_token: a callback may own registrations, its own too, without a deadlock") {
+TEST_CASE("cancel_token: a callback may own registrations, including its own, without a deadlock") {
     struct owner {
         cancel_registration one, two;
     };
@@ -319,7 +319,7 @@ TEST_CASE("cancel_token: a callback may own registrations, its own too, without 
     }
 }
 
-TEST_CASE("cancel_token: what a callback throws is dropped, and the next one is called") {
+TEST_CASE("cancel_token: an exception of a callback is dropped, and the next callback is called") {
     cancel_source source;
     std::string calls;
     const auto throws = [&](char name) {
@@ -336,7 +336,8 @@ TEST_CASE("cancel_token: what a callback throws is dropped, and the next one is 
     CHECK(calls == "1234");
 }
 
-TEST_CASE("cancel_token: when registering races with cancelling, a callback runs once or not at all") {
+TEST_CASE(
+    "cancel_token: a callback registered during a cancellation runs at most once, and not after its drop") {
     for (int round = 0; round < 50; ++round) {
         cancel_source source;
         std::atomic<int> wrong{0};

@@ -51,14 +51,14 @@ void check_wait_ends() {
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
-TEST_CASE("cancel_token: a wait on a condition variable ends at once, with whatever mutex and lock") {
+TEST_CASE("cancel_token: a cancellation ends a condition variable wait with any type of mutex and lock") {
     check_wait_ends<std::condition_variable, std::mutex, std::unique_lock<std::mutex>>();
     check_wait_ends<std::condition_variable_any, std::mutex, std::unique_lock<std::mutex>>();
     check_wait_ends<std::condition_variable_any, std::timed_mutex, std::unique_lock<std::timed_mutex>>();
     check_wait_ends<std::condition_variable_any, std::shared_mutex, std::shared_lock<std::shared_mutex>>();
 }
 
-TEST_CASE("cancel_token: a wait that is ready, or cancelled before, does not wait") {
+TEST_CASE("cancel_token: a wait returns at once if its predicate is true or its token is already cancelled") {
     std::mutex mutex;
     std::condition_variable changed;
     std::unique_lock<std::mutex> held(mutex);
@@ -77,7 +77,7 @@ TEST_CASE("cancel_token: a wait that is ready, or cancelled before, does not wai
     CHECK(token.seen());
 }
 
-TEST_CASE("cancel_token: cancelled between the first check and the registration: no wait begins") {
+TEST_CASE("cancel_token: a cancellation between the first check and the registration prevents the wait") {
     std::mutex mutex;
     std::condition_variable changed;
     cancel_source source;
@@ -90,7 +90,7 @@ TEST_CASE("cancel_token: cancelled between the first check and the registration:
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
-TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the wait ends") {
+TEST_CASE("cancel_token: a cancellation between the last check and the sleep ends the wait") {
     watched_mutex mutex;
     std::condition_variable_any changed;
     cancel_source source;
@@ -116,7 +116,7 @@ TEST_CASE("cancel_token: cancelled after the last check, before it sleeps: the w
     CHECK(checks == 2);
 }
 
-TEST_CASE("cancel_token: a predicate may throw; the lock is held and no waiter is lost") {
+TEST_CASE("cancel_token: a predicate that throws leaves the lock held and no callback registered") {
     std::mutex mutex;
     std::condition_variable changed;
     for (const bool while_cancelling : {false, true}) {
@@ -148,7 +148,7 @@ bool readable(int fd, int timeout_ms = 0) {
     return ::poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
 }
 
-TEST_CASE("cancel_token: its descriptor becomes readable with the cancellation, and stays so") {
+TEST_CASE("cancel_token: the descriptor becomes readable with the cancellation and stays readable") {
     int fd = -1;
     {
         cancel_source source;
@@ -168,7 +168,7 @@ TEST_CASE("cancel_token: its descriptor becomes readable with the cancellation, 
     CHECK(::fcntl(fd, F_GETFD) < 0);  // closed with the last copy
 }
 
-TEST_CASE("cancel_token: a descriptor made after the cancellation is readable") {
+TEST_CASE("cancel_token: a descriptor created after the cancellation is readable at once") {
     cancel_source source;
     REQUIRE(source.request(cancel_reason::forced));
     CHECK_FALSE(source.token().seen());
@@ -178,7 +178,7 @@ TEST_CASE("cancel_token: a descriptor made after the cancellation is readable") 
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // internal
-TEST_CASE("cancel_token: a wake-up takes one descriptor where there are eventfds, and keeps errno") {
+TEST_CASE("wake: both ends share one descriptor only with eventfd, and a failed write keeps errno") {
     const result<detail::wake> made = detail::wake::create();
     REQUIRE(made);
     CHECK((made->notify_fd() == made->fd()) == (OJS_SHUTDOWN_USE_EVENTFD != 0));
@@ -189,11 +189,12 @@ TEST_CASE("cancel_token: a wake-up takes one descriptor where there are eventfds
     CHECK(after == EDOM);
     CHECK(detail::poll_timeout(time_point::max()) == -1);
     CHECK(detail::poll_timeout(time_point()) == 0);
+    CHECK(detail::poll_timeout(time_point::min()) == 0);
     CHECK(detail::poll_timeout(deadline_after(24h * 30)) == 0x7fffffff);
 }
 #endif
 
-TEST_CASE("cancel_token: without descriptors left fd() is an error, and can be called again") {
+TEST_CASE("cancel_token: fd() without free descriptors fails with EMFILE, and succeeds when called later") {
     cancel_source source;
     result<int> refused = 0;
     {
@@ -206,7 +207,8 @@ TEST_CASE("cancel_token: without descriptors left fd() is an error, and can be c
     CHECK(readable(source.token().fd().value_or(-1)));
 }
 
-TEST_CASE("cancel_token: threads that request the descriptor during a cancellation get one, readable") {
+TEST_CASE(
+    "cancel_token: fd() called by several threads during a cancellation returns one readable descriptor") {
     for (int round = 0; round < 50; ++round) {
         cancel_source source;
         std::atomic<int> notified{0};

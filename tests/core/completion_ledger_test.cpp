@@ -31,7 +31,7 @@ struct naive_ledger {
 
 }  // namespace
 
-TEST_CASE("completion_ledger: next_position is 1 above the last item of the finished prefix") {
+TEST_CASE("completion_ledger: next_position() is 1 above the last item of the finished prefix") {
     struct row {
         std::vector<std::uint64_t> positions;
         std::vector<int> finish;           // the order, by index
@@ -66,7 +66,7 @@ TEST_CASE("completion_ledger: next_position is 1 above the last item of the fini
     }
 }
 
-TEST_CASE("completion_ledger: a position that is not above the latest is refused and changes nothing") {
+TEST_CASE("completion_ledger: begin() at a position not above the latest is refused and changes nothing") {
     completion_ledger ledger;
     CHECK(test::code_of(ledger.begin(UINT64_MAX)) == errc::invalid_argument);
     result<ticket> first = ledger.begin(10);
@@ -81,7 +81,7 @@ TEST_CASE("completion_ledger: a position that is not above the latest is refused
     CHECK(ledger.next_position() == 12);
 }
 
-TEST_CASE("completion_ledger: next_position stops before an item that was dropped, until forget") {
+TEST_CASE("completion_ledger: next_position() stops before a dropped item until forget()") {
     completion_ledger ledger;
     ticket first = std::move(*ledger.begin(1));
     static_cast<void>(ledger.begin(2));  // dropped
@@ -100,7 +100,7 @@ TEST_CASE("completion_ledger: next_position stops before an item that was droppe
     CHECK(ledger.next_position() == 3);
 }
 
-TEST_CASE("completion_ledger: tickets from before forget are in flight, but change no position") {
+TEST_CASE("completion_ledger: tickets from before forget() count as in flight but change no position") {
     completion_ledger ledger;
     ticket finished = std::move(*ledger.begin(100));
     ticket dropped = std::move(*ledger.begin(101));
@@ -118,7 +118,7 @@ TEST_CASE("completion_ledger: tickets from before forget are in flight, but chan
     CHECK(ledger.next_position() == 52);
 }
 
-TEST_CASE("completion_ledger: a ticket moves, and only its last holder ends the item") {
+TEST_CASE("completion_ledger: a ticket is movable, and only its last holder ends the item") {
     completion_ledger ledger;
     ticket().done();
     ticket first = std::move(*ledger.begin(1));
@@ -137,7 +137,7 @@ TEST_CASE("completion_ledger: a ticket moves, and only its last holder ends the 
     CHECK(ledger.next_position() == 3);
 }
 
-TEST_CASE("completion_ledger: random sequences agree with a naive model") {
+TEST_CASE("completion_ledger: random sequences of calls agree with a naive model") {
     for (unsigned seed = 0; seed < 10000; ++seed) {
         INFO("seed " << seed);
         std::mt19937 random(seed);
@@ -180,7 +180,7 @@ TEST_CASE("completion_ledger: random sequences agree with a naive model") {
     }
 }
 
-TEST_CASE("completion_ledger: threads finish out of order, and what is committed has been done") {
+TEST_CASE("completion_ledger: next_position() covers only finished items while threads finish out of order") {
     constexpr int handlers = 4, each = 500;
     for (int round = 0; round < 10; ++round) {
         const auto ledger = std::make_unique<completion_ledger>();
@@ -208,7 +208,7 @@ TEST_CASE("completion_ledger: threads finish out of order, and what is committed
     }
 }
 
-TEST_CASE("completion_ledger: may be destroyed once in_flight is 0, while the last tickets still end") {
+TEST_CASE("completion_ledger: once in_flight() is 0 the ledger may be destroyed while done() still runs") {
     for (int round = 0; round < 1000; ++round) {
         auto ledger = std::make_unique<completion_ledger>();
         ticket tickets[3];
@@ -221,7 +221,7 @@ TEST_CASE("completion_ledger: may be destroyed once in_flight is 0, while the la
     }
 }
 
-TEST_CASE("completion_ledger: forget and begin beside handlers that end mix no epochs") {
+TEST_CASE("completion_ledger: forget() while older tickets end keeps old and new positions apart") {
     for (int round = 0; round < 200; ++round) {
         completion_ledger ledger;
         ticket tickets[3];

@@ -17,7 +17,7 @@ time_point passed() {
 
 }  // namespace
 
-TEST_CASE("drain_barrier: counts entries, admits none once closed, and knows the last to leave then") {
+TEST_CASE("drain_barrier: after close() no entry is admitted, and only the last leave() returns true") {
     drain_barrier barrier;
     CHECK_FALSE(barrier.closed());
     drain_barrier::ticket first = barrier.enter();
@@ -45,7 +45,7 @@ TEST_CASE("drain_barrier: counts entries, admits none once closed, and knows the
     CHECK_FALSE(drain_barrier::ticket().leave());
 }
 
-TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
+TEST_CASE("drain_barrier: a ticket is movable, and only its last holder leaves") {
     drain_barrier barrier;
     drain_barrier::ticket first = barrier.enter();
     drain_barrier::ticket moved = std::move(first);
@@ -64,7 +64,7 @@ TEST_CASE("drain_barrier: a ticket moves, and only its last holder leaves") {
     CHECK(barrier.count() == 0);
 }
 
-TEST_CASE("drain_barrier: a ticket can be split, also after close") {
+TEST_CASE("drain_barrier: a ticket can be split, also after close()") {
     drain_barrier barrier;
     drain_barrier::ticket inside = barrier.enter();
     drain_barrier::ticket before = inside.split();
@@ -84,7 +84,7 @@ TEST_CASE("drain_barrier: a ticket can be split, also after close") {
     CHECK(barrier.wait_until(guard()) == 0);
 }
 
-TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, and 0 once drained") {
+TEST_CASE("drain_barrier: wait_until() returns the entries left at the deadline, or 0 once drained") {
     drain_barrier barrier;
     drain_barrier::ticket first = barrier.enter();
     drain_barrier::ticket second = barrier.enter();
@@ -99,7 +99,7 @@ TEST_CASE("drain_barrier: wait_until returns the entries left at the deadline, a
     CHECK(barrier.wait_until(time_point::max()) == 0);
 }
 
-TEST_CASE("drain_barrier: the last to leave wakes all waiters, or close if nobody is inside") {
+TEST_CASE("drain_barrier: the last leave() wakes all waiters, or close() does if no entry is left") {
     for (int round = 0; round < 100; ++round) {
         const bool empty = round % 2 == 0;
         drain_barrier barrier;
@@ -123,7 +123,7 @@ TEST_CASE("drain_barrier: the last to leave wakes all waiters, or close if nobod
     }
 }
 
-TEST_CASE("drain_barrier: under contention nothing enters after close, and exactly one is the last out") {
+TEST_CASE("drain_barrier: under contention no entry is admitted after close(), and one leave() is the last") {
     for (int round = 0; round < 40; ++round) {
         drain_barrier barrier;
         std::atomic<bool> close_returned{false};
@@ -157,7 +157,8 @@ TEST_CASE("drain_barrier: under contention nothing enters after close, and exact
     }
 }
 
-TEST_CASE("drain_barrier: may be destroyed once wait_until returned 0, while the last still leave") {
+TEST_CASE(
+    "drain_barrier: once wait_until() returns 0 the barrier may be destroyed while leave() still runs") {
     for (int round = 0; round < 1000; ++round) {
         auto barrier = std::make_unique<drain_barrier>();
         drain_barrier::ticket tickets[3];

@@ -106,7 +106,7 @@ std::string walk(const std::vector<event>& events, bool first_signal_wins = fals
 
 }  // namespace
 
-TEST_CASE("lifecycle: every event in every phase does what the event table says, and nothing else") {
+TEST_CASE("lifecycle: every event in every phase changes the state exactly as the event table says") {
     for (const bool first_signal_wins : {false, true}) {
         for (const phase now : all_phases) {
             for (std::size_t row = 0; row < event_count; ++row) {
@@ -140,7 +140,7 @@ TEST_CASE("lifecycle: every event in every phase does what the event table says,
     }
 }
 
-TEST_CASE("lifecycle: if the first signal wins, later ones change nothing") {
+TEST_CASE("lifecycle: with first_signal_wins, stop signals and reclaims after the first one change nothing") {
     using e = event;
     CHECK(
         walk({e::stop_signal, e::cancel_request, e::stop_signal, e::reclaim, e::stop_signal, e::stop_signal},
@@ -149,7 +149,8 @@ TEST_CASE("lifecycle: if the first signal wins, later ones change nothing") {
           "stopping reclaim; -; -; -; -");
 }
 
-TEST_CASE("lifecycle: signals escalate to the third, modes rise, SIGCONT ends a quiet and never a drain") {
+TEST_CASE(
+    "lifecycle: a stop only escalates, up to exit at the third signal, and a resume ends only a quiet") {
     using e = event;
     CHECK(walk({e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal}) ==
           "draining; stopping forced x2; stopping forced x3 exits; -; -");
@@ -169,7 +170,7 @@ TEST_CASE("lifecycle: signals escalate to the third, modes rise, SIGCONT ends a 
           "quiet; draining; -; -; stopping; -; -; terminated; -");
 }
 
-TEST_CASE("lifecycle: signals within the repeat gap are one stop event; other events are not held up by it") {
+TEST_CASE("lifecycle: stop signals within the debounce time count as one; other events are not delayed") {
     lifecycle tested(24h * 20);
     CHECK(tested.apply(event::stop_signal, by_term));  // the first always counts
     const lifecycle_state first = tested.state();
@@ -180,15 +181,15 @@ TEST_CASE("lifecycle: signals within the repeat gap are one stop event; other ev
     CHECK_FALSE(tested.apply(event::stop_signal, by_term));
     CHECK(tested.state().stop_signals == 1);
 
-    tested.set_repeat_signal_gap(0ms);
+    tested.set_signal_debounce(0ms);
     CHECK(tested.apply(event::stop_signal, by_term));
     CHECK(tested.state().stop_signals == 2);
-    tested.set_repeat_signal_gap(24h * 20);
+    tested.set_signal_debounce(24h * 20);
     CHECK_FALSE(tested.apply(event::stop_signal, by_term));
     CHECK_FALSE(tested.state().exit_now);
 }
 
-TEST_CASE("lifecycle: of stop signals handled at once one counts, the others repeat it") {
+TEST_CASE("lifecycle: exactly one of several concurrent stop signals counts within the debounce time") {
     std::vector<std::unique_ptr<lifecycle>> tested;
     for (int i = 0; i < 2000; ++i) tested.push_back(std::make_unique<lifecycle>(1min));
     std::atomic<int> counted{0};
@@ -198,7 +199,7 @@ TEST_CASE("lifecycle: of stop signals handled at once one counts, the others rep
     CHECK(counted == 2000);
 }
 
-TEST_CASE("lifecycle: a request for a report is counted, and wakes subscribers") {
+TEST_CASE("lifecycle: a report request is counted and notifies subscribers without a state change") {
     lifecycle tested(0ms);
     const subscriber reader;
     REQUIRE(tested.subscribe(reader.writer()));
@@ -210,7 +211,7 @@ TEST_CASE("lifecycle: a request for a report is counted, and wakes subscribers")
     CHECK(tested.resume_requests() == 0);
 }
 
-TEST_CASE("lifecycle: apply keeps errno, whether it changes something or not") {
+TEST_CASE("lifecycle: apply() keeps errno, also if notifying a subscriber fails") {
     lifecycle tested(0ms);
     REQUIRE(tested.subscribe(1000000));  // no such descriptor: the write fails
     for (const bool changes : {true, false}) {
@@ -228,7 +229,7 @@ void flap(lifecycle& target) {
     REQUIRE(target.apply(to_quiet ? event::quiet_request : event::resume_request, by_api));
 }
 
-TEST_CASE("lifecycle: a reader too far behind misses the oldest, and gets the newest 15 and more in order") {
+TEST_CASE("lifecycle: a slow reader misses only the oldest changes, and gets the newest ones in order") {
     // Up to 15 behind all are kept, from 16 on the oldest go; at 256 the sequence number wraps. No stop is hidden.
     for (int behind = 1; behind <= 600; ++behind) {
         CAPTURE(behind);
@@ -252,7 +253,7 @@ TEST_CASE("lifecycle: a reader too far behind misses the oldest, and gets the ne
     }
 }
 
-TEST_CASE("lifecycle: with four writers a reader finds no step back, nothing torn, the newest at the end") {
+TEST_CASE("lifecycle: with four writers, a reader sees no torn or repeated state and ends at the newest") {
     for (int round = 0; round < 20; ++round) {
         lifecycle tested;
         std::atomic<int> writing{4};
@@ -296,7 +297,8 @@ void flap_in_handler(int) {
     ++interruptions;
 }
 
-TEST_CASE("lifecycle: a change interrupted by a handler's many changes hides none of them from a reader") {
+TEST_CASE(
+    "lifecycle: apply() is interrupted by a handler with many changes -> a reader reaches the newest state") {
     struct sigaction ours {};
     struct sigaction previous {};
     ours.sa_handler = flap_in_handler;
@@ -326,7 +328,7 @@ TEST_CASE("lifecycle: a change interrupted by a handler's many changes hides non
     ::sigaction(SIGALRM, &previous, nullptr);
 }
 
-TEST_CASE("lifecycle: the repeat gap runs from the last stop signal, whatever else happens in between") {
+TEST_CASE("lifecycle: the debounce time runs from the last stop signal, not from other events") {
     constexpr auto gap = 100ms;
     lifecycle tested(gap);
     CHECK(tested.apply(event::stop_signal, by_term));
@@ -336,7 +338,7 @@ TEST_CASE("lifecycle: the repeat gap runs from the last stop signal, whatever el
     CHECK(shown(tested.state()) == "stopping forced cancels x2");
 }
 
-TEST_CASE("lifecycle: repeat gaps beyond 32 bits are long, negative ones none; they begin at a stop signal") {
+TEST_CASE("lifecycle: a debounce time beyond 32 bits does not wrap, and a negative debounce time is none") {
     using std::chrono::milliseconds;
     for (const milliseconds gap :
          {milliseconds(std::int64_t{1} << 32), milliseconds::max(), milliseconds(-1)}) {
@@ -349,7 +351,7 @@ TEST_CASE("lifecycle: repeat gaps beyond 32 bits are long, negative ones none; t
     }
 }
 
-TEST_CASE("lifecycle: sixteen subscribers are written to after each change only; one more is rejected") {
+TEST_CASE("lifecycle: 16 subscribers are notified once per change, and a 17th is refused") {
     lifecycle tested(0ms);
     const subscriber pipes[17];
     const int saved = ::dup(0);  // may be a subscriber's, in a process started without standard input
@@ -376,7 +378,7 @@ TEST_CASE("lifecycle: sixteen subscribers are written to after each change only;
     ::close(saved);
 }
 
-TEST_CASE("lifecycle: changed_at is the moment of the change") {
+TEST_CASE("lifecycle: changed_at() returns the time of a change up to 20 days ago") {
     lifecycle tested(0ms);
     const auto before = steady_clock::now();
     CHECK(tested.apply(event::quiet_request, by_api));
@@ -390,7 +392,7 @@ TEST_CASE("lifecycle: changed_at is the moment of the change") {
     }
 }
 
-TEST_CASE("lifecycle: every value has its own name") {
+TEST_CASE("lifecycle: to_string() returns the name of every event, phase, mode and cause") {
     std::string all;
     const auto add = [&all](auto value) { all += to_string(value) + std::string(" "); };
     for (const auto& row : table) add(row.what);

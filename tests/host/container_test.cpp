@@ -54,7 +54,7 @@ std::string mount_line(const std::string& mounted, const std::string& point, con
 
 }  // namespace
 
-TEST_CASE("container: an empty root, and a machine with systemd, are none") {
+TEST_CASE("container: no container is detected on an empty root or on a machine with systemd") {
     file_tree machine;
     with_systemd(with_us(machine));
     machine.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/session-2.scope\n");
@@ -74,7 +74,7 @@ TEST_CASE("container: an empty root, and a machine with systemd, are none") {
     }
 }
 
-TEST_CASE("container: each file is evidence alone") {
+TEST_CASE("container: each evidence file alone is enough to detect the container and its runtime") {
     const file_case cases[] = {
         {"/.dockerenv", "", "docker", false},
         {"/run/.containerenv", "", "podman", false},
@@ -96,7 +96,7 @@ TEST_CASE("container: each file is evidence alone") {
     for (const file_case& each : cases) check_file(each);
 }
 
-TEST_CASE("container: cgroups of version 1 and 2") {
+TEST_CASE("container: the cgroup paths of versions 1 and 2 identify the runtime") {
     const struct {
         const char* runtime;  // null: none, as of the runtimes themselves, and of similar names
         std::vector<std::string> paths;
@@ -133,7 +133,7 @@ TEST_CASE("container: cgroups of version 1 and 2") {
     }
 }
 
-TEST_CASE("container: mounts that only a runtime makes") {
+TEST_CASE("container: mounts that only a runtime creates identify the runtime") {
     const auto overlay = [](const std::string& rest) {
         return mount_line("/", "/", "overlay overlay rw,lowerdir=" + rest);
     };
@@ -164,7 +164,7 @@ TEST_CASE("container: mounts that only a runtime makes") {
     }
 }
 
-TEST_CASE("container: `container=` in the environment") {
+TEST_CASE("container: a non-empty environment variable named container names the runtime") {
     file_tree tree;
     with_systemd(with_us(tree));
     const container_info podman = look(tree, {{"container", "podman"}});
@@ -174,7 +174,8 @@ TEST_CASE("container: `container=` in the environment") {
     CHECK(look(tree, {{"container", ""}}).evidence.empty());
 }
 
-TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
+TEST_CASE(
+    "container: the variables of a platform prove a container only if PID 1 is known to be no init system") {
     const struct {
         variables set;
         const char* runtime;
@@ -213,7 +214,7 @@ TEST_CASE("container: hints make one only where PID 1 is no machine's init") {
     }
 }
 
-TEST_CASE("container: of several platforms the one that stops the process is named") {
+TEST_CASE("container: with evidence of several platforms, the platform that stops the process is named") {
     const variables fargate = {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"},
                                {"AWS_EXECUTION_ENV", "AWS_ECS_FARGATE"}};
     const variables knative = {{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}};
@@ -241,7 +242,7 @@ TEST_CASE("container: of several platforms the one that stops the process is nam
     }
 }
 
-TEST_CASE("container: hints from /proc") {
+TEST_CASE("container: hints in /proc prove a container if PID 1 is a shell, but not if PID 1 is systemd") {
     if (!has_proc) return;
     using change = void (*)(file_tree&);
     const change hints[] = {
@@ -262,7 +263,7 @@ TEST_CASE("container: hints from /proc") {
     }
 }
 
-TEST_CASE("container: all evidence is listed, the strongest first, and the scheduler names the runtime") {
+TEST_CASE("container: all evidence is listed, strongest first, and the scheduler is named as the runtime") {
     file_tree tree;
     with_us(tree).process("1", 1, 0, "worker", "./worker", "worker");
     tree.file("/.dockerenv", "").file("/proc/self/cgroup", "0::/docker/" + id + "\n");
@@ -297,7 +298,7 @@ TEST_CASE("container: unreadable or irregular files are no evidence and no error
     CHECK(!look(file_for_folder).in_container);
 }
 
-TEST_CASE("container: garbage is bounded and made printable") {
+TEST_CASE("container: garbage in evidence files is bounded and printed without control characters") {
     std::string garbage;
     for (int i = 0; i < 200000; ++i) garbage += static_cast<char>(i * 7 % 256);
     std::string lines;

@@ -35,7 +35,7 @@ void check_reclaim(const termination_mode& mode, termination_evidence evidence, 
 
 }  // namespace
 
-TEST_CASE("termination mode: NORMAL_SHUTDOWN, with blanks around it, is the one normal stop") {
+TEST_CASE("termination mode: NORMAL_SHUTDOWN with white space around it is a normal stop") {
     const folder here;
     for (const char* text : {"NORMAL_SHUTDOWN", "NORMAL_SHUTDOWN\n", "  NORMAL_SHUTDOWN\r\n\n\t"}) {
         CAPTURE(text);
@@ -46,7 +46,7 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN, with blanks around it, is the one 
     }
 }
 
-TEST_CASE("termination mode: SPOT_RECLAIM, and no file, in the words of the guide") {
+TEST_CASE("termination mode: SPOT_RECLAIM or a missing file is a reclaim, with the message of the guide") {
     const folder here;
     const termination_mode reclaim = here.with("SPOT_RECLAIM\n");
     check_reclaim(reclaim, termination_evidence::reclaim,
@@ -63,7 +63,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM, and no file, in the words of the guid
     check_reclaim(read_termination_mode(""), termination_evidence::missing, "not found");
 }
 
-TEST_CASE("termination mode: anything else is a reclaim, and the reason says what was there") {
+TEST_CASE("termination mode: content other than NORMAL_SHUTDOWN is a reclaim, and the message describes it") {
     const folder here;
     const std::string large(10 << 20, ' ');
     const std::pair<std::string, std::string> contents[] = {
@@ -86,7 +86,7 @@ void check_unreadable(const std::string& path, const std::string& text = "not a 
     check_reclaim(read_termination_mode(path), termination_evidence::unreadable, text);
 }
 
-TEST_CASE("termination mode: a FIFO, a folder, a device, a socket and an endless file are not read") {
+TEST_CASE("termination mode: a FIFO, folder, device or socket counts as a reclaim and is not read") {
     const folder here;
     for (const char* path : {"/dev/zero", "/dev/null", "/dev/urandom"}) check_unreadable(path);
     check_unreadable(here.path);
@@ -102,7 +102,8 @@ TEST_CASE("termination mode: a FIFO, a folder, a device, a socket and an endless
     ::close(listener);
 }
 
-TEST_CASE("termination mode: a file that may not be read, a link in a circle, a name too long") {
+TEST_CASE(
+    "termination mode: a file that cannot be opened counts as a reclaim, with the cause in the message") {
     const folder here;
     if (::geteuid() != 0) {  // root may read everything
         here.with("NORMAL_SHUTDOWN");
@@ -115,8 +116,7 @@ TEST_CASE("termination mode: a file that may not be read, a link in a circle, a 
     check_unreadable("/tmp/" + std::string(5000, 'n'), "cannot be read");
 }
 
-TEST_CASE(
-    "termination mode: a file of another user -> obeyed only if that user alone can write and replace it") {
+TEST_CASE("termination mode: another user's file is obeyed only if no third user can write or replace it") {
     if (::geteuid() != 0) {
         MESSAGE("skipped: only root may give a file to somebody else");
         return;

@@ -89,8 +89,8 @@ std::uint64_t last_number(const std::string& lines) {
 
 const std::string roll_kv = "{\"group\":\"kv\"}";
 
-replacement_status replacement_of(served& of) {
-    return of.read<group_status>("GetGroupStatus", roll_kv).replacement;
+rollout_status rollout_of(served& of) {
+    return of.read<group_status>("GetGroupStatus", roll_kv).rollout;
 }
 
 // The value of a sample, by its name and labels as the page has them.
@@ -103,7 +103,8 @@ std::string sample(const std::string& page, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("launcher_admin: the status of groups and processes") {
+TEST_CASE(
+    "launcher_admin: ListGroups, GetGroupStatus and GetProcessStatus return the state of a ready group") {
     served of;
     CHECK(of.call("ListGroups", "{}").body == "{\"groups\":[\"kv\"]}\n");
     const group_status group = of.read<group_status>("GetGroupStatus", "{\"group\":\"kv\"}");
@@ -119,7 +120,7 @@ TEST_CASE("launcher_admin: the status of groups and processes") {
     CHECK(one.pid == 1);
 }
 
-TEST_CASE("launcher_admin: unknown names and invalid requests are errors") {
+TEST_CASE("launcher_admin: unknown names and invalid requests get an error response and change no process") {
     served of;
     struct refusal {
         const char* method;
@@ -195,7 +196,8 @@ TEST_CASE("launcher_admin: a token is required for all but the status page, prob
     for (const char* open : {"/", "/healthz", "/metrics"}) CHECK(of.get(open).status == 200);
 }
 
-TEST_CASE("launcher_admin: a reachable address needs a token, and the error names the option") {
+TEST_CASE(
+    "launcher_admin: start() refuses a reachable address without a token, and the error names the options") {
     const std::string open = fault_of("0.0.0.0:0");
     CHECK_MESSAGE(holds(open, "admin_address '0.0.0.0:0'"), open);
     CHECK_MESSAGE(holds(open, "set admin_token, or give unix:/PATH or 127.0.0.1:PORT"), open);
@@ -205,12 +207,14 @@ TEST_CASE("launcher_admin: a reachable address needs a token, and the error name
     options.admin_address = "0.0.0.0:0";
     options.admin_token = "s3cret";
     CHECK_FALSE(detail::admin_guard(options)->on_loopback);
-    CHECK(holds(fault_of("127.0.0.1:0", "with blank"), "admin_token may hold visible ASCII characters only"));
+    CHECK(
+        holds(fault_of("127.0.0.1:0", "with blank"), "admin_token must consist of visible ASCII characters"));
     CHECK(holds(fault_of("nonsense"), "admin_address 'nonsense'"));
     CHECK(holds(fault_of("unix:/nowhere/at/all.sock"), "/nowhere/at"));
 }
 
-TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not replaced") {
+TEST_CASE(
+    "launcher_admin: the Unix socket has mode 0600, and an address in use or in an open folder is refused") {
     const temporary_folder folder;
     const std::string path = folder.file("admin.sock");
     {
@@ -229,7 +233,9 @@ TEST_CASE("launcher_admin: a Unix socket is private, and one in use is not repla
     CHECK(holds(fault_of("unix:" + path), "can be changed by, other users"));
 }
 
-TEST_CASE("launcher_admin: a process or group is drained or forced, not restarted, and events report it") {
+TEST_CASE(
+    "launcher_admin: a process or group that was shut down or forced is not restarted, and events report "
+    "it") {
     for (const int which : {0, 1, 2, 3}) {
         const bool group = which > 1, forced = which % 2 == 1;
         const std::string method = group ? "ShutdownGroup" : "ShutdownProcess";
@@ -270,7 +276,7 @@ TEST_CASE("launcher_admin: a process or group is drained or forced, not restarte
     }
 }
 
-TEST_CASE("launcher_admin: what drains too slowly can be forced, and a dry run says what that costs") {
+TEST_CASE("launcher_admin: ShutdownProcess with force ends a process that has not drained yet") {
     served of;
     of.fleet.drains_at_once = false;
     const std::string force = "{\"processId\":\"kv-2\",\"force\":true";
@@ -298,13 +304,14 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     group_options target = kv_group(2, 1, 1);
     target.max_surge = -1;
     given = target;
-    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "max_surge: is negative");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument",
+                "max_surge: must not be negative");
     target.max_surge = 1;
     target.name = "other";
     given = target;
-    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "keeps its name");
+    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "cannot rename a group");
     target.name = "kv";
-    target.process.child.command = {"kv", "--new"};
+    target.process.child.command = {"true", "--new"};
     given = target;
 
     const http_response dry = of.call("RollingReplace", "{\"group\":\"kv\",\"dryRun\":true}");
@@ -312,17 +319,17 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
     CHECK(holds(of.call("RollingReplace", roll_kv).body, "\"acknowledged\":true"));
     const std::string lines = of.events_until("\"result\":\"done\"");
-    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace begins\""), lines);
-    CHECK_MESSAGE(holds(lines, "\"event\":\"rolling replace progress\",\"replaced\":1,\"total\":2"), lines);
+    CHECK_MESSAGE(holds(lines, "\"event\":\"rollout started\""), lines);
+    CHECK_MESSAGE(holds(lines, "\"event\":\"rollout in progress\",\"replaced\":1,\"total\":2"), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
     CHECK(of.call("RollingReplace", roll_kv).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(holds(of.call("GetGroupStatus", roll_kv).body, "\"message\":\"replaced 2 of 2\""));
-    CHECK(sample(of.get("/metrics").body,
-                 "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"done\"}") == "2");
+    CHECK(sample(of.get("/metrics").body, "ojs_launcher_rollouts_total{group=\"kv\",result=\"done\"}") ==
+          "2");
 }
 
-TEST_CASE("launcher_admin: a reload that hangs -> refused after its time, and no other request waits") {
+TEST_CASE("launcher_admin: reload() hangs -> rollout requests fail with 503, and status requests succeed") {
     launcher_options options = served_options();
     test::event release;
     options.reload = [&](const std::string&) {
@@ -338,8 +345,7 @@ TEST_CASE("launcher_admin: a reload that hangs -> refused after its time, and no
 }
 
 TEST_CASE(
-    "launcher_admin: StopProcess and GetProcessStatus -> served by the RFC's names; the times granted are "
-    "named") {
+    "launcher_admin: the RFC's AdminService is served, and a shutdown response names the granted times") {
     served of;
     const auto call = [&](const std::string& method, const std::string& body) {
         return of.ask("POST", "/prism.interfaces.AdminService/" + method, body).body;
@@ -352,7 +358,7 @@ TEST_CASE(
         "is shutting down, grace period 2s, at most 2s (the requested maximum), and stays empty"));
 }
 
-TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {
+TEST_CASE("launcher_admin: /healthz returns 200 with the phase, and 503 while the launcher drains") {
     served of(served_options(), 0);
     of.fleet.drains_at_once = false;
     of.start(2);
@@ -369,7 +375,7 @@ TEST_CASE("launcher_admin: health reports the phase, and 503 while draining") {
     of.await_end();
 }
 
-TEST_CASE("launcher_admin: metrics of starts, stops, crashes and restarts") {
+TEST_CASE("launcher_admin: /metrics counts starts, stops, crashes and restarts of a group") {
     launcher_options options = served_options();
     options.groups[0].restart.initial_backoff = options.groups[0].restart.max_backoff = 0ms;
     served of(options);
@@ -393,7 +399,7 @@ TEST_CASE("launcher_admin: metrics of starts, stops, crashes and restarts") {
     CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "1");
 }
 
-TEST_CASE("status page: it is at /, and no browser keeps it or lets it load anything") {
+TEST_CASE("status page: / serves the page with no-store and a strict Content-Security-Policy") {
     launcher_options options = served_options();
     options.status_page = "<p>hello";
     served of(options);
@@ -412,7 +418,7 @@ TEST_CASE("status page: it is at /, and no browser keeps it or lets it load anyt
     CHECK(served().get("/").status == 404);
 }
 
-TEST_CASE("status page: no other web page may send requests, and a foreign host name needs a token") {
+TEST_CASE("status page: requests from other web pages are refused, and a foreign host name needs the token") {
     const auto passes = [](const detail::http_guard& guard, const http_headers& headers) {
         http_response refused;
         return detail::passes_guard(guard, {"GET", "/events", headers, ""}, refused);
@@ -445,31 +451,33 @@ TEST_CASE("status page: no other web page may send requests, and a foreign host 
     CHECK_FALSE(passes(guard, known));
 }
 
-TEST_CASE("launcher_admin: a rollout cancelled in a drain ends after it, and the next one may begin") {
+TEST_CASE(
+    "launcher_admin: CancelReplace during a drain -> the rollout ends after the drain, and another can "
+    "begin") {
     served of(served_options(), 0);
     of.fleet.drains_at_once = false;
     of.start(2);
     const auto refused = [&] {
         check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
-                    "no replacement is in progress");
+                    "no rollout is in progress");
     };
     refused();
-    CHECK(replacement_of(of).phase == replacement_phase::none);
+    CHECK(rollout_of(of).phase == rollout_phase::none);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));  // "stop kv-1"
-    CHECK(replacement_of(of).phase == replacement_phase::draining);
+    CHECK(rollout_of(of).phase == rollout_phase::draining);
     for (const char* method : {"RollingReplace", "ShutdownGroup"})
         check_error(of.call(method, roll_kv), 400, "failed_precondition", "in progress");
     CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
     const std::string cancel = "{\"group\":\"kv\",\"reason\":\"too slow\"}";
-    CHECK(of.read<cancel_replace_response>("CancelReplace", cancel).replacement.cancelling);
+    CHECK(of.read<cancel_rollout_response>("CancelReplace", cancel).rollout.cancelling);
     CHECK(of.call("CancelReplace", roll_kv).status == 200);  // asking again changes nothing
     of.fleet.get("kv-1")->becomes(instance_state::complete);
     const std::string lines = of.events_until("\"result\":\"cancelled\"");
-    CHECK(holds(lines, "\"event\":\"rolling replace cancelled\",\"reason\":\"too slow\""));
+    CHECK(holds(lines, "\"event\":\"rollout cancelled\",\"reason\":\"too slow\""));
     CHECK(of.fleet.running() == texts{"kv-2", "kv-3"});
-    const replacement_status after = replacement_of(of);
-    CHECK(after.phase == replacement_phase::cancelled);
+    const rollout_status after = rollout_of(of);
+    CHECK(after.phase == rollout_phase::cancelled);
     CHECK(after.replaced == 1);
     CHECK(after.total == 2);
     CHECK_FALSE(after.cancelling);
@@ -490,23 +498,23 @@ TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
     of.fleet.get("kv-1")->becomes(instance_state::complete);
     // kv-4 is unhealthy, and forced; kv-5 is of the old configuration again, and kv-3 is shut down.
     REQUIRE(of.fleet.notes().wait_for(8));
-    const replacement_status now = replacement_of(of);
-    CHECK(now.phase == replacement_phase::rolling_back);
+    const rollout_status now = rollout_of(of);
+    CHECK(now.phase == rollout_phase::rolling_back);
     CHECK(now.failed_id == "kv-4");
     check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "already being rolled back");
     of.fleet.get("kv-3")->becomes(instance_state::complete);
     const std::string lines = of.events_until("\"result\":\"rolled_back\"");
     CHECK_MESSAGE(holds(lines, "\"failedId\":\"kv-4\""), lines);
-    CHECK(replacement_of(of).phase == replacement_phase::rolled_back);
+    CHECK(rollout_of(of).phase == rollout_phase::rolled_back);
     const std::string page = of.get("/metrics").body;
     CHECK(sample(page, "ojs_launcher_readiness_failures_total{group=\"kv\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_rolling_replaces_total{group=\"kv\",result=\"rolled_back\"}") == "1");
+    CHECK(sample(page, "ojs_launcher_rollouts_total{group=\"kv\",result=\"rolled_back\"}") == "1");
     CHECK(sample(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGTERM\"}") == "1");
     CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "2");
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
 }
 
-TEST_CASE("launcher_admin: what does not become ready is retried as request or configuration say") {
+TEST_CASE("launcher_admin: a new process that fails is retried as the request says, else as configured") {
     const struct {
         const char* name;
         retry_options configured;
@@ -528,15 +536,15 @@ TEST_CASE("launcher_admin: what does not become ready is retried as request or c
         of.fleet.decide_new([&](int made) { return made <= row.failures ? fate::crashes : fate::ready; });
         of.start(1);
         CHECK(of.call("RollingReplace", std::string("{\"group\":\"kv\"") + row.members + "}").status == 200);
-        const std::string lines = of.events_until("rolling replace ended");
+        const std::string lines = of.events_until("rollout finished");
         const bool done = row.retries == row.failures;
         CHECK_MESSAGE(holds(lines, done ? "\"result\":\"done\"" : "\"result\":\"rolled_back\""), lines);
-        CHECK(replacement_of(of).retries == row.retries);
+        CHECK(rollout_of(of).retries == row.retries);
         if (!done) CHECK(of.fleet.running() == texts{"kv-1"});
     }
 }
 
-TEST_CASE("launcher_admin: a cancellation ends a retry's back-off, and rolls back watched canaries") {
+TEST_CASE("launcher_admin: CancelReplace ends a retry's back-off, and rolls back watched canaries") {
     for (const bool canaries : {false, true}) {
         CAPTURE(canaries);
         launcher_options options = served_options();
@@ -546,9 +554,9 @@ TEST_CASE("launcher_admin: a cancellation ends a retry's back-off, and rolls bac
         of.start(2);
         const char* const members = canaries ? ",\"canary\":1,\"canarySeconds\":3600}" : "}";
         CHECK(of.call("RollingReplace", std::string("{\"group\":\"kv\"") + members).status == 200);
-        of.events_until(canaries ? "watching canaries" : "did not become ready, retrying");
-        const replacement_status now = replacement_of(of);
-        CHECK(now.phase == (canaries ? replacement_phase::canaries : replacement_phase::pausing));
+        of.events_until(canaries ? "watching canaries" : "did not become ready; retrying");
+        const rollout_status now = rollout_of(of);
+        CHECK(now.phase == (canaries ? rollout_phase::canaries : rollout_phase::pausing));
         CHECK(now.retries == (canaries ? 0 : 1));
         CHECK(now.failed_id == (canaries ? "" : "kv-3"));
         CHECK(of.call("CancelReplace", roll_kv).status == 200);
@@ -558,7 +566,7 @@ TEST_CASE("launcher_admin: a cancellation ends a retry's back-off, and rolls bac
     }
 }
 
-TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
+TEST_CASE("launcher_metrics: SIGKILLs, requests for more time and shutdown durations are counted") {
     detail::group_metrics counted;
     process_info before;
     process_info now;
@@ -588,7 +596,8 @@ TEST_CASE("launcher_metrics: SIGKILL, more time and what a shutdown took") {
     CHECK(counted.shutdown[2].count() == 1);
 }
 
-TEST_CASE("launcher_events: keeps the last thousand, and reports lost ones to late followers") {
+TEST_CASE(
+    "launcher_events: the last 1,024 events are kept, and a reader of older events is informed of the loss") {
     detail::launcher_events kept;
     for (int i = 0; i < 1030; ++i) kept.record_event("kv", i % 2 == 0 ? "even" : "odd", "");
     std::string out;
@@ -612,7 +621,7 @@ TEST_CASE("launcher_events: keeps the last thousand, and reports lost ones to la
     CHECK_FALSE(kept.await_more(1030, time_point::max()));
 }
 
-TEST_CASE("launcher_events: the end waits for active followers only") {
+TEST_CASE("launcher_events: end() waits only for active readers to collect the last event") {
     detail::launcher_events kept;
     kept.record_event("kv", "first", "");
     kept.end(time_point::max());  // nobody follows

@@ -24,7 +24,7 @@ std::string fault_of_file(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("launcher_config: every key") {
+TEST_CASE("launcher_config: each key of the configuration file sets its option") {
     const result<launcher_options> read = read_launcher_config(R"( {
       "admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv", "state_file": "/run/kv.state", "reap_orphans": false, "orphan_grace_period": "2s",
       "process_groups": [{"name": "kv", "command": ["kv"], "environment": {"A": "1", "B": ""},
@@ -76,7 +76,7 @@ TEST_CASE("launcher_config: every key") {
     CHECK(rfc.restart.policy == restart_policy::on_failure);
 }
 
-TEST_CASE("launcher_config: retries of a rollout") {
+TEST_CASE("launcher_config: retry_policy and retry set the retries and the back-off of a rollout") {
     const struct {
         std::string members;
         int max_retries;
@@ -101,8 +101,8 @@ TEST_CASE("launcher_config: retries of a rollout") {
     }
 }
 
-TEST_CASE("launcher_config: what is wrong with a group is an error that names the key") {
-    const std::string number = "not a whole number up to 1000000";
+TEST_CASE("launcher_config: an invalid group is refused with an error that names the key") {
+    const std::string number = "not an integer from 0 to 1000000";
     const std::string retry_policy = "retry_policy: not manual, immediate or backoff";
     const std::string no_unit =
         "health_check_timeout: '30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit";
@@ -111,7 +111,7 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         {R"("restart_policy": "never")", ""},
         {R"("retry_policy": "sometimes")", retry_policy},
         {R"("retry_policy": 3)", retry_policy},
-        {R"("retry_policy": "backoff", "retry": {"pause": "1s"})", "retry.pause: no such key"},
+        {R"("retry_policy": "backoff", "retry": {"pause": "1s"})", "retry.pause: unknown key"},
         {R"("retry_policy": "backoff", "retry": {"initial_backoff": "1m"})",
          "retry.max_backoff: is below initial_backoff"},
         {R"("retry_policy": "backoff", "retry": {"max_backoff": 0})",
@@ -121,10 +121,10 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         {R"("retry": {"max_retries": 1})", "retry: not allowed with retry_policy manual"},
         {R"("retry_policy": "immediate", "retry": {"max_backoff": "1s"})",
          "retry.max_backoff: retry_policy is immediate, so there is no back-off"},
-        {R"("max_surges": 1)", "max_surges: no such key"},
+        {R"("max_surges": 1)", "max_surges: unknown key"},
         {R"("max_surge": 1, "max_surge": 1)", "max_surge: duplicate key"},
         {R"("max_surge": 1, "max\u005fsurge": 1)", "max_surge: duplicate key"},
-        {R"("shutdown": {"grace": "1s"})", "shutdown.grace: no such key"},
+        {R"("shutdown": {"grace": "1s"})", "shutdown.grace: unknown key"},
         {R"("shutdown": {}, "shutdown": {})", "shutdown: duplicate key"},
         {R"("environment": {"A": "1", "A": "1"})", "environment.A: duplicate key"},
         {R"("desired_instances": "2")", "desired_instances: " + number},
@@ -136,7 +136,7 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         {R"("id_prefix": "../x")", "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'"},
         {R"("environment": [])", "environment: not an object"},
         {R"("environment": {"A=B": "1"})", "environment.A: not the name of a variable"},
-        {R"("environment": {"A": "a\u0000b"})", "environment.A: holds a zero byte"},
+        {R"("environment": {"A": "a\u0000b"})", "environment.A: contains a NUL byte"},
         {R"("environment": {"A": 1})", "environment.A: not a string"},
         {R"("shutdown": 3)", "shutdown: not an object"},
         {R"("restart_policy": "sometimes")", "restart_policy: not never, on-failure or always"},
@@ -147,9 +147,10 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         {R"("shutdown": {"grace_period": "20s"})",
          "shutdown.max_duration (10s) < shutdown.grace_period (20s)"},
         {R"("pre_shutdown": {"timeout": "1s"})", "pre_shutdown.command: is empty"},
-        {R"("pre_shutdown": {"command": ["x"], "timeout": 0})", "pre_shutdown.timeout: is not above 0"},
-        {R"("shutdown": {"grace_period": 0})", "shutdown.grace_period: is not above 0"},
-        {R"("health_check_timeout": "0s")", "health_check_timeout: is not above 0"},
+        {R"("pre_shutdown": {"command": ["x"], "timeout": 0})",
+         "pre_shutdown.timeout: must be greater than 0"},
+        {R"("shutdown": {"grace_period": 0})", "shutdown.grace_period: must be greater than 0"},
+        {R"("health_check_timeout": "0s")", "health_check_timeout: must be greater than 0"},
         {R"("restart": {"initial_backoff": "1m"})", "restart.max_backoff: is below initial_backoff"},
         {R"("restart_policy": "never", "restart": {})", "restart: not allowed with restart_policy never"},
         {R"("ready_url": "http://127.0.0.1:80")",
@@ -173,7 +174,7 @@ TEST_CASE("launcher_config: what is wrong with a group is an error that names th
         CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);
 }
 
-TEST_CASE("launcher_config: what is wrong with a file is an error that names the key") {
+TEST_CASE("launcher_config: an invalid file is refused with an error that names the key") {
     // Two groups, the second one with these keys.
     const auto second = [](const std::string& members) {
         return R"({"process_groups": [{"name": "a", "command": ["x"]},{"command": ["x"], )" + members + "}]}";
@@ -181,8 +182,8 @@ TEST_CASE("launcher_config: what is wrong with a file is an error that names the
     const std::pair<std::string, const char*> rows[] = {
         {R"({"admin": 8080})", "admin: not a string"},
         {R"({"admin": "127.0.0.1:1", "admin": "127.0.0.1:1"})", "admin: duplicate key"},
-        {R"({"admin_address": "127.0.0.1:1"})", "admin_address: no such key"},
-        {R"({"groups": []})", "groups: no such key"},
+        {R"({"admin_address": "127.0.0.1:1"})", "admin_address: unknown key"},
+        {R"({"groups": []})", "groups: unknown key"},
         {R"({"process_groups": [], "process_groups": []})", "process_groups: duplicate key"},
         {R"({"process_groups": {}})", "process_groups: not a list"},
         {R"({"process_groups": []})", "process_groups: is empty"},
@@ -212,7 +213,7 @@ TEST_CASE("launcher_config: what is wrong with a file is an error that names the
     }
 }
 
-TEST_CASE("launcher_config: the environment configures the log") {
+TEST_CASE("launcher_config: OJS_LOG_LEVEL sets the log level, and an invalid level is refused") {
     const auto from = [](const char* level) {
         return read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"]}]})",
                                     test::lookup({{"OJS_LOG_LEVEL", level}}));

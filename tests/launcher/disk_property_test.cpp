@@ -47,7 +47,8 @@ void disturb(std::mt19937& random, faulty_disk& disk, fake_group& kv) {
 }  // namespace
 
 TEST_CASE(
-    "process_group: the state file's disk hangs, fills and returns at random -> size and stop are kept") {
+    "process_group: random faults of the state file's disk -> the group regains its size and can be "
+    "stopped") {
     for (unsigned seed = 1; seed <= 25; ++seed) {
         CAPTURE(seed);
         std::mt19937 random(seed);

@@ -237,14 +237,14 @@ struct fake_group {
     }
     void with_hooks() { REQUIRE(context->routing->start()); }
     time_point turn() { return group->reconcile(steady_clock::now()); }
-    result<rolling_report> roll(const group_options& target, const rolling_options& how = {},
+    result<rollout_report> roll(const group_options& target, const rollout_options& how = {},
                                 const cancel_token& until = {}) {
         const supervisor turning(*this);
         return group->roll(target, how, until);
     }
-    rolling_report rolled(const group_options& target, const rolling_options& how = {},
+    rollout_report rolled(const group_options& target, const rollout_options& how = {},
                           const cancel_token& until = {}) {
-        const result<rolling_report> done = roll(target, how, until);
+        const result<rollout_report> done = roll(target, how, until);
         REQUIRE(done);
         return *done;
     }

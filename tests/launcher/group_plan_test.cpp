@@ -10,7 +10,7 @@ using detail::group_plan;
 using detail::plan_group;
 using namespace test;
 
-TEST_CASE("group_plan: starts fill what is missing, by what may be started now") {
+TEST_CASE("group_plan: missing processes are started, up to the number of starts allowed now") {
     group_goal goal;
     goal.target = 3;
     goal.max_starts = 1;
@@ -22,7 +22,7 @@ TEST_CASE("group_plan: starts fill what is missing, by what may be started now")
     CHECK(plan_group({{false, true, true}}, goal).starts == 3);
 }
 
-TEST_CASE("group_plan: new processes replace old ones one by one, never below min_healthy") {
+TEST_CASE("group_plan: a rollout stops an old process only if min_healthy ready processes remain") {
     group_goal goal;
     goal.target = goal.max_old = goal.min_healthy = 2;
     goal.replacing = true;

@@ -19,7 +19,7 @@ group_options restarted_at_once(int desired) {
 
 }  // namespace
 
-TEST_CASE("process_group: what crashed is started again under another id, after its pause") {
+TEST_CASE("process_group: a crashed process is restarted with a new id after its back-off") {
     fake_fleet fleet;
     group_options options = kv_group(2, 1, 1);
     options.restart.initial_backoff = options.restart.max_backoff = 1min;
@@ -36,7 +36,8 @@ TEST_CASE("process_group: what crashed is started again under another id, after 
     CHECK(ended.exit.code == 3);
 }
 
-TEST_CASE("process_group: the policy distinguishes exits") {
+TEST_CASE(
+    "process_group: with on_failure, a process that exits with 0 or was asked to end is not restarted") {
     fake_fleet fleet;
     running_group kv(fleet, restarted_at_once(2));
     const auto ask = [&] { kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}}); };
@@ -55,7 +56,7 @@ TEST_CASE("process_group: the policy distinguishes exits") {
     CHECK(fleet.running() == texts{"kv-2"});
 }
 
-TEST_CASE("process_group: a slot that fails too often stays empty, the others do not") {
+TEST_CASE("process_group: a slot that has used up max_restarts stays empty until a rollout succeeds") {
     fake_fleet fleet;
     int starts = 0;
     fleet.decide = [&](const detail::instance_spec& spec) {
@@ -66,7 +67,10 @@ TEST_CASE("process_group: a slot that fails too often stays empty, the others do
     options.restart.max_restarts = 3;
     int reports = 0;
     fake_group kv(fleet, options, [&](const log_record& record) {
-        reports += record.message == "group degraded, a slot stays empty" ? 1 : 0;
+        reports +=
+            record.message == "group degraded: too many restarts; a slot stays empty until the next rollout"
+                ? 1
+                : 0;
     });
     while (kv.turn() != time_point::max()) {
     }
@@ -74,7 +78,7 @@ TEST_CASE("process_group: a slot that fails too often stays empty, the others do
     CHECK(fleet.running() == texts{"kv-2"});
     CHECK(kv.group->info().degraded);
     CHECK(reports == 1);
-    // A replacement that succeeds ends it.
+    // A rollout that succeeds ends it.
     fleet.decide = [](const detail::instance_spec&) { return fate::ready; };
     REQUIRE(kv.roll(options));
     kv.turn();
@@ -82,7 +86,7 @@ TEST_CASE("process_group: a slot that fails too often stays empty, the others do
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE("process_group: a process that cannot be started -> tried again uncounted, but for `never`") {
+TEST_CASE("process_group: a failed start is retried and not counted as a restart, except with policy never") {
     for (const bool out_of_memory : {false, true}) {
         fake_fleet fleet;
         int starts = 0;
@@ -130,7 +134,8 @@ TEST_CASE("process_group: a process that is unhealthy before ready is forced and
     CHECK(fleet.running() == texts{"kv-2"});
 }
 
-TEST_CASE("process_group: unhealthy processes are forced one at a time while too few are ready") {
+TEST_CASE(
+    "process_group: unhealthy processes are forced one at a time while fewer than min_healthy are ready") {
     fake_fleet fleet;
     group_options options = restarted_at_once(3);
     options.min_healthy = 2;
@@ -152,7 +157,7 @@ TEST_CASE("process_group: unhealthy processes are forced one at a time while too
     CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
 }
 
-TEST_CASE("process_group: while quiet nothing is restarted, forced or replaced, and the status shows it") {
+TEST_CASE("process_group: a quiet group restarts and forces no process, and refuses a rollout") {
     fake_fleet fleet;
     running_group kv(fleet, restarted_at_once(2));
     kv.group->set_quiet(true);
@@ -163,14 +168,14 @@ TEST_CASE("process_group: while quiet nothing is restarted, forced or replaced, 
     CHECK(fleet.calls() == texts{"start kv-1", "start kv-2"});
     const error refused = kv.roll(restarted_at_once(2)).error();
     CHECK(refused.code == errc::busy);
-    CHECK(refused.text == "the launcher is quiet: SIGCONT or resume() ends that");
+    CHECK(refused.text == "the launcher is quiet; send SIGCONT or call resume() first");
     kv.group->set_quiet(false);
     CHECK_FALSE(kv.group->info().quiet);
     for (int i = 0; i < 4; ++i) kv.turn();
     CHECK(fleet.running() == texts{"kv-3", "kv-4"});
 }
 
-TEST_CASE("process_group: of many that are due, a few start at a time, and the rest as those run") {
+TEST_CASE("process_group: with 100 starts due, fewer than 20 are in progress at a time") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec&) { return fate::hangs; };
     fake_group kv(fleet, restarted_at_once(100));
@@ -189,7 +194,7 @@ TEST_CASE("process_group: of many that are due, a few start at a time, and the r
     CHECK(fleet.running() == texts{});
 }
 
-TEST_CASE("process_group: places are filled in the order in which they are due") {
+TEST_CASE("process_group: slots are restarted in the order in which their back-off ends") {
     fake_fleet fleet;
     group_options options = kv_group(3, 0, 1);
     options.restart.initial_backoff = 1min;
@@ -211,13 +216,13 @@ TEST_CASE("process_group: places are filled in the order in which they are due")
     CHECK(fleet.running() == texts{"kv-3", "kv-5", "kv-6"});
 }
 
-TEST_CASE("process_group: a stop ends a replacement, and nothing is started any more") {
+TEST_CASE("process_group: stop_starting() cancels a rollout, and no process is started after it") {
     fake_fleet fleet;
     fleet.decide_new(fate::late);
     running_group kv(fleet, restarted_at_once(2));
     std::thread roller([&] { CHECK(kv.rolled(restarted_at_once(2)).cancelled); });
     REQUIRE(fleet.notes().wait_for(3));
-    CHECK(kv.group->info().replacement.phase == replacement_phase::starting);
+    CHECK(kv.group->info().rollout.phase == rollout_phase::starting);
     kv.group->stop_starting();
     roller.join();
     kv.group->drain(kv.group->members(), {"stop", {}, {}});
@@ -227,7 +232,7 @@ TEST_CASE("process_group: a stop ends a replacement, and nothing is started any 
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
 }
 
-TEST_CASE("process_group: due places wait for their turn, in which the group may want something else") {
+TEST_CASE("process_group: a stop, shutdown, quiet or rollout during a start applies to the slots still due") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 0, 1));
     std::function<void()> meanwhile;
@@ -236,7 +241,7 @@ TEST_CASE("process_group: due places wait for their turn, in which the group may
         return fate::late;
     };
     texts calls{"start kv-1", "stop kv-1"};
-    SUBCASE("nothing any more: the launcher stops") {
+    SUBCASE("nothing: the launcher stops") {
         meanwhile = [&] { kv.group->stop_starting(); };
     }
     SUBCASE("nothing: it is shut down") {
@@ -258,7 +263,7 @@ TEST_CASE("process_group: due places wait for their turn, in which the group may
     CHECK(kv.group->members().size() == 2 - calls.size());
 }
 
-TEST_CASE("process_group: a hook that does not return holds up a shutdown for a second at most") {
+TEST_CASE("process_group: on_unroutable hangs -> drain() waits for a second, then stops the process") {
     fake_fleet fleet;
     test::event let_go;
     fake_group kv(fleet, kv_group(1, 0, 1));
@@ -274,7 +279,8 @@ TEST_CASE("process_group: a hook that does not return holds up a shutdown for a 
 }
 
 #ifdef __GLIBC__  // where the default size of a stack can be more than there is
-TEST_CASE("routing_hooks: without a thread to call them, the start fails") {
+TEST_CASE(
+    "routing_hooks: the thread that calls the hooks cannot be created -> start() fails with errc::system") {
     detail::routing_hooks hooks([](const process_info&) {}, nullptr, nullptr, detail::logger());
     pthread_attr_t before;
     pthread_attr_t too_large;
@@ -288,7 +294,7 @@ TEST_CASE("routing_hooks: without a thread to call them, the start fails") {
 }
 #endif
 
-TEST_CASE("restart_policy: which ends lead to a restart") {
+TEST_CASE("restart_policy: the policy and the kind of exit decide whether a process is restarted") {
     for (const restart_policy each :
          {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
         CAPTURE(to_string(each));
@@ -307,7 +313,7 @@ TEST_CASE("restart_policy: which ends lead to a restart") {
     }
 }
 
-TEST_CASE("restart_policy: pauses double up to the last one, less at most their half") {
+TEST_CASE("restart_policy: each delay is at least half of a back-off that doubles up to max_backoff") {
     restart_options options;
     options.initial_backoff = 1000ms;
     options.max_backoff = 5000ms;
@@ -322,7 +328,8 @@ TEST_CASE("restart_policy: pauses double up to the last one, less at most their 
     }
 }
 
-TEST_CASE("restart_policy: too many restarts end in a degraded group, one that lasts begins anew") {
+TEST_CASE(
+    "restart_policy: the group is degraded after max_restarts, unless a process runs for stable_after") {
     restart_options options;
     options.max_restarts = 3;
     options.stable_after = 60s;

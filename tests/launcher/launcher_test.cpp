@@ -37,7 +37,7 @@ std::string fault_of(const launcher_options& options, fake_fleet& fleet) {
 
 }  // namespace
 
-TEST_CASE("launcher: keeps all groups running, and ends them all") {
+TEST_CASE("launcher: start() starts the processes of all groups, and request_stop() ends them") {
     std::string folder;
     launched of(two_groups());
     of.fleet.decide = [&](const detail::instance_spec& spec) {
@@ -68,7 +68,7 @@ TEST_CASE("launcher: keeps all groups running, and ends them all") {
     CHECK(of.fleet.running() == texts{});
     CHECK_FALSE(std::filesystem::exists(folder));
     CHECK(of.kept.process("kv-1")->state == instance_state::complete);
-    CHECK(of.kept.rolling_replace("kv", kv_group(2, 1, 1)).error().code == errc::busy);
+    CHECK(of.kept.rollout("kv", kv_group(2, 1, 1)).error().code == errc::busy);
 }
 
 #if defined(__linux__)  // what a pipe takes no more of is known
@@ -97,7 +97,7 @@ TEST_CASE("launcher: a blocked log reader does not delay a stop") {
 }
 #endif
 
-TEST_CASE("launcher: a stop that comes while a process is started precedes the next start") {
+TEST_CASE("launcher: a stop request during a process start is handled before the next start") {
     lifecycle life;
     launched of(two_groups(), &life);
     of.fleet.decide = [&](const detail::instance_spec&) {
@@ -109,7 +109,7 @@ TEST_CASE("launcher: a stop that comes while a process is started precedes the n
     CHECK(of.fleet.calls() == texts{"start kv-1", "stop kv-1"});
 }
 
-TEST_CASE("launcher: SIGHUP shuts it down as SIGTERM does") {
+TEST_CASE("launcher: SIGHUP stops all processes and ends run() with exit_status::settled") {
     launched of(two_groups());
     std::thread sender([&] {
         CHECK(of.fleet.notes().wait_for(3));
@@ -120,7 +120,8 @@ TEST_CASE("launcher: SIGHUP shuts it down as SIGTERM does") {
     CHECK(of.fleet.running() == texts{});
 }
 
-TEST_CASE("launcher: more than the machine can hold is refused, with what it needs and what to do") {
+TEST_CASE(
+    "launcher: groups that exceed a machine limit are refused with the need, the limit and the setting") {
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.groups[0].desired = 1000000;
@@ -152,14 +153,16 @@ TEST_CASE("launcher: more than the machine can hold is refused, with what it nee
     }
 }
 
-TEST_CASE("launcher: a second stop signal forces; at the third, or in time, what is left is named") {
+TEST_CASE(
+    "launcher: a second stop signal forces processes; a third, or the deadline, ends run() and names the "
+    "rest") {
     for (const int signals : {1, 2, 3}) {
         CAPTURE(signals);
         launcher_options options = two_groups();
         counter named;
         options.log.level = log_level::error;
         options.log.hook = [&](const log_record& record) {
-            if (record.message == "process could not be stopped") named.add();
+            if (record.message == "cannot stop the process: it outlived SIGKILL") named.add();
         };
         for (group_options& each : options.groups) {
             shutdown_timeouts& times = each.process.shutdown;
@@ -188,7 +191,8 @@ TEST_CASE("launcher: a second stop signal forces; at the third, or in time, what
     }
 }
 
-TEST_CASE("launcher: one process, one group, all groups, and what is not there") {
+TEST_CASE(
+    "launcher: rollout, shutdown, quiet and force act on the named target, and unknown names are rejected") {
     launcher_options options = two_groups();
     counter changes, logged;
     options.on_change = [&](const process_info&) { changes.add(); };
@@ -201,7 +205,7 @@ TEST_CASE("launcher: one process, one group, all groups, and what is not there")
     REQUIRE(changes.wait_for(6));  // starting and ready
     group_options target = kv_group(2, 1, 1);
     target.process.child.command = {"kv", "--new"};
-    CHECK(of.kept.rolling_replace("kv", target).value_or(rolling_report()).replaced == 2);
+    CHECK(of.kept.rollout("kv", target).value_or(rollout_report()).replaced == 2);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
     CHECK(of.kept.group("kv")->generation == 2);
     REQUIRE(of.kept.shut_down_process("kv-3", {"operator", {}, {}}));
@@ -226,7 +230,7 @@ TEST_CASE("launcher: one process, one group, all groups, and what is not there")
     CHECK(of.kept.force_process("x").error().code == errc::rejected);
     CHECK(of.kept.process("x").error().code == errc::rejected);
     CHECK(of.kept.group("x").error().text == "no such group: x");
-    CHECK(of.kept.rolling_replace("x", kv_group(1, 0, 1)).error().code == errc::rejected);
+    CHECK(of.kept.rollout("x", kv_group(1, 0, 1)).error().code == errc::rejected);
 }
 
 namespace {
@@ -243,7 +247,7 @@ http_response pushed(const std::string& address, const std::string& method, cons
 
 }  // namespace
 
-TEST_CASE("launcher: a notification reaches the sender's own process only") {
+TEST_CASE("launcher: a child's notification is accepted only for its own process and triggers a poll") {
     launched of(two_groups());
     of.start(3);
     const fake_fleet::process child = of.fleet.get("ps-1");
@@ -268,7 +272,9 @@ TEST_CASE("launcher: a notification reaches the sender's own process only") {
     of.stop();
 }
 
-TEST_CASE("launcher: what could not be started leaves nothing behind, and can be started again") {
+TEST_CASE(
+    "launcher: a failed start() leaves no socket folder or state file lock, so that a later start() "
+    "succeeds") {
     fake_fleet fleet;
     temporary_folder folder;
     launcher_options options = two_groups();
@@ -301,7 +307,7 @@ TEST_CASE("launcher: what could not be started leaves nothing behind, and can be
     REQUIRE(next->wait(steady_clock::now() + hang_guard));
 }
 
-TEST_CASE("launcher: an invalid time is an error that names the field") {
+TEST_CASE("launcher: check_group() refuses an invalid time with an error that names the field") {
     using group = group_options;
     const struct {
         void (*change)(group&);
@@ -309,14 +315,16 @@ TEST_CASE("launcher: an invalid time is an error that names the field") {
     } rows[] = {
         {[](group&) {}, ""},
         {[](group& of) { of.process.shutdown.poll_interval = 0ms; },
-         "shutdown.poll_interval: is not above 0"},
-        {[](group& of) { of.process.shutdown.kill_delay = -1ms; }, "shutdown.kill_delay: is negative"},
-        {[](group& of) { of.process.readiness_interval = 0ms; }, "readiness_interval: is not above 0"},
-        {[](group& of) { of.process.health_interval = -1ms; }, "health_interval: is negative"},
+         "shutdown.poll_interval: must be greater than 0"},
+        {[](group& of) { of.process.shutdown.kill_delay = -1ms; },
+         "shutdown.kill_delay: must not be negative"},
+        {[](group& of) { of.process.readiness_interval = 0ms; },
+         "readiness_interval: must be greater than 0"},
+        {[](group& of) { of.process.health_interval = -1ms; }, "health_interval: must not be negative"},
         {[](group& of) { of.process.health_interval = 0ms; }, ""},  // not looked at
-        {[](group& of) { of.process.unhealthy_after = 0; }, "unhealthy_after: is not above 0"},
-        {[](group& of) { of.min_ready_time = -2ms; }, "min_ready_time: is negative"},
-        {[](group& of) { of.restart.stable_after = -1ms; }, "restart.stable_after: is negative"},
+        {[](group& of) { of.process.unhealthy_after = 0; }, "unhealthy_after: must be greater than 0"},
+        {[](group& of) { of.min_ready_time = -2ms; }, "min_ready_time: must not be negative"},
+        {[](group& of) { of.restart.stable_after = -1ms; }, "restart.stable_after: must not be negative"},
         {[](group& of) { of.restart.max_backoff = no_limit; }, "restart.max_backoff: is longer than 24 days"},
         {[](group& of) { of.process.shutdown.max_duration = no_limit; }, ""}};
     for (const auto& row : rows) {
@@ -327,7 +335,7 @@ TEST_CASE("launcher: an invalid time is an error that names the field") {
     }
 }
 
-TEST_CASE("launcher: invalid options are errors, and nothing is started") {
+TEST_CASE("launcher: invalid options -> start() fails, and no process is started") {
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.groups[1].min_healthy = 2;
@@ -358,7 +366,7 @@ TEST_CASE("launcher: invalid options are errors, and nothing is started") {
     CHECK(nothing.run() == exit_status::usage);
 }
 
-TEST_CASE("launcher: a hook that never returns -> run() has left within a second of its end") {
+TEST_CASE("launcher: on_routable never returns -> SIGTERM ends the launcher's process with status 0") {
     const pid_t child = ::fork();
     if (child == 0) {
         ::alarm(static_cast<unsigned>(hang_guard.count()));

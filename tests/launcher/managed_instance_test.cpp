@@ -176,7 +176,8 @@ shutdown_timeouts timeouts(std::chrono::milliseconds grace_period, std::chrono::
 }  // namespace
 
 #if !OJS_SHUTDOWN_SEPARATE
-TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every state") {
+TEST_CASE(
+    "managed_instance: no event moves the state back, and final states stay (TestShutdownStateMachine)") {
     using event = instance_event;
     // How far it is. Ready and unhealthy are as far, and lead to each other.
     const auto rank = [](state of) {
@@ -205,7 +206,7 @@ TEST_CASE("managed_instance: TestShutdownStateMachine: every event in every stat
 
 TEST_SUITE_BEGIN("managed_instance");
 
-TEST_CASE("a process becomes ready, is asked, drains and ends: every step is seen and logged") {
+TEST_CASE("managed_instance: from start-up to a drained exit, every state is reported and logged") {
     std::atomic<int> polls{0};
     fixture f({{"GetReadinessStatus",
                 [&](fixture&) {
@@ -240,13 +241,13 @@ TEST_CASE("a process becomes ready, is asked, drains and ends: every step is see
                                     state::draining, state::complete});
     for (const char* text :
          {"process spawned", "process warming", "process ready", "shutdown requested", "process draining",
-          "shutdown progress", "process complete", "waiting for ready", "readiness=WARMING"}) {
+          "shutdown progress", "process exited after its drain", "waiting for ready", "readiness=WARMING"}) {
         INFO(text);
         CHECK(f.logged(text));
     }
 }
 
-TEST_CASE("a notification triggers a poll, and does not count by itself") {
+TEST_CASE("managed_instance: poll() queries the process at once, and only the response changes the state") {
     std::atomic<bool> is_ready{false};
     test::counter polls;
     fixture f({{"GetReadinessStatus", [&](fixture&) {
@@ -266,7 +267,7 @@ TEST_CASE("a notification triggers a poll, and does not count by itself") {
     CHECK(f.await(it, state::ready));
 }
 
-TEST_CASE("the exit of a process is handled at any point") {
+TEST_CASE("managed_instance: a process that is killed during any coordinator call is reported as crashed") {
     for (const std::string at : {"GetReadinessStatus", "Shutdown", "GetShutdownStatus"}) {
         INFO(at);
         fixture f(usual({{at, [](fixture& of) {
@@ -286,7 +287,9 @@ TEST_CASE("the exit of a process is handled at any point") {
     }
 }
 
-TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard deadline, and not past it") {
+TEST_CASE(
+    "managed_instance: despite requests for more time, max_duration is enforced "
+    "(TestShutdownExtensionRequest)") {
     const http_response more_time =
         answer(R"({"state":"SHUTDOWN_BLOCKED","needMoreTime":true,"additionalSeconds":3600})");
     test::event release;
@@ -300,12 +303,12 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
     } rows[] = {{"more time, as the RFC's code",
                  {{"GetShutdownStatus", always(more_time)}},
                  timeouts(100ms, 1s),
-                 {"more time requested", "additional_seconds=3600", "past its grace period",
+                 {"more time requested", "additional_seconds=3600", "process exceeded its grace_period",
                   "forcing shutdown with SIGTERM"}},
                 {"only what was asked for, which must be asked within the grace period",
                  {{"GetShutdownStatus", always(more_time)}},
                  timeouts(1s, 1100ms, true),
-                 {"more time requested", "past its grace period", "forcing shutdown with SIGTERM",
+                 {"more time requested", "process exceeded its grace_period", "forcing shutdown with SIGTERM",
                   "shutdown_state=SHUTDOWN_BLOCKED"}},
                 {"force_without_request, and no request", {}, timeouts(50ms, 1h, true), {}},
                 {"a request that names no time, and is not repeated",
@@ -323,17 +326,17 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
                 {"invalid responses",
                  {{"GetReadinessStatus", always(answer("[[["))}, {"Shutdown", always(answer("\xff{"))}},
                  timeouts(100ms, 100ms),
-                 {"shutdown not acknowledged"}},
+                 {"no acknowledgement of the shutdown request; polling the process"}},
                 {"no status can be read",
                  {{"GetShutdownStatus", always(answer("[[["))}},
                  timeouts(100ms, 100ms),
-                 {"shutdown status request failed", "past its grace period"},
+                 {"shutdown status request failed", "process exceeded its grace_period"},
                  false,
                  false},
-                {"it says that it runs, for ever",
+                {"it says forever that it runs",
                  {{"GetShutdownStatus", always(says("RUNNING"))}},
                  timeouts(100ms, 100ms),
-                 {"past its grace period"},
+                 {"process exceeded its grace_period"},
                  false,
                  false},
                 {"stopped, and its coordinator does not answer",
@@ -364,7 +367,7 @@ TEST_CASE("TestShutdownExtensionRequest: more time is granted up to the hard dea
     }
 }
 
-TEST_CASE("managed_instance: a drain shorter than the first poll -> DRAINING all the same") {
+TEST_CASE("managed_instance: a drain that ends before the first poll is still reported as DRAINING") {
     fixture f(usual({{"Shutdown",
                       [](fixture& of) {
                           of.end_child("0");
@@ -377,8 +380,7 @@ TEST_CASE("managed_instance: a drain shorter than the first poll -> DRAINING all
           states{state::starting, state::ready, state::shutdown_requested, state::draining, state::complete});
 }
 
-TEST_CASE(
-    "managed_instance: pre_shutdown -> it ends, or is killed after its time, before the first request") {
+TEST_CASE("managed_instance: Shutdown is sent after pre_shutdown has ended or reached its timeout") {
     for (const bool hangs : {false, true}) {
         std::string found;
         fixture f(usual({{"Shutdown", [&](fixture& of) {
@@ -397,7 +399,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("managed_instance: force during pre_shutdown -> the hook is killed, and no request is sent") {
+TEST_CASE("managed_instance: force() during pre_shutdown ends the process without a Shutdown request") {
     fixture f(usual());
     f.spec.options.pre_shutdown = {"sh", "-c", "echo > \"$0\"; exec sleep 1000", f.folder.file("hook")};
     f.spec.options.pre_shutdown_timeout = 1h;
@@ -408,7 +410,7 @@ TEST_CASE("managed_instance: force during pre_shutdown -> the hook is killed, an
     CHECK(f.request.empty());
 }
 
-TEST_CASE("managed_instance: an administrator's times -> granted up to the group's max_duration") {
+TEST_CASE("managed_instance: requested times are granted up to the group's max_duration") {
     const auto granted = [](std::chrono::seconds grace, std::chrono::seconds max) {
         const shutdown_timeouts out = granted_times({"", grace, max}, timeouts(1s, 3s));
         return std::make_pair(out.grace_period / 1s, out.max_duration / 1s);
@@ -419,7 +421,9 @@ TEST_CASE("managed_instance: an administrator's times -> granted up to the group
     CHECK(granted(3s, 2s) == std::make_pair(2L, 2L));
 }
 
-TEST_CASE("a Shutdown whose answer is late has arrived: the process has all of its time") {
+TEST_CASE(
+    "managed_instance: a Shutdown that timed out counts as delivered, and the process keeps its "
+    "max_duration") {
     test::event drained;
     std::atomic<int> asked{0};
     fixture f({{"Shutdown",
@@ -429,7 +433,7 @@ TEST_CASE("a Shutdown whose answer is late has arrived: the process has all of i
                     return ack;
                 }},
                {"GetShutdownStatus", [&](fixture& of) {
-                    const bool late = of.logged("past its grace period");
+                    const bool late = of.logged("process exceeded its grace_period");
                     if (!late) drained.wait_until(steady_clock::now() + 50ms);  // as late
                     if (late) of.end_child("0");
                     return says("SHUTDOWN_DRAINING");
@@ -444,7 +448,7 @@ TEST_CASE("a Shutdown whose answer is late has arrived: the process has all of i
     drained.set();
 }
 
-TEST_CASE("a Shutdown that got lost is sent again, once the process says that it runs") {
+TEST_CASE("managed_instance: a lost Shutdown is sent again once the process reports RUNNING") {
     std::atomic<int> asked{0};
     fixture f({{"Shutdown",
                 [&](fixture&) {
@@ -460,28 +464,29 @@ TEST_CASE("a Shutdown that got lost is sent again, once the process says that it
     f.spec.options.shutdown = timeouts(1h, 1h);
     CHECK(f.shut_down(f.start()) == state::complete);
     CHECK(asked == 3);
-    CHECK_FALSE(f.logged("past its grace period"));
+    CHECK_FALSE(f.logged("process exceeded its grace_period"));
 }
 
 // Also with force_without_request, where the last poll at the end of the grace period finds the request.
-TEST_CASE("what max_duration cut short may still be reported before SIGTERM") {
+TEST_CASE("managed_instance: a process past its max_duration can still report before SIGTERM") {
     for (const bool must_request : {false, true}) {
-        fixture f(
-            usual({{"GetShutdownStatus", [](fixture& of) {
-                        if (of.logged("past its max_duration, waiting for its report")) of.end_child("0");
-                        return answer(
-                            of.logged("past its grace period")
-                                ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true,"additionalSeconds":9})"
-                                : R"({"state":"SHUTDOWN_DRAINING"})");
-                    }}}));
+        fixture f(usual(
+            {{"GetShutdownStatus", [](fixture& of) {
+                  if (of.logged("process exceeded its max_duration; waiting report_time for its report"))
+                      of.end_child("0");
+                  return answer(
+                      of.logged("process exceeded its grace_period")
+                          ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true,"additionalSeconds":9})"
+                          : R"({"state":"SHUTDOWN_DRAINING"})");
+              }}}));
         f.spec.options.shutdown = timeouts(50ms, must_request ? 1500ms : 50ms, must_request);
         f.spec.options.shutdown.report_time = 1h;
-        if (must_request) f.spec.options.shutdown.poll_interval = 1100ms;  // the grace is told as 1 s
+        if (must_request) f.spec.options.shutdown.poll_interval = 1100ms;  // the grace is sent as 1 s
         CHECK(f.shut_down(f.start()) == state::complete);
     }
 }
 
-TEST_CASE("an order does not wait for a coordinator that is silent") {
+TEST_CASE("managed_instance: shut_down() and force() do not wait for a coordinator that does not respond") {
     test::event release;
     test::counter asked;
     const auto silent = [&](fixture&) {
@@ -500,7 +505,7 @@ TEST_CASE("an order does not wait for a coordinator that is silent") {
     release.set();
 }
 
-TEST_CASE("a process that does not take part, or stopped listening, gets SIGTERM, and has all of its time") {
+TEST_CASE("managed_instance: a process without a reachable coordinator is shut down with SIGTERM") {
     fixture::answers answers;
     bool has_coordinator = true;
     SUBCASE("as is found out") {}
@@ -521,7 +526,9 @@ TEST_CASE("a process that does not take part, or stopped listening, gets SIGTERM
     CHECK(f.logged("requesting shutdown with SIGTERM"));
 }
 
-TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is killed with its descendants") {
+TEST_CASE(
+    "managed_instance: force() ends a SIGTERM-ignoring process and descendants "
+    "(TestShutdownTimeoutForceKill)") {
     fixture f;
     f.spec.options.has_coordinator = false;
     f.spec.options.shutdown.max_duration = 1h;
@@ -544,7 +551,7 @@ TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is kille
         f.await(it, state::shutdown_requested);
     }
     SUBCASE("forced while only descendants are left") {
-        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing shows who is left: it is over with its leader
+        if (OJS_SHUTDOWN_USE_PROC == 0) return;  // nothing shows descendants: it ends with its leader
         f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'trap \"\" TERM; echo up; exec sleep 1000' & wait"});
         it = start();
         it->shut_down({});
@@ -558,10 +565,10 @@ TEST_CASE("TestShutdownTimeoutForceKill: a process that ignores SIGTERM is kille
     CHECK(::poll(&last, 1, 30000) == 1);
     if (it->info().exit.signal == 0) return;  // its leader had ended
     CHECK(it->info().killed);
-    CHECK(f.logged("SIGTERM timeout, sending SIGKILL"));
+    CHECK(f.logged("still running after SIGTERM; sending SIGKILL"));
 }
 
-TEST_CASE("a process that is not ready in time, says that it is ill, or stops responding, is unhealthy") {
+TEST_CASE("managed_instance: a process is unhealthy if it is late, says so, or sends an invalid response") {
     std::atomic<const char*> now{nullptr};  // null: rubbish
     fixture f({{"GetReadinessStatus", [&](fixture&) {
                     const char* const state = now;
@@ -580,11 +587,12 @@ TEST_CASE("a process that is not ready in time, says that it is ill, or stops re
     }
 }
 
-TEST_CASE("a program that does not take part is ready when its ready_url is answered with 200") {
+TEST_CASE(
+    "managed_instance: a process without a coordinator is ready while its ready_url returns status 200") {
     fixture f;
     f.spec.options.has_coordinator = false;
     int later = 0;  // silent
-    SUBCASE("and unhealthy when it is not any more") {
+    SUBCASE("and unhealthy when it is no longer") {
         later = 404;
     }
     SUBCASE("and unhealthy when nothing is answered") {
@@ -619,7 +627,7 @@ TEST_CASE("a program that does not take part is ready when its ready_url is answ
     release.set();
 }
 
-TEST_CASE("the last reference to a process ends it") {
+TEST_CASE("managed_instance: releasing the last reference ends the process") {
     fixture f;
     f.spec.options.has_coordinator = false;
     ref<instance> it = f.start();
@@ -629,17 +637,17 @@ TEST_CASE("the last reference to a process ends it") {
     CHECK(f.seen_states().back() == state::forced);
 }
 
-TEST_CASE("a program that is not there has crashed, and was no process") {
+TEST_CASE("managed_instance: a program that does not exist is reported as crashed, with pid 0") {
     fixture f;
     f.runs({"/nowhere/at/all"});
     const ref<instance> it = f.launch();
     CHECK(f.end_of(it) == state::crashed);
     CHECK(it->info().pid == 0);
     CHECK(it->info().message.find("No such file") != std::string::npos);
-    CHECK(f.logged("process not started"));
+    CHECK(f.logged("cannot start the process"));
 }
 
-TEST_CASE("a late process is polled once more, as the launcher may have been suspended") {
+TEST_CASE("managed_instance: a process past its readiness_timeout is polled once more and can become ready") {
     fixture f(usual());
     f.spec.options.readiness_timeout = 0ms;  // over before the first look
     const ref<instance> it = f.start_ready();
@@ -648,7 +656,7 @@ TEST_CASE("a late process is polled once more, as the launcher may have been sus
     CHECK(f.seen_states() == states{state::starting, state::ready, state::complete});  // of itself, by exit 0
 }
 
-TEST_CASE("a report that ran out of memory is repeated") {
+TEST_CASE("managed_instance: a state report that fails with bad_alloc is repeated until it succeeds") {
     fixture f(usual());
     f.memory_fails = 3;
     const ref<instance> it = f.start_ready();
@@ -659,12 +667,12 @@ TEST_CASE("a report that ran out of memory is repeated") {
 }
 
 #ifdef __linux__
-TEST_CASE("a program whose exec() hangs holds up nobody, and is ended at once") {
+TEST_CASE("managed_instance: a process whose exec() hangs can be shut down or forced without delay") {
     fixture f;
     const std::string program = f.folder.file("program");
     const unique_fd file(::open(program.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0755));
     REQUIRE(::write(file.get(), "#!/bin/sh\n", 10) == 10);
-    // Whoever opens the file, as exec() does, waits until the lease is given back, which this process never does.
+    // Opening the file, as exec() does, waits until the lease is returned, which never happens here.
     ::signal(SIGIO, SIG_IGN);
     if (::fcntl(file.get(), F_SETLEASE, F_WRLCK) != 0) {
         MESSAGE("skipped: no lease on a file here");
@@ -683,7 +691,7 @@ TEST_CASE("a program whose exec() hangs holds up nobody, and is ended at once") 
     ::signal(SIGIO, SIG_DFL);
 }
 
-TEST_CASE("cycles leave no descriptor, thread or process behind") {
+TEST_CASE("managed_instance: repeated starts and force() calls leak no descriptor, thread or process") {
     const auto cycle = [] {
         fixture f(usual());
         const ref<instance> it = f.start_ready();

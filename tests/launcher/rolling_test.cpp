@@ -23,13 +23,13 @@ std::size_t index_of(const texts& all, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("rolling_replace: each new one is routable before the oldest old one drains") {
+TEST_CASE("rollout: each new process is routable before the oldest old process drains") {
     fake_fleet fleet;
     fleet.max_running = 3;
     fake_group kv(fleet, kv_group(2, 2, 1));
     kv.with_hooks();
     kv.turn();
-    const rolling_report done = kv.rolled(kv_group(2, 2, 1));
+    const rollout_report done = kv.rolled(kv_group(2, 2, 1));
     CHECK(done.replaced == 2);
     CHECK(done.total == 2);
     texts calls = fleet.calls();
@@ -44,7 +44,7 @@ TEST_CASE("rolling_replace: each new one is routable before the oldest old one d
     CHECK(kv.group->info().message == "replaced 2 of 2");
 }
 
-TEST_CASE("rolling_replace: the next start does not overlap the drain of the old one") {
+TEST_CASE("rollout: the next new process starts only after the old process has drained") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
     fleet.max_running = 3;
@@ -61,7 +61,7 @@ TEST_CASE("rolling_replace: the next start does not overlap the drain of the old
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: max_surge is honoured, and used") {
+TEST_CASE("rollout: as many new processes start at once as max_surge allows, and never more") {
     for (const int surge : {0, 1, 2, 3, 8}) {
         CAPTURE(surge);
         fake_fleet fleet;
@@ -77,7 +77,7 @@ TEST_CASE("rolling_replace: max_surge is honoured, and used") {
     }
 }
 
-TEST_CASE("rolling_replace: a process that exits within min_ready_time was never available") {
+TEST_CASE("rollout: a new process that exits within min_ready_time is never routable and fails the rollout") {
     fake_fleet fleet;
     fleet.min_ready = 2;
     fake_group kv(fleet, kv_group(2, 2, 1));
@@ -90,18 +90,18 @@ TEST_CASE("rolling_replace: a process that exits within min_ready_time was never
         CHECK(fleet.notes().wait_for(5));  // kv-3 is ready
         fleet.get("kv-3")->becomes(instance_state::crashed, 0);
     });
-    const result<rolling_report> done = kv.roll(target);
+    const result<rollout_report> done = kv.roll(target);
     crash.join();
     REQUIRE(done);
     CHECK(done->rolled_back);
     CHECK(done->failed_id == "kv-3");
-    CHECK(done->error == "did not stay ready");
+    CHECK(done->error == "exited with status 0 after it was ready");
     CHECK(fleet.calls().back() == "start kv-3");  // it was given no work
     CHECK(fleet.running() == texts{"kv-1", "kv-2"});
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: how long a process must be ready, and may take to stop, by default") {
+TEST_CASE("rollout: min_ready_time and the time to stop have defaults that depend on the process options") {
     group_options options;
     CHECK(detail::min_ready_time(options) == 5s);
     options.process.has_coordinator = false;  // it is ready once it runs
@@ -115,7 +115,7 @@ TEST_CASE("rolling_replace: how long a process must be ready, and may take to st
     CHECK(deadline_after(detail::stop_time(options.process)) == time_point::max());
 }
 
-TEST_CASE("rolling_replace: a failure leaves no two configurations, or is reported") {
+TEST_CASE("rollout: after a failure all processes have one configuration, or the report says mixed") {
     const auto each_new = [](fate ends) {
         return [ends](std::uint64_t generation, int) { return generation == 1 ? fate::ready : ends; };
     };
@@ -156,7 +156,7 @@ TEST_CASE("rolling_replace: a failure leaves no two configurations, or is report
         options.health_check_timeout = 30ms;
         running_group kv(fleet, options);
         fleet.min_ready = fleet.ready();
-        const rolling_report done = kv.rolled(options);
+        const rollout_report done = kv.rolled(options);
         CHECK(done.rolled_back == row.rolled_back);
         CHECK(done.mixed == row.mixed);
         CHECK(done.replaced == row.replaced);
@@ -173,19 +173,20 @@ TEST_CASE("rolling_replace: a failure leaves no two configurations, or is report
     }
 }
 
-TEST_CASE("rolling_replace: a late process is polled once more, as the launcher may have been suspended") {
+TEST_CASE("rollout: a new process past health_check_timeout is polled once more and can become ready") {
     fake_fleet fleet;
     fleet.ready_if_asked = true;
     fleet.decide_new(fate::late);
     running_group kv(fleet, kv_group(2, 1, 1));
     group_options target = kv_group(2, 1, 1);
     target.health_check_timeout = 1ms;
-    const rolling_report done = kv.rolled(target);
+    const rollout_report done = kv.rolled(target);
     CHECK_FALSE(done.rolled_back);
     CHECK(done.replaced == 2);
 }
 
-TEST_CASE("rolling_replace: canaries stay ready for a while, and are checked, before anything else happens") {
+TEST_CASE(
+    "rollout: canaries stay ready for canary_wait and pass canary_check before processes are replaced") {
     const struct {
         const char* name;
         int before, after, canary;
@@ -203,7 +204,7 @@ TEST_CASE("rolling_replace: canaries stay ready for a while, and are checked, be
         running_group kv(fleet, kv_group(row.before, healthy, 2));
         if (row.emptied) REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
         fleet.min_ready = row.emptied ? 0 : healthy;
-        rolling_options how;
+        rollout_options how;
         how.canary = row.canary;
         how.canary_wait = 20ms;
         texts checked;
@@ -221,7 +222,7 @@ TEST_CASE("rolling_replace: canaries stay ready for a while, and are checked, be
     }
 }
 
-TEST_CASE("rolling_replace: canaries that fail are taken back") {
+TEST_CASE("rollout: failed canaries are rolled back") {
     const struct {
         result<void> (*check)(const std::vector<process_info>&);
         const char* failed_id;
@@ -229,16 +230,17 @@ TEST_CASE("rolling_replace: canaries that fail are taken back") {
     } rows[] = {{[](const auto&) -> result<void> {
                      return error{errc::rejected, 0, "too many errors"};
                  },
-                 "", "the canaries' check: too many errors"},
-                {[](const auto&) -> result<void> { throw 1; }, "", "the canaries' check: it threw"},
-                {nullptr, "kv-5", "did not stay ready"}};
+                 "", "canary check failed: too many errors"},
+                {[](const auto&) -> result<void> { throw 1; }, "",
+                 "canary check failed: canary_check threw an exception"},
+                {nullptr, "kv-5", "became unhealthy"}};
     for (const auto& row : rows) {
         CAPTURE(row.error);
         fake_fleet fleet;
         fleet.max_running = 6;
         fleet.min_ready = 4;
         running_group kv(fleet, kv_group(4, 4, 2));
-        rolling_options how;
+        rollout_options how;
         how.canary = 1;
         how.canary_wait = row.check == nullptr ? 1min : 0ms;
         if (row.check != nullptr) how.canary_check = row.check;
@@ -246,7 +248,7 @@ TEST_CASE("rolling_replace: canaries that fail are taken back") {
             CHECK(fleet.notes().wait_for(5));
             if (row.check == nullptr) fleet.get("kv-5")->becomes(instance_state::unhealthy);
         });
-        const rolling_report done = kv.rolled(kv_group(4, 4, 2), how);
+        const rollout_report done = kv.rolled(kv_group(4, 4, 2), how);
         ill.join();
         CHECK(done.rolled_back);
         CHECK(done.error == row.error);
@@ -257,7 +259,7 @@ TEST_CASE("rolling_replace: canaries that fail are taken back") {
     }
 }
 
-TEST_CASE("rolling_replace: an empty group whose rollout fails stays empty") {
+TEST_CASE("rollout: an empty group whose rollout fails stays empty") {
     fake_fleet fleet;
     running_group kv(fleet, kv_group(2, 2, 1));
     REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
@@ -267,7 +269,7 @@ TEST_CASE("rolling_replace: an empty group whose rollout fails stays empty") {
     CHECK(fleet.running() == texts{});
 }
 
-TEST_CASE("rolling_replace: what is put back is what the group had when it began") {
+TEST_CASE("rollout: a rollback restores the configuration that the group had when the rollout began") {
     fake_fleet fleet;
     const auto named = [](const char* command) {
         group_options out = kv_group(2, 0, 1);
@@ -280,15 +282,16 @@ TEST_CASE("rolling_replace: what is put back is what the group had when it began
         return started.size() == 6 ? fate::crashes : fate::ready;
     };
     running_group kv(fleet, named("first"));
-    const rolling_report second = kv.rolled(named("second"));
+    const rollout_report second = kv.rolled(named("second"));
     CHECK(second.replaced == 2);
-    const rolling_report done = kv.rolled(named("third"));
+    const rollout_report done = kv.rolled(named("third"));
     CHECK(done.rolled_back);
     CHECK(started == texts{"first", "first", "second", "second", "third", "third", "second"});
     CHECK(all_of_one_generation(fleet, 2));
 }
 
-TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
+TEST_CASE(
+    "rollout: a cancellation forces the process that is starting, and keeps the processes replaced before") {
     fake_fleet fleet;
     fleet.min_ready = 3;
     cancel_source source;
@@ -299,7 +302,7 @@ TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
         CHECK(fleet.notes().wait_for(6));  // start x4, stop kv-1, start kv-5
         source.cancel(cancel_reason::cancelled);
     });
-    const result<rolling_report> done = kv.roll(kv_group(3, 3, 1), {}, source.token());
+    const result<rollout_report> done = kv.roll(kv_group(3, 3, 1), {}, source.token());
     canceller.join();
     REQUIRE(done);
     CHECK(done->cancelled);
@@ -314,7 +317,7 @@ TEST_CASE("rolling_replace: a cancel in the middle ends it between two steps") {
     CHECK(all_of_one_generation(fleet, kv.group->info().generation));
 }
 
-TEST_CASE("rolling_replace: of a group that was shut down, those that still drain take their places") {
+TEST_CASE("rollout: processes that still drain after a group shutdown count towards the limit of max_surge") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
     fleet.max_running = 3;
@@ -322,7 +325,7 @@ TEST_CASE("rolling_replace: of a group that was shut down, those that still drai
     REQUIRE(kv.group->shut_down({"over for today", {}, {}}));
     std::thread roller([&] { CHECK(kv.roll(kv_group(2, 2, 1))); });
     REQUIRE(fleet.notes().wait_for(5));  // two started and stopped, and one more started
-    CHECK(kv.group->info().replacement.phase == replacement_phase::draining);
+    CHECK(kv.group->info().rollout.phase == rollout_phase::draining);
     CHECK(fleet.running() == texts{"kv-1", "kv-2", "kv-3"});
     fleet.get("kv-1")->becomes(instance_state::complete);  // two would be more than three with the other
     fleet.get("kv-2")->becomes(instance_state::complete);
@@ -332,7 +335,7 @@ TEST_CASE("rolling_replace: of a group that was shut down, those that still drai
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rolling_replace: a hook that does not return and a process that does not exit have deadlines") {
+TEST_CASE("rollout: a hook that hangs and a process that does not exit are waited for until a deadline") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
     test::event let_go;
@@ -358,11 +361,12 @@ TEST_CASE("rolling_replace: a hook that does not return and a process that does 
     CHECK(exit_due == begin + 19s);  // stop_time()
     CHECK(fleet.calls().back() == "stop kv-1");
     CHECK(due_after(19s) == time_point::max());
-    CHECK(kv.group->info().replacement.error == "old processes did not exit in time");
+    CHECK(kv.group->info().rollout.error == "old processes did not exit in time");
     CHECK_FALSE(kv.group->info().replacing);
 }
 
-TEST_CASE("rolling_replace: what it has started keeps its own time to end, though the rollout is cancelled") {
+TEST_CASE(
+    "rollout: after a cancellation, max_stop_time() still covers the processes that the rollout started") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 1, 1));
     group_options slow = kv_group(2, 1, 1);
@@ -378,7 +382,8 @@ TEST_CASE("rolling_replace: what it has started keeps its own time to end, thoug
     CHECK(kv.group->max_stop_time() > 1h);
 }
 
-TEST_CASE("rolling_replace: invalid options and a dry run change nothing; it says what would be drained") {
+TEST_CASE(
+    "rollout: invalid options and a dry run change no process, and a dry run lists the processes to drain") {
     fake_fleet fleet;
     running_group kv(fleet, kv_group(2, 1, 1));
     group_options no_time = kv_group(2, 1, 1), renamed = no_time;
@@ -386,9 +391,11 @@ TEST_CASE("rolling_replace: invalid options and a dry run change nothing; it say
     renamed.name = "other";
     for (const group_options& target : {kv_group(2, 3, 1), no_time, renamed})
         CHECK(code_of(kv.roll(target)) == errc::invalid_argument);
-    rolling_options how;
+    rollout_options how;
     how.dry_run = true;
-    const rolling_report seen = kv.rolled(kv_group(2, 1, 1), how);
+    group_options runnable = kv_group(2, 1, 1);
+    runnable.process.child.command = {"true"};
+    const rollout_report seen = kv.rolled(runnable, how);
     CHECK(seen.total == 2);
     REQUIRE(seen.would_drain.size() == 2);
     CHECK(seen.would_drain[0].id == "kv-1");
@@ -398,7 +405,74 @@ TEST_CASE("rolling_replace: invalid options and a dry run change nothing; it say
 }
 
 TEST_CASE(
-    "rolling_replace: a new process fails -> the log names it, and the one that it would have replaced") {
+    "rollout: a dry run with a program that cannot be executed -> refused, with group, path and reason") {
+    const temporary_folder folder;
+    const std::string place(folder.path());
+    std::ofstream(place + "/data") << "no program";
+    std::ofstream(place + "/tool") << "#!/bin/sh\n";
+    std::filesystem::permissions(place + "/tool", std::filesystem::perms::owner_all);
+    const struct {
+        texts command;
+        std::string directory;
+        std::string fault;  // empty: none
+    } rows[] = {
+        {{"true"}, "", ""},
+        {{place + "/tool"}, "", ""},
+        {{"./tool"}, place, ""},
+        {{"no-such-program"}, "", "command: no-such-program: not found in the folders of PATH"},
+        {{place + "/gone"}, "", "command: " + place + "/gone: no such file"},
+        {{place + "/data"}, "", "command: " + place + "/data: not executable"},
+        {{"./data"}, place, "command: " + place + "/./data: not executable"},
+        {{place}, "", "command: " + place + ": not a regular file"},
+        {{"true"}, place + "/gone", "command: working_directory " + place + "/gone: no such folder"},
+    };
+    fake_fleet fleet;
+    running_group kv(fleet, kv_group(2, 1, 1));
+    rollout_options how;
+    how.dry_run = true;
+    for (const auto& row : rows) {
+        CAPTURE(row.fault);
+        group_options target = kv_group(2, 1, 1);
+        target.process.child.command = row.command;
+        target.process.child.working_directory = row.directory;
+        const result<rollout_report> seen = kv.roll(target, how);
+        REQUIRE(seen.has_value() == row.fault.empty());
+        if (!seen) CHECK(seen.error().text == "group kv, " + row.fault);
+    }
+    group_options target = kv_group(2, 1, 1);
+    target.process.child.command = {"true"};
+    target.process.pre_shutdown = {place + "/gone"};
+    CHECK(kv.roll(target, how).error().text == "group kv, pre_shutdown: " + place + "/gone: no such file");
+    target.process.pre_shutdown.clear();
+    target.process.child.command = {"tool"};
+    target.process.child.environment = {"PATH=/nowhere:" + place};
+    CHECK(kv.roll(target, how));
+}
+
+TEST_CASE("rollout: a new process fails -> the report and the status name the reason") {
+    const struct {
+        fate of;
+        const char* error;
+    } rows[] = {{fate::crashes, "exited with status 3 before it was ready"},
+                {fate::unhealthy, "was unhealthy before it was ready"},
+                {fate::not_started, "could not be started: no such program"},
+                {fate::hangs, "was not ready within 20ms"}};
+    for (const auto& row : rows) {
+        CAPTURE(row.error);
+        fake_fleet fleet;
+        running_group kv(fleet, kv_group(2, 1, 1));
+        fleet.decide_new(row.of);
+        group_options target = kv_group(2, 1, 1);
+        target.health_check_timeout = row.of == fate::hangs ? 20ms : 1h;
+        const rollout_report done = kv.rolled(target);
+        CHECK(done.rolled_back);
+        CHECK(done.failed_id == "kv-3");
+        CHECK(done.error == row.error);
+        CHECK(kv.group->info().message == std::string("rolled back: kv-3 ") + row.error);
+    }
+}
+
+TEST_CASE("rollout: a new process fails -> the log names the new process and the old one to be replaced") {
     fake_fleet fleet;
     fleet.decide_new(fate::crashes);
     std::vector<std::string> names;

@@ -74,7 +74,8 @@ struct recorded {
 
 TEST_SUITE_BEGIN("state_file");
 
-TEST_CASE("a successor knows what still runs, and ends it; a second launcher at the same time is rejected") {
+TEST_CASE(
+    "state_file: a successor finds and ends running orphans, and a second launcher at once gets errc::busy") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     sleeper left;
@@ -101,7 +102,8 @@ TEST_CASE("a successor knows what still runs, and ends it; a second launcher at 
     CHECK(left.end().signal == SIGTERM);
 }
 
-TEST_CASE("a launcher that is stopped meanwhile waits for them, and kills them at the second signal") {
+TEST_CASE(
+    "state_file: a launcher stopped while it ends orphans waits for them, and a second signal kills them") {
     const test::temporary_folder folder;
     sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
     REQUIRE(opened(folder.file("state"))->write({left.entry()}));
@@ -129,13 +131,13 @@ TEST_CASE("a launcher that is stopped meanwhile waits for them, and kills them a
     CHECK(left.end().signal == SIGKILL);
 }
 
-TEST_CASE("one that ignores SIGTERM is killed") {
+TEST_CASE("state_file: reap_orphans() sends SIGKILL to an orphan that ignores SIGTERM") {
     recorded of("trap '' TERM; echo up; sleep 1000 & wait");
     CHECK(of.reap(50ms) == 1);
     CHECK(of.left.end().signal == SIGKILL);
 }
 
-TEST_CASE("another process of the same number, or of another boot, is left alone") {
+TEST_CASE("state_file: a recorded pid of another start time, boot or PID namespace is not an orphan") {
     const struct {
         const char* name;
         std::uint64_t start_ticks;  // beside its own
@@ -163,7 +165,7 @@ TEST_CASE("another process of the same number, or of another boot, is left alone
     }
 }
 
-TEST_CASE("a group without its leader is ended, if it is of the same session") {
+TEST_CASE("state_file: a group without its leader is ended only if it belongs to the recorded session") {
     for (const bool ours : {true, false}) {  // else of another process of that number
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
@@ -182,7 +184,7 @@ TEST_CASE("a group without its leader is ended, if it is of the same session") {
     }
 }
 
-TEST_CASE("an unreaped leader still identifies its group") {
+TEST_CASE("state_file: a group whose leader is an unreaped zombie is still recognised and ended") {
     const recorded of("sleep 1000 & echo up; wait");
     REQUIRE(::kill(of.left.process.pid(), SIGKILL) == 0);
     pollfd ended{of.left.process.fd(), POLLIN, 0};
@@ -191,7 +193,7 @@ TEST_CASE("an unreaped leader still identifies its group") {
     CHECK(of.orphans() == 0);
 }
 
-TEST_CASE("orphans stay recorded until they have exited") {
+TEST_CASE("state_file: orphans of an earlier launcher stay recorded until they have exited") {
     const recorded of;
     const sleeper other;
     of.record(other.entry());  // by a launcher that only reports them, and ends
@@ -199,7 +201,7 @@ TEST_CASE("orphans stay recorded until they have exited") {
     CHECK(of.reap() == 2);
 }
 
-TEST_CASE("a socket folder that was left is removed, once nobody left behind may listen there") {
+TEST_CASE("state_file: a socket folder of a killed launcher is removed once the orphans have ended") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     const std::string own = folder.file("ojs-launcher-abcdef");
@@ -233,7 +235,9 @@ TEST_CASE("a socket folder that was left is removed, once nobody left behind may
     CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
 }
 
-TEST_CASE("state_file: a disk that hangs -> only add() waits, until its descriptor; the newest state wins") {
+TEST_CASE(
+    "state_file: the disk hangs -> add() blocks until cancelled, remove() returns, and the newest state "
+    "wins") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     const result<ref<state_file>> file = state_file::open(path, logger(), test::faulty_disk::replace);
@@ -267,7 +271,7 @@ TEST_CASE("state_file: a disk that hangs -> only add() waits, until its descript
     CHECK(test::read_file(path).find("kv-3") != std::string::npos);
 }
 
-TEST_CASE("a file that is not ours is neither used nor overwritten, and a partly written one is ignored") {
+TEST_CASE("state_file: an invalid file is refused and left unchanged, and a partial .new file is ignored") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);

@@ -35,7 +35,7 @@ void check_signals() {
     other_uninstall();
     ::raise(SIGTERM);
     check(life.phase() == ojs::phase::stopping, "ours is not back after theirs went");
-    check(other_phase() == 2, "theirs goes on after it went");
+    check(other_phase() == 2, "theirs continues after it ended");
 }
 
 }  // namespace

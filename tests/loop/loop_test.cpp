@@ -1,4 +1,5 @@
 // loop: how it takes, counts and stops the items of any queue.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 
@@ -20,7 +21,7 @@ struct fixture {
             const std::lock_guard<std::mutex> held(mutex);
             messages.push_back(record.message);
         };
-        options.repeat_signal_gap = 0ms;
+        options.signal_debounce = 0ms;
         options.times.stop_timeout = 300ms;
     }
     bool logged(const std::string& message) {
@@ -62,7 +63,7 @@ int in_child(Body body) {
 }
 
 // Lets a test ask what a health server asks.
-struct observer final : worker_part {
+struct observer final : worker_extension {
     explicit observer(running_worker_ref& shown) : shown_(shown) {}
     result<void> start(const running_worker_ref& worker) override {
         shown_ = worker;
@@ -74,7 +75,9 @@ struct observer final : worker_part {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(fixture, "loop: a stop -> no item is taken, those in flight end, the steps run, status 0") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: a stop -> no item is taken, items in flight end, shutdown steps run, and the status is 0") {
     loop one(options);
     counter begun;
     counter released;
@@ -110,7 +113,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a stop -> no item is taken, those in flight en
 }
 
 TEST_CASE_FIXTURE(fixture,
-                  "loop: quiet -> next() waits and calls keep_alive, taking() ends waits; resume undoes it") {
+                  "loop: quiet() cancels taking(), and next() waits and calls keep_alive until resume()") {
     loop one(options);
     std::atomic<int> taken{0};
     counter kept_alive;
@@ -139,8 +142,7 @@ TEST_CASE_FIXTURE(fixture,
 }
 
 TEST_CASE_FIXTURE(
-    fixture,
-    "loop: stop_and_cancel -> tokens are cancelled, callbacks run, an item that saw it is requeued") {
+    fixture, "loop: request_stop_and_cancel() cancels every item, and an item that noticed is requeued") {
     loop one(options);
     counter begun;
     counter called;
@@ -167,7 +169,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(
     fixture,
-    "loop: a callback of a cancelled item blocks -> the others are called off all the same, in time") {
+    "loop: a cancel callback blocks -> every item is still cancelled, and the phase becomes stopping") {
     loop one(options);
     counter begun;
     counter released;
@@ -192,7 +194,8 @@ TEST_CASE_FIXTURE(
     stopper.join();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: a consumer throws -> it is logged, the others end their items, status 70") {
+TEST_CASE_FIXTURE(
+    fixture, "loop: a consumer throws -> the exception is logged, the loop stops, and the status is 70") {
     loop one(options);
     one.consumers(1, [](slot& slot) {
         if (slot.next()) throw std::runtime_error("no connection");
@@ -204,7 +207,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a consumer throws -> it is logged, the others 
     CHECK(logged("a consumer threw; the loop stops"));
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: all consumers have returned -> it stops with status 0") {
+TEST_CASE_FIXTURE(fixture, "loop: all consumers return -> run() ends with status 0") {
     options.concurrency = 4;
     loop one(options);
     std::atomic<unsigned> seen{0};
@@ -213,8 +216,9 @@ TEST_CASE_FIXTURE(fixture, "loop: all consumers have returned -> it stops with s
     CHECK(seen == 0b1111);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: renew gets the ids in flight, during a drain too; an id it returns is lost") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: renew gets the ids in flight, during a drain too, and an id that renew returns is revoked") {
     loop one(options);
     counter renewed;
     std::atomic<bool> loses{false};
@@ -240,7 +244,8 @@ TEST_CASE_FIXTURE(fixture,
 }
 
 TEST_CASE_FIXTURE(
-    fixture, "loop: renew is called after the items have ended -> steps and the end wait for it, status 0") {
+    fixture,
+    "loop: renew still runs after the last item has ended -> the shutdown steps wait for its return") {
     options.times.stop_timeout = 60s;
     loop one(options);
     test::event renews;
@@ -264,7 +269,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(
     fixture,
-    "loop: renew returns an id whose item has ended meanwhile -> the next item of that id is not lost") {
+    "loop: renew returns the id of an item that has ended -> a later item with that id is not revoked") {
     loop one(options);
     std::atomic<int> calls{0};
     counter taken_again;
@@ -288,7 +293,8 @@ TEST_CASE_FIXTURE(
     CHECK(one.report().completed == 2);
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: a callback of a lost item blocks -> the others are renewed") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a cancel callback of a lost item blocks -> the other items are still renewed") {
     loop one(options);
     counter renewed;
     one.renew(1ms,
@@ -306,7 +312,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a callback of a lost item blocks -> the others
     CHECK(one.run() == 0);
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> a signal stops the child's loop, status 0") {
+TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> SIGTERM in the child ends its loop with status 0") {
     loop one(options);
     one.consumers(1, [](slot& slot) {
         while (slot.next()) {
@@ -319,7 +325,8 @@ TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> a signal stops the chil
 }
 
 TEST_CASE_FIXTURE(
-    fixture, "loop: a child of fork() comes back from a consumer -> it has and takes nothing, ends with 70") {
+    fixture,
+    "loop: a child forked in a consumer takes no item, has none in flight and exits with status 70") {
     loop one(options);
     const pid_t parent = ::getpid();
     one.consumers(1, [&](slot& slot) {
@@ -341,12 +348,13 @@ TEST_CASE_FIXTURE(
     CHECK(one.report().completed == 1);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a consumer never returns -> its thread is logged as left, and the status is 75") {
+TEST_CASE_FIXTURE(
+    fixture, "loop: a consumer never returns -> its thread is logged and abandoned, and the status is 75") {
     options.times.shutdown_grace_period = 0ms;
     const auto run = [&](int status_if_logged) {
         options.log.hook = [status_if_logged](const log_record& record) {
-            if (record.message == "threads have not ended; leaving without them") ::_exit(status_if_logged);
+            if (record.message == "threads have not ended; exiting without waiting for them")
+                ::_exit(status_if_logged);
         };
         if (status_if_logged == 0) options.log.hook = [](const log_record&) {};
         loop one(options);
@@ -361,9 +369,9 @@ TEST_CASE_FIXTURE(fixture,
 }
 
 TEST_CASE_FIXTURE(
-    fixture, "loop: quiet, and an event loop is between may_take() and begin() -> it is not yet drained") {
+    fixture, "loop: quiet() between may_take() and begin() -> the loop is not drained until the item ends") {
     running_worker_ref shown;
-    options.parts.add({"observer", [&shown]() -> worker_part* { return new observer(shown); }});
+    options.extensions.add({"observer", [&shown]() -> worker_extension* { return new observer(shown); }});
     loop one(options);
     REQUIRE(one.advance());
     REQUIRE(one.may_take());
@@ -376,8 +384,9 @@ TEST_CASE_FIXTURE(
     CHECK(shown->drained());
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: advance() -> an event loop sees each phase by fd(), and the items end the drain") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: advance() in an event loop -> fd() signals each phase, and the last item's end stops the loop") {
     loop one(options);
     REQUIRE(one.advance());
     item first = one.begin("first");
@@ -399,8 +408,9 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(one.report().completed == 2);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: an item does not end -> it is named as unreported, stuck, and the status is 75") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: an item does not end -> the item is listed as stuck and unreported, and the status is 75") {
     options.times.shutdown_grace_period = 0ms;
     options.stuck_after = 10ms;
     loop one(options);
@@ -416,9 +426,10 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(one.report().completed == 0);
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: another thread has items while it starts -> all are counted") {  // for TSan
+TEST_CASE_FIXTURE(
+    fixture, "loop: another thread begins items while run() starts -> every item is counted") {  // for TSan
     running_worker_ref shown;
-    options.parts.add({"observer", [&shown]() -> worker_part* { return new observer(shown); }});
+    options.extensions.add({"observer", [&shown]() -> worker_extension* { return new observer(shown); }});
     loop one(options);
     std::thread taker([&] {
         for (int i = 0; i < 1000; ++i) const item taken = one.begin("a");
@@ -444,7 +455,8 @@ TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and 
 }
 
 TEST_CASE_FIXTURE(
-    fixture, "loop: destroyed before its end -> consumers and items have ended; an item may outlive it") {
+    fixture,
+    "loop: the destructor waits for the consumers, and an item that outlives the loop can still end") {
     item left;
     counter ended;
     {
@@ -460,7 +472,7 @@ TEST_CASE_FIXTURE(
     left.end();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: two follow one lifecycle -> one signal of the process stops both") {
+TEST_CASE_FIXTURE(fixture, "loop: two loops follow one lifecycle -> one SIGTERM ends both") {
     lifecycle shared(0ms);
     loop one(options, shared);
     loop other(options, shared);
@@ -476,11 +488,41 @@ TEST_CASE_FIXTURE(fixture, "loop: two follow one lifecycle -> one signal of the 
     stopper.join();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: a stop signal before run() -> the consumers take nothing, status 0") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a stop signal before run() -> the consumers take no item, and the status is 0") {
     loop one(options);
     ::raise(SIGTERM);
     int taken = 0;
     one.consumers(1, [&](slot& slot) { taken += slot.next() ? 1 : 0; });
     CHECK(one.run() == 0);
     CHECK(taken == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: a report request -> the log lists the items in flight") {
+    lifecycle shared(0ms);
+    loop one(options, shared);
+    REQUIRE(one.advance());
+    item order = one.begin("order-7");
+    shared.apply(event::report_request, {});
+    CHECK(advance_until(one, [&] { return logged("item in flight"); }));
+    CHECK(logged("items in flight"));
+    order.end();
+    shared.apply(event::stop_request, {});
+    CHECK(advance_until(one, [&] { return !one.advance(); }));
+}
+
+TEST_CASE_FIXTURE(fixture,
+                  "loop: 16 others follow its lifecycle -> run() returns 64, and no consumer is called") {
+    lifecycle shared(0ms);
+    const int nobody = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (int i = 0; i < 16; ++i) REQUIRE(shared.subscribe(nobody));
+    loop one(options, shared);
+    bool called = false;
+    one.consumers(1, [&](slot&) {
+        called = true;
+        shared.apply(event::stop_request, {});
+    });
+    CHECK(one.run() == 64);
+    CHECK_FALSE(called);
+    ::close(nobody);
 }

@@ -111,7 +111,7 @@ error failed(http_client& client, const http_call& call = peer::call()) {
 
 }  // namespace
 
-TEST_CASE("byte stream: requests and responses go through it, on a reused connection") {
+TEST_CASE("byte stream: three requests and their responses go through one stream on one connection") {
     record of;
     std::string seen;
     peer::server server([&](int fd, int) { serve(fd, &seen); });
@@ -130,7 +130,7 @@ TEST_CASE("byte stream: requests and responses go through it, on a reused connec
     CHECK(seen == "GET /base/x HTTP/1.1\r\nHost: " + server.url().substr(7) + "\r\n\r\n");
 }
 
-TEST_CASE("byte stream: https without one is unsupported or the factory's error; http is plain text") {
+TEST_CASE("byte stream: http ignores the stream factory; https fails if the factory is missing or fails") {
     CHECK(http_client::create("https://h").error().code == errc::unsupported);
     record of;
     peer::server server([](int fd, int) {
@@ -147,10 +147,10 @@ TEST_CASE("byte stream: https without one is unsupported or the factory's error;
     client = peer::make_client(https(silent), options);
     const error why = failed(client);
     CHECK(why.code == errc::invalid_argument);
-    CHECK(why.text == silent.url().substr(7) + ": no such certificate");
+    CHECK(why.text == "GET " + https(silent) + "/: no such certificate");
 }
 
-TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sent nothing") {
+TEST_CASE("byte stream: a handshake that fails, times out or is interrupted sends no request") {
     record of;
     peer::server refusing([](int fd, int) {
         char hello = 0;
@@ -159,7 +159,7 @@ TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sen
     http_client client = peer::make_client(https(refusing), streamed(of));
     error why = failed(client);
     CHECK(why.code == errc::unreachable);
-    CHECK(why.text == refusing.url().substr(7) + ": handshake failed: the peer did not say K");
+    CHECK(why.text == "GET " + https(refusing) + "/: handshake failed: the peer did not say K");
 
     std::string heard;
     {
@@ -177,7 +177,8 @@ TEST_CASE("byte stream: a handshake that fails, never ends or is interrupted sen
     CHECK(heard.find_first_not_of('H') == std::string::npos);
 }
 
-TEST_CASE("byte stream: one that breaks says why, and the request goes out again only where it may") {
+TEST_CASE(
+    "byte stream: a broken stream reports its failure, and only resend::always sends the request again") {
     record of;
     peer::server server([](int fd, int connection) {
         if (connection > 1) return serve(fd);
@@ -192,7 +193,8 @@ TEST_CASE("byte stream: one that breaks says why, and the request goes out again
     CHECK(of.ended == 2);
 }
 
-TEST_CASE("byte stream: a kept connection that is closed or cannot be written to is not used") {
+TEST_CASE(
+    "byte stream: a closed kept connection is not reused, and a failed write is reported as unreachable") {
     record of;
     std::promise<void> closed;
     peer::server server([&](int fd, int connection) {

@@ -30,7 +30,7 @@ struct interruption : test::pipe_ends {
     }
 };
 
-TEST_CASE("client: the text of a request") {
+TEST_CASE("http_client: the headers of a request cannot override Host, length, encoding or Authorization") {
     std::string seen;
     peer::server server([&](int fd, int) {
         seen = peer::read_message(fd);
@@ -53,7 +53,7 @@ TEST_CASE("client: the text of a request") {
               "\r\nAuthorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
 }
 
-TEST_CASE("client: nothing can be smuggled into a request") {
+TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {
     http_client client = peer::make_client("http://127.0.0.1:1");
     const auto check_refused = [&](const http_request& request) {
         CHECK(test::code_of(client.send(request, peer::call())) == errc::invalid_argument);
@@ -81,7 +81,7 @@ TEST_CASE("client: nothing can be smuggled into a request") {
     CHECK_FALSE(http_client::create("http://h", options));
 }
 
-TEST_CASE("client: responses of every status and form are values") {
+TEST_CASE("http_client: responses of every status and framing are returned as values") {
     const std::pair<std::string, std::string> responses[] = {
         {peer::ok("hello", "X-Y: z\r\n"), "200 hello z"},
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nab\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n",
@@ -106,7 +106,7 @@ TEST_CASE("client: responses of every status and form are values") {
     CHECK(answered("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "HEAD")->body == "");
 }
 
-TEST_CASE("client: hostile responses are errors") {
+TEST_CASE("http_client: a truncated response fails as disconnected, a malformed response as bad_response") {
     std::string flood;
     for (int i = 0; i < 1000; ++i) flood += "HTTP/1.1 100 Continue\r\n\r\n";
     const std::pair<errc, std::vector<std::string>> rows[] = {
@@ -128,7 +128,7 @@ TEST_CASE("client: hostile responses are errors") {
     }
 }
 
-TEST_CASE("client: endless heads and bodies are cut off") {
+TEST_CASE("http_client: endless heads and bodies fail as bad_response") {
     const std::pair<const char*, const char*> rows[] = {
         {"HTTP/1.1 200 OK\r\n", "Endless: header\r\n"},
         {"HTTP/1.1 200 OK\r\n\r\n", "endless"},
@@ -147,7 +147,7 @@ TEST_CASE("client: endless heads and bodies are cut off") {
     }
 }
 
-TEST_CASE("client: a deadline holds against slow bytes and silence, and ends the connection") {
+TEST_CASE("http_client: the deadline ends a request to a slow or silent peer and closes the connection") {
     for (const int kind : {0, 1, 2, 3}) {
         const bool silent = kind % 2 == 1;
         std::atomic<bool> done{false};
@@ -170,20 +170,20 @@ TEST_CASE("client: a deadline holds against slow bytes and silence, and ends the
     }
 }
 
-TEST_CASE("client: no listener is unreachable") {
+TEST_CASE("http_client: a missing listener, socket file or host fails as unreachable") {
     const peer::dead_port port;
     const std::string url = "http://127.0.0.1:" + port.text();
     const result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
     REQUIRE(test::code_of(got) == errc::unreachable);
     CHECK(got.error().sys_errno == ECONNREFUSED);
-    CHECK(got.error().text.find("cannot connect to " + url.substr(7) + ": ") == 0);
+    CHECK(got.error().text.find("GET " + url + "/: cannot connect to " + url.substr(7) + ": ") == 0);
     for (const char* other : {"unix:/nonexistent/socket", "http://does-not-exist.invalid"}) {
         const http_call call = peer::call(steady_clock::now() + 2s);
         CHECK(test::code_of(peer::make_client(other).send(peer::get(), call)) == errc::unreachable);
     }
 }
 
-TEST_CASE("client: connections that must not be used again are not") {
+TEST_CASE("http_client: a connection with Connection: close, HTTP/1.0 or surplus bytes is not reused") {
     for (const std::string& answer :
          {peer::ok("x", "Connection: close\r\n"), peer::ok("x", "Connection: Foo, CLOSE\r\n"),
           std::string("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"), peer::ok("x") + "surplus",
@@ -206,7 +206,7 @@ TEST_CASE("client: connections that must not be used again are not") {
     }
 }
 
-TEST_CASE("client: a stale connection is noticed before a byte is written") {
+TEST_CASE("http_client: a kept connection closed by the peer is noticed before a request is written to it") {
     std::atomic<int> requests{0};
     std::atomic<bool> closed{false};
     peer::server server([&](int fd, int connection) {
@@ -248,7 +248,7 @@ class parallel_server {
     peer::server accepts_;  // ended first
 };
 
-TEST_CASE("client: a kept connection is dead -> all idle ones are closed, and the next request connects") {
+TEST_CASE("http_client: a kept connection is dead -> all idle connections are closed") {
     constexpr int kept = 4;
     const struct {
         bool resets;  // else it is silent
@@ -285,7 +285,8 @@ TEST_CASE("client: a kept connection is dead -> all idle ones are closed, and th
     }
 }
 
-TEST_CASE("client: a kept connection is silent for a second -> others idle then are not used meanwhile") {
+TEST_CASE(
+    "http_client: a kept connection is silent for a second -> connections idle since before are not used") {
     test::counter requests;
     test::event end;
     const parallel_server server([&](int fd, int number) {
@@ -309,7 +310,7 @@ TEST_CASE("client: a kept connection is silent for a second -> others idle then 
     CHECK((*server).connections() == 3);
 }
 
-TEST_CASE("client: a new connection is silent -> idle ones stay") {
+TEST_CASE("http_client: a request that times out on a new connection leaves idle connections open") {
     test::counter requests;
     const parallel_server server([&](int fd, int number) {
         while (!peer::read_message(fd).empty()) {
@@ -327,7 +328,7 @@ TEST_CASE("client: a new connection is silent -> idle ones stay") {
     CHECK((*server).connections() == 2);
 }
 
-TEST_CASE("client: a connection is older than max_connection_age -> the next request connects") {
+TEST_CASE("http_client: a connection older than max_connection_age is not used for the next request") {
     for (const auto age : {std::chrono::milliseconds(0), std::chrono::milliseconds(30000)}) {
         peer::server server([](int fd, int) {
             while (!peer::read_message(fd).empty()) peer::send_text(fd, peer::ok());
@@ -341,7 +342,7 @@ TEST_CASE("client: a connection is older than max_connection_age -> the next req
     }
 }
 
-TEST_CASE("client: cut_body -> receives the beginning of a body that is too large, in any framing") {
+TEST_CASE("http_client: cut_body receives the beginning of a body that is too large, in any framing") {
     const struct {
         const char* response;  // the connection stays open
         const char* cut;
@@ -377,7 +378,7 @@ TEST_CASE("client: cut_body -> receives the beginning of a body that is too larg
     }
 }
 
-TEST_CASE("client: a text repeats a secret as it is, or may in an escaped form -> it is not for logs") {
+TEST_CASE("http_client: may_repeat_secret() is true for a text with a secret, plain or possibly escaped") {
     http_client_options options;
     const auto may_repeat = [&](const std::string& text) {
         return peer::make_client("http://h", options).may_repeat_secret(text);
@@ -395,7 +396,8 @@ TEST_CASE("client: a text repeats a secret as it is, or may in an escaped form -
     for (const char* text : {"k3y-9", "of dXNlcg==", R"(k3y\u002d9)"}) CHECK(may_repeat(text));
 }
 
-TEST_CASE("client: what is sent again, and what is not") {
+TEST_CASE(
+    "http_client: a request whose connection breaks is sent again only with resend::always, at most once") {
     struct {
         resend policy;
         int answers_on;  // the connection that gets an answer; the ones before break
@@ -431,7 +433,7 @@ TEST_CASE("client: what is sent again, and what is not") {
     }
 }
 
-TEST_CASE("client: a request that is cancelled, or whose deadline has passed, is not sent") {
+TEST_CASE("http_client: a request that is cancelled or past its deadline is not sent") {
     std::atomic<int> requests{0};
     peer::server server([&](int fd, int) {
         while (!peer::read_message(fd).empty()) {
@@ -455,7 +457,7 @@ TEST_CASE("client: a request that is cancelled, or whose deadline has passed, is
     CHECK(requests == 1);
 }
 
-TEST_CASE("client: a large body is sent whole, and its early refusal is read") {
+TEST_CASE("http_client: a body of 4 MB is sent whole, and a refusal sent before its end is read") {
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });
@@ -476,7 +478,7 @@ TEST_CASE("client: a large body is sent whole, and its early refusal is read") {
     CHECK(got->status == 413);
 }
 
-TEST_CASE("client: a child made by fork() leaves the parent's connection to it") {
+TEST_CASE("http_client: a child of fork() opens its own connection and leaves the parent's usable") {
     std::atomic<int> kept{-1};
     peer::server server([&](int fd, int connection) {
         if (connection == 0) kept = ::dup(fd);  // stays open when this returns
@@ -501,7 +503,8 @@ TEST_CASE("client: a child made by fork() leaves the parent's connection to it")
     ::close(kept);
 }
 
-TEST_CASE("client: an interruption ends a call at any moment, without a repetition, and its connection") {
+TEST_CASE(
+    "http_client: an interruption at any moment ends the call without a retry and closes its connection") {
     enum moment { before, connecting, responding };
     const struct {
         moment when;

@@ -53,7 +53,7 @@ const http_limits small{1000, 5};
 
 }  // namespace
 
-TEST_CASE("parser: a request, however its bytes arrive") {
+TEST_CASE("http_parser: a request is parsed alike whole and byte by byte") {
     for (const bool byte_by_byte : {false, true}) {
         request_parser parser(http_limits{});
         REQUIRE(feed(parser,
@@ -68,7 +68,7 @@ TEST_CASE("parser: a request, however its bytes arrive") {
     }
 }
 
-TEST_CASE("parser: pipelined requests stay apart") {
+TEST_CASE("http_parser: pipelined requests are parsed one at a time") {
     request_parser parser(http_limits{});
     parser.begin();
     REQUIRE(parser.feed("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\nGE") ==
@@ -89,7 +89,7 @@ TEST_CASE("parser: pipelined requests stay apart") {
     CHECK(parser.is_empty());
 }
 
-TEST_CASE("parser: chunked bodies") {
+TEST_CASE("http_parser: chunks are joined to a body, and malformed or oversized chunks are refused") {
     request_parser parser(http_limits{});
     for (const bool byte_by_byte : {false, true}) {
         REQUIRE(feed(parser, chunked + "3;ext=\"x\"\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n",
@@ -109,7 +109,7 @@ TEST_CASE("parser: chunked bodies") {
     check_all(400, chunked, {"0\r\n", "1;"}, std::string(2000, 'x'), small);
 }
 
-TEST_CASE("parser: a chunk size above what 64 bits hold does not become a small one") {
+TEST_CASE("http_parser: a chunk size or length above 64 bits is refused with 413 instead of wrapping") {
     http_limits none;
     none.body = static_cast<std::size_t>(-1);
     check_all(413, chunked,
@@ -121,7 +121,7 @@ TEST_CASE("parser: a chunk size above what 64 bits hold does not become a small 
     CHECK(verdict(chunked + "0000000000000000000000005\r\nhello\r\n0\r\n\r\n") == 0);
 }
 
-TEST_CASE("parser: chunk extensions by the grammar, and nothing else beside a chunk size") {
+TEST_CASE("http_parser: after a chunk size only extensions that match the grammar are accepted") {
     const std::string after = "\r\nhello\r\n0\r\n\r\n";
     check_all(0, chunked,
               {"5", "5;a", "5;a=b", "5;a=\"b\"", "5 ; a = b ;\tc", "5;a=\"\"", "5;a=\"\\\"; \x80\";b",
@@ -139,7 +139,7 @@ TEST_CASE("parser: chunk extensions by the grammar, and nothing else beside a ch
               after);
 }
 
-TEST_CASE("parser: trailers are checked as header lines and ignored") {
+TEST_CASE("http_parser: trailers are checked as header lines and ignored") {
     const std::string before = chunked + "5\r\nhello\r\n0\r\n";
     check_all(0, before, {"", "A: b\r\n", "A:\r\nB: \t c d \r\n", "Content-Length: 4\r\n"}, "\r\n");
     check_all(400, before,
@@ -148,7 +148,7 @@ TEST_CASE("parser: trailers are checked as header lines and ignored") {
               "\r\n");
 }
 
-TEST_CASE("parser: the host of a target that is a whole URL goes before the Host header") {
+TEST_CASE("http_parser: the host in an absolute target replaces the Host header") {
     request_parser parser(http_limits{});
     const auto read = [&](const std::string& target, const std::string& version) {
         parser.begin();
@@ -163,7 +163,7 @@ TEST_CASE("parser: the host of a target that is a whole URL goes before the Host
     CHECK(verdict("GET http:///x HTTP/1.1\r\nHost: h\r\n\r\n") == 400);
 }
 
-TEST_CASE("parser: bad requests") {
+TEST_CASE("http_parser: malformed request lines and headers are refused with 400, other versions with 505") {
     check_all(400, "",
               {"GET\r\n", "GET /\r\n", "GET  HTTP/1.1\r\n", "G T / HTTP/1.1\r\n", " GET / HTTP/1.1\r\n",
                "GET / HTTQ/1.1\r\n", "GET / HTTP/1.1x\r\n", "GET / HTTP/11\r\n", "GET / \r\n",
@@ -178,7 +178,7 @@ TEST_CASE("parser: bad requests") {
     CHECK(verdict("GET http://proxied:80/x HTTP/1.1\r\nHost: h\r\n\r\n") == 0);
 }
 
-TEST_CASE("parser: lengths that two readers could understand differently") {
+TEST_CASE("http_parser: ambiguous, unsupported or too large lengths are refused") {
     check_all(400, get + "Content-Length:",
               {" -1", " +1", " 1x", "", " 1, 1", " 1\r\nContent-Length: 2", " 0x1",
                " 1\r\nTransfer-Encoding: chunked"},
@@ -191,7 +191,7 @@ TEST_CASE("parser: lengths that two readers could understand differently") {
     CHECK(verdict("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n") == 400);
 }
 
-TEST_CASE("parser: a head has a limit, with and without line ends") {
+TEST_CASE("http_parser: a head above its size limit is refused with 431, with or without line ends") {
     std::string many = get;
     std::string empty_lines;
     for (int i = 0; i < 1000; ++i) many += "X: y\r\n", empty_lines += "\r\n";

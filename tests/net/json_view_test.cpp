@@ -51,7 +51,7 @@ std::string mutated(std::string text, const std::string& alphabet, std::minstd_r
 
 }  // namespace
 
-TEST_CASE("json: what is valid parses, whatever surrounds it") {
+TEST_CASE("json: valid JSON parses, with white space inside and around it") {
     const std::vector<std::string> valid = test::words(
         R"({} [] [[],{}] {"":{"":[]}} [true,false,null] "\"\\\/\b\f\n\r\t" "\u00e9\ud83d\ude00" true null)"
         " 0 -0 10 -1.50 1e5 1E-5 0.1e+09 {\"1.\":\"007\"} \"\x7f\"",
@@ -62,7 +62,7 @@ TEST_CASE("json: what is valid parses, whatever surrounds it") {
     }
 }
 
-TEST_CASE("json: what is not valid is an error without an echo") {
+TEST_CASE("json: invalid JSON is refused with an error that does not echo the text") {
     const std::vector<std::string> invalid = test::words(
         R"({ [ ] , : - [1,] {"a":1,} nul tru truee nulll "a "\ud800" {}} 1e999 [-1e999] {"a":1e400} 'a' secret-token)"
         R"( [1 [1, [} {] {"a" {"a": {"a":} {"a":1 {"a":1] {1:2} {,} [,] [1,,2] "\" "\x" "\u12" "\u12g4" "\udc00")"
@@ -82,7 +82,7 @@ TEST_CASE("json: what is not valid is an error without an echo") {
     CHECK(check_json("1\n2").error().text == "invalid JSON: something follows the value in line 2");
 }
 
-TEST_CASE("json: nesting is limited to 100, of arrays and of objects") {
+TEST_CASE("json: nesting deeper than 100 arrays or objects is refused") {
     for (const int depth : {100, 101, 200000}) {
         CAPTURE(depth);
         CHECK(parses(repeat("[", depth) + repeat("]", depth)) == (depth == 100));
@@ -93,7 +93,7 @@ TEST_CASE("json: nesting is limited to 100, of arrays and of objects") {
     CHECK(parses("[" + repeat("[],", 1000) + "[]]"));
 }
 
-TEST_CASE("json: a value that the library does not represent -> JSON all the same, unlike a syntax error") {
+TEST_CASE("json: is_json() accepts values that the library cannot represent, but no syntax error") {
     const std::string deep = repeat("[", 1000000);
     const std::string objects = repeat("{\"a\":", 1000000);
     for (const std::string& text :
@@ -112,7 +112,7 @@ TEST_CASE("json: a value that the library does not represent -> JSON all the sam
     CHECK_FALSE(is_json(objects));
 }
 
-TEST_CASE("json: numbers keep their point in a locale that has a comma") {
+TEST_CASE("json: numbers use a decimal point in a locale with a decimal comma") {
     const test::comma_locale locale;
     if (!locale) MESSAGE("skipped: there is no locale with a decimal comma, and localedef cannot make one");
     CHECK(json_view("1.5").number().value_or(0) == 1.5);
@@ -122,7 +122,7 @@ TEST_CASE("json: numbers keep their point in a locale that has a comma") {
     CHECK(as<picojson::value>("1.5")->get<double>() == 1.5);
 }
 
-TEST_CASE("json: quoting escapes and repairs") {
+TEST_CASE("json: json_quote() escapes control characters and repairs invalid UTF-8") {
     const std::pair<std::string, std::string> texts[] = {
         {"a\"b\\c\n\x01\x7f", "a\\\"b\\\\c\\u000a\\u0001\\u007f"},
         {"gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80", "gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80"},
@@ -135,7 +135,7 @@ TEST_CASE("json: quoting escapes and repairs") {
     for (int byte = 0; byte < 256; ++byte) CHECK(parses(json_quote(std::string(3, static_cast<char>(byte)))));
 }
 
-TEST_CASE("json: a member replaces those of its name, the others keep their text") {
+TEST_CASE("json: with_raw_member() replaces a member and keeps the text of the other members") {
     const char* const rows[][3] = {
         {"{}", "1", R"({"k":1})"},
         {R"( { "a" : 1.00 , "k":{"k":2}, "b":[ ] } )", "3", R"({"a":1.00,"b":[ ],"k":3})"},
@@ -147,7 +147,7 @@ TEST_CASE("json: a member replaces those of its name, the others keep their text
     CHECK(with_raw_member("", "a\"b", "1") == R"({"a\"b":1})");
 }
 
-TEST_CASE("json: a number is read as one, or not at all; it is too large where strtod says so") {
+TEST_CASE("json: number() reads only JSON numbers, and a number is too large exactly if strtod() says so") {
     for (const char* none : {"", "x", "\"1\"", "[1]", "1 2", "1e999", "-1e999", "01"}) {
         CAPTURE(none);
         CHECK_FALSE(json_view(none).number());
@@ -167,7 +167,7 @@ TEST_CASE("json: a number is read as one, or not at all; it is too large where s
     }
 }
 
-TEST_CASE("json: where there are no numbers, what is valid is what picojson takes") {
+TEST_CASE("json: on 100,000 mutated texts without numbers check_json() and picojson agree") {
     const std::vector<std::string> seeds = {R"({"ab":[true,false,null,{"c":"d"}],"u":"\uabcd\udada\udcba"})",
                                             R"([[],{},"\"\\\/\b\f\n\r\t",[[[]]]])",
                                             R"( {"a" : {"b" : ["x", "y" ] } , "a":null} )"};
@@ -188,7 +188,7 @@ TEST_CASE("json: where there are no numbers, what is valid is what picojson take
     CHECK(taken < 99000);
 }
 
-TEST_CASE("json: a string is read as picojson reads it") {
+TEST_CASE("json: raw_string() reads a string as picojson does, and refuses any other text") {
     std::string text;
     for (const char* source :
          {R"("")", R"("plain")", R"("\"\\\/\b\f\n\r\t")", R"("\u0000\u007f\u0080\u07ff\u0800\uffff")",
@@ -206,7 +206,7 @@ TEST_CASE("json: a string is read as picojson reads it") {
     CHECK(text == "kept");
 }
 
-TEST_CASE("json: elements and members come one by one, and the end shows whether the text was complete") {
+TEST_CASE("json: json_iterator visits values in order, and is_complete() shows whether the text was whole") {
     const auto walk = [](std::string_view text, bool object) {
         std::string all;
         json_iterator at(text, object ? '{' : '[');
@@ -239,7 +239,7 @@ TEST_CASE("json: elements and members come one by one, and the end shows whether
     }
 }
 
-TEST_CASE("json_view: a value says its type, and each type is read as itself alone") {
+TEST_CASE("json_view: type() names the type of a value, and each accessor reads only its own type") {
     const json_view all(R"( {"n":null,"b":true,"i":-42,"d":2.5,"s":"a\u00e4","l":[1,"x"],"o":{}} )");
     CHECK(all.type() == json_type::object);
     const std::pair<const char*, json_type> types[] = {{"n", json_type::null},   {"b", json_type::boolean},
@@ -281,7 +281,7 @@ TEST_CASE("json_view: a value says its type, and each type is read as itself alo
     for (const json_view none : {json_view("-x"), json_view()}) CHECK(none.type() == json_type::none);
 }
 
-TEST_CASE("json_view: an integer is read to its last digit, up to the ends of 64 bits") {
+TEST_CASE("json_view: integer() is exact over the whole range of 64 bits and refuses other text") {
     CHECK(*json_view("9223372036854775807").integer() == INT64_MAX);
     CHECK(*json_view("-9223372036854775808").integer() == INT64_MIN);
     CHECK(*json_view("9007199254740993").integer() == 9007199254740993);
@@ -293,7 +293,7 @@ TEST_CASE("json_view: an integer is read to its last digit, up to the ends of 64
     }
 }
 
-TEST_CASE("json_view: members and elements come in their order") {
+TEST_CASE("json_view: iteration visits members and elements in their order") {
     const auto walk = [](const char* text) {
         std::string seen;
         for (const auto& [key, value] : json_view(text))
@@ -308,7 +308,7 @@ TEST_CASE("json_view: members and elements come in their order") {
     }
 }
 
-TEST_CASE("json_view: parse takes JSON in UTF-8 up to its bounds, and an error never quotes it") {
+TEST_CASE("json_view: parse() accepts UTF-8 JSON within its limits, and its errors do not quote the text") {
     const std::string deepest = repeat("[", 100) + repeat("]", 100);
     const result<json_view> good = json_view::parse(" " + deepest + "\n");
     REQUIRE(good);
@@ -334,7 +334,7 @@ TEST_CASE("json_view: parse takes JSON in UTF-8 up to its bounds, and an error n
     CHECK_FALSE(json_view::parse(longest + " "));
 }
 
-TEST_CASE("json_view: picojson gets only what it reads without a throw or a deep stack") {
+TEST_CASE("json_view: conversion to picojson refuses deep, malformed or mistyped text without a throw") {
     const result<picojson::object> object = as<picojson::object>(R"({"a":[1.5,"x",null]})");
     REQUIRE(object);
     CHECK(object->at("a").get(1).get<std::string>() == "x");

@@ -64,7 +64,7 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
     return code;
 }
 
-TEST_CASE("name server: the last good addresses are used when it fails") {
+TEST_CASE("name server: when a lookup fails, the last good addresses are used") {
     backend_by_name backend;
     backend.restart_first();
     answered_with = nullptr;
@@ -84,7 +84,8 @@ TEST_CASE("name server: the last good addresses are used when it fails") {
     CHECK(backend.second->connections() == 1);
 }
 
-TEST_CASE("name server: the last good addresses are used while it hangs, and its late response after that") {
+TEST_CASE(
+    "name server: the last good addresses are used while a lookup hangs, and its late result afterwards") {
     backend_by_name backend;
     backend.restart_first();
     test::event answers_at_last;
@@ -122,7 +123,7 @@ TEST_CASE("name server: if the last good addresses fail, a slow response is awai
     CHECK(backend.second->connections() == 1);
 }
 
-TEST_CASE("name server: a process is forked during a lookup -> the child makes its own") {
+TEST_CASE("name server: a child forked during a lookup makes its own lookup") {
     backend_by_name backend;
     test::event answers_at_last;
     const int before = lookups.count();

@@ -27,7 +27,7 @@ std::string shown(const result<endpoint>& url) {
 
 }  // namespace
 
-TEST_CASE("url: host, port and base") {
+TEST_CASE("url: a URL is split into host, port and base, or a unix socket path") {
     const std::pair<const char*, std::string> urls[] = {
         {"http://backend.example:8080/api/v2/", "backend.example 8080 /api/v2 backend.example:8080 "},
         {"HTTP://127.0.0.1", "127.0.0.1 80  127.0.0.1:80 "},
@@ -37,7 +37,7 @@ TEST_CASE("url: host, port and base") {
     for (const auto& [url, parts] : urls) CHECK(shown(parse_url(url, true)) == parts);
 }
 
-TEST_CASE("url: an unusable one is an error with the reason") {
+TEST_CASE("url: an unusable URL is refused with the reason on one line") {
     std::vector<std::string> bad = test::words(
         "host:80 ftp://host http:// http:///x http://:80 http://h: http://h:0 http://h:65536 http://h:8a "
         "http://h:-1 http://h:99999999999999999999 http://::1 http://[::1 http://[] http://[zz] "
@@ -64,7 +64,7 @@ TEST_CASE("url: an unusable one is an error with the reason") {
         CHECK_FALSE(test::holds(parse_url(secret, true).error().text, "hunter2"));
 }
 
-TEST_CASE("listen address: every form") {
+TEST_CASE("listen address: a port, host and port, or unix path is accepted, and other text is refused") {
     const std::pair<const char*, const char*> forms[] = {
         {"8080", "127.0.0.1:8080"},       {":0", "127.0.0.1:0"},  {"0.0.0.0:80", "0.0.0.0:80"},
         {"localhost:80", "127.0.0.1:80"}, {"[::]:80", "[::]:80"}, {"unix:/tmp/x", "unix:/tmp/x"}};
@@ -79,7 +79,7 @@ TEST_CASE("listen address: every form") {
     CHECK_FALSE(parse_listen_address(std::string_view("80\0", 3)));
 }
 
-TEST_CASE("url: a Host header that no DNS can point elsewhere") {
+TEST_CASE("url: is_fixed_host() refuses every Host header that DNS could redirect, and wildcard addresses") {
     for (const std::string& host :
          test::words("127.0.0.1 127.0.0.1:80 10.1.2.3:65535 [::1] [::1]:8080 [fe80::1]:1 "
                      "localhost LocalHost:8080 localhost:0")) {
@@ -98,7 +98,7 @@ TEST_CASE("url: a Host header that no DNS can point elsewhere") {
     }
 }
 
-TEST_CASE("connect: a socket that TCP connected to itself is refused, a listener is not") {
+TEST_CASE("connect: a socket that TCP connected to itself is refused, and a listener is accepted") {
     const time_point deadline = deadline_after(std::chrono::seconds(5));
     for (const char* host : {"127.0.0.1", "::1"}) {
         CAPTURE(host);
@@ -121,7 +121,7 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, a listener
     }
 }
 
-TEST_CASE("connect: a TCP socket -> keep-alive is on, before the age limit of kept connections") {
+TEST_CASE("connect: keep-alive and user timeout of a TCP socket are set to 20 seconds") {
     const detail::unique_fd listener = detail::open_socket(AF_INET);
     REQUIRE(::listen(listener.get(), 1) == 0);
     const auto socket = detail::connect_socket({detail::local_address(listener.get())},

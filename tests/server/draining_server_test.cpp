@@ -95,7 +95,7 @@ void await_connections(const draining_server& server, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("draining server: requests on one connection, in order, pipelined or not") {
+TEST_CASE("draining server: requests on one connection are served in order, pipelined or not") {
     const draining_server server = start();
     sent client(server, get("/1"));
     CHECK(client.answer() == "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: keep-alive\r\n\r\nGET /1 ");
@@ -111,7 +111,7 @@ TEST_CASE("draining server: requests on one connection, in order, pipelined or n
     CHECK(says_close(rest));
 }
 
-TEST_CASE("draining server: bytes one by one, HEAD, HTTP/1.0, Expect, and answers without a body") {
+TEST_CASE("draining server: slow bytes, HEAD, HTTP/1.0, Expect and bodiless responses are framed correctly") {
     const draining_server server = start([](const http_request& request) {
         http_response out = request.target == "/none" ? http_response{204, {}, "x", false} : echo(request);
         out.headers = {{"X-A", "b"}, {"Content-Length", "999"}, {"Transfer-Encoding", "chunked"}};
@@ -142,7 +142,7 @@ TEST_CASE("draining server: bytes one by one, HEAD, HTTP/1.0, Expect, and answer
           "HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 6\r\nConnection: close\r\n\r\nGET / ");
 }
 
-TEST_CASE("draining server: bad input is answered and the connection closed") {
+TEST_CASE("draining server: bad input gets an error status, and the connection is closed") {
     draining_server_options options;
     options.limits.head = 2000;
     options.limits.body = 1000;
@@ -155,7 +155,9 @@ TEST_CASE("draining server: bad input is answered and the connection closed") {
     await_connections(server, 0);
 }
 
-TEST_CASE("draining server: handlers that throw, end their thread, drop the connection, or answer badly") {
+TEST_CASE(
+    "draining server: a handler that throws, ends its thread or returns a bad response harms no other "
+    "request") {
     draining_server server = start(
         [](const http_request& request) -> http_response {
             if (request.target == "/throw") throw std::runtime_error("secret");
@@ -181,7 +183,7 @@ TEST_CASE("draining server: handlers that throw, end their thread, drop the conn
     CHECK(server.drain(in_time()).cut == 0);
 }
 
-TEST_CASE("draining server: while handlers wait, as many run as there are threads, and then each answers") {
+TEST_CASE("draining server: as many handlers run at once as there are threads") {
     gate held;
     draining_server server = start(held.handler(), with_threads(24));
     std::deque<sent> clients;
@@ -192,7 +194,7 @@ TEST_CASE("draining server: while handlers wait, as many run as there are thread
     server.drain(until(steady_clock::now()));  // which ends the threads that are parked by now as well
 }
 
-TEST_CASE("draining server: connections that wait, send slowly or do not read block no thread") {
+TEST_CASE("draining server: a client that is idle, sends slowly or does not read blocks no thread") {
     draining_server_options options = with_threads(1);
     options.request_timeout = 1h;
     draining_server server = start(&large_or_echo, options);
@@ -208,7 +210,7 @@ TEST_CASE("draining server: connections that wait, send slowly or do not read bl
     CHECK(status_of(idle.answer()) == "200");
 }
 
-TEST_CASE("draining server: slow requests, slow readers and idle connections end in time") {
+TEST_CASE("draining server: slow requests, slow readers and idle connections end at their timeouts") {
     draining_server_options options;
     options.request_timeout = 100ms;
     CHECK(options.idle_timeout > 70s);  // a proxy's is 60 s, and it must be the first to close
@@ -233,7 +235,7 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
     CHECK(steady_clock::now() < give_up);
 }
 
-TEST_CASE("draining server: a request that waits for a thread is not idle") {
+TEST_CASE("draining server: a request that waits for a thread does not count as idle") {
     gate held;
     draining_server_options options = with_threads(1);
     options.max_connections = 2;
@@ -251,7 +253,7 @@ TEST_CASE("draining server: a request that waits for a thread is not idle") {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
-TEST_CASE("draining server: an idle connection, and one whose request was refused, hold no buffer") {
+TEST_CASE("draining server: a connection that is idle or whose request was refused keeps no buffer") {
     constexpr std::size_t large = 1000000;
     const draining_server server = start(&echo, with_threads(1));
     const std::string post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n";
@@ -270,7 +272,7 @@ TEST_CASE("draining server: an idle connection, and one whose request was refuse
 
 #endif
 
-TEST_CASE("draining server: the buffers of all connections are bounded, and other clients unharmed") {
+TEST_CASE("draining server: the buffers of all connections are bounded, and small requests still succeed") {
     draining_server_options options;
     options.max_buffered = 30000;
     options.threads = 1;  // which has read all that came before it answers what comes after
@@ -285,7 +287,7 @@ TEST_CASE("draining server: the buffers of all connections are bounded, and othe
     CHECK(first.status() == "200");
 }
 
-TEST_CASE("draining server: unread responses are bounded before a handler makes another one") {
+TEST_CASE("draining server: while unread responses exceed max_buffered, requests to the handler get 503") {
     std::atomic<int> made{0};
     draining_server_options options;
     options.max_buffered = 1000000;
@@ -307,7 +309,9 @@ TEST_CASE("draining server: unread responses are bounded before a handler makes 
     CHECK(verdict(server, last_get()) == "200");
 }
 
-TEST_CASE("draining server: a drain answers requests in flight, closes idle connections, refuses new ones") {
+TEST_CASE(
+    "draining server: a drain finishes requests in flight, closes idle connections and refuses new "
+    "requests") {
     gate held;
     draining_server server = start(held.handler());
     sent idle(server, get("/"));
@@ -342,7 +346,7 @@ TEST_CASE("draining server: a drain answers requests in flight, closes idle conn
     await_connections(server, 0);
 }
 
-TEST_CASE("draining server: requests received before the drain are answered, read or not") {
+TEST_CASE("draining server: requests received before the drain get a response, even if still unread") {
     gate held;
     draining_server server = start(held.handler(), with_threads(1));
     sent first(server, get("/held"));
@@ -358,7 +362,7 @@ TEST_CASE("draining server: requests received before the drain are answered, rea
     check_result(drains.get(), 3, 0, 0);
 }
 
-TEST_CASE("draining server: a request half received before the drain gets the request timeout") {
+TEST_CASE("draining server: an incomplete request at the start of a drain gets 408 after request_timeout") {
     gate held;
     draining_server_options options = with_threads(1);
     options.request_timeout = 50ms;
@@ -377,7 +381,7 @@ TEST_CASE("draining server: a request half received before the drain gets the re
     CHECK(drains.get().cut == 0);
 }
 
-TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler") {
+TEST_CASE("draining server: a drain cuts connections at its deadline and does not wait for handlers") {
     gate held;
     draining_server server = start(held.handler());
     sent busy(server, get("/held"));
@@ -391,7 +395,7 @@ TEST_CASE("draining server: the deadline cuts the rest, and waits for no handler
     held.may_go.set();  // the server's end waits for it
 }
 
-TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck") {
+TEST_CASE("draining server: aborting a drain cuts connections at once, also in the lame duck") {
     for (const std::chrono::milliseconds lame_duck : {0ms, 3600000ms}) {
         gate held;
         draining_server_options options;
@@ -409,7 +413,7 @@ TEST_CASE("draining server: aborting a drain cuts at once, also in the lame duck
     }
 }
 
-TEST_CASE("draining server: a lame duck is not ready but answers everything until it ends") {
+TEST_CASE("draining server: in the lame duck readiness is 503, and all other requests are served") {
     draining_server_options options;
     options.readiness_path = "/readyz";
     options.lame_duck = 1h;
@@ -426,7 +430,7 @@ TEST_CASE("draining server: a lame duck is not ready but answers everything unti
     const std::string last = kept.rest();
     CHECK(last.find("GET /2") != std::string::npos);
     CHECK(says_close(last));
-    CHECK(verdict(server, get("/anew")) == "200");
+    CHECK(verdict(server, get("/again")) == "200");
     await_connections(server, 0);  // that one is counted as answered
     abort.cancel(cancel_reason::forced);
     check_result(drains.get(), 3, 0, 0);
@@ -448,7 +452,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(waits.answer().find("second") != std::string::npos);
 }
 
-TEST_CASE("draining server: with a successor on another socket, this queue is still answered") {
+TEST_CASE("draining server: with a successor on another socket, connections queued here are still served") {
     gate held;
     draining_server_options options;
     options.reuse_port = true;
@@ -462,7 +466,7 @@ TEST_CASE("draining server: with a successor on another socket, this queue is st
     held.may_go.set();
 }
 
-TEST_CASE("draining server: with a successor, a client between two requests can send the next one") {
+TEST_CASE("draining server: with a successor, an idle keep-alive client can still send its next request") {
     draining_server server = start();
     sent kept(server, get("/1"));
     CHECK(kept.status() == "200");
@@ -492,7 +496,7 @@ time_point ask_until_closed(std::uint16_t port, std::atomic<int>& answered) {
     }
 }
 
-TEST_CASE("draining server: under load, every request that was sent before the drain is answered") {
+TEST_CASE("draining server: under load, every request sent before the drain gets its response") {
     for (int round = 0; round < 20; ++round) {
         draining_server server = start();
         std::atomic<int> answered{0};
@@ -510,7 +514,7 @@ TEST_CASE("draining server: under load, every request that was sent before the d
     }
 }
 
-TEST_CASE("draining server: out of descriptors, a drain ends as well") {
+TEST_CASE("draining server: a drain ends even if no descriptor is left") {
     draining_server server = start();
     const unconnected waits;
     const no_descriptors from_here;
@@ -519,7 +523,8 @@ TEST_CASE("draining server: out of descriptors, a drain ends as well") {
     CHECK(server.drain(until(steady_clock::now() + 200ms)).answered == 0);
 }
 
-TEST_CASE("draining server: out of descriptors, idle connections make room for queued requests") {
+TEST_CASE(
+    "draining server: without free descriptors, a drain closes idle connections to serve queued requests") {
     draining_server server = start();
     const unconnected wait[3];  // for one descriptor, one after the other
     {
@@ -546,7 +551,7 @@ TEST_CASE("draining server: out of descriptors, idle connections make room for q
     }
 }
 
-TEST_CASE("draining server: a client that had connected has 100 ms to send") {
+TEST_CASE("draining server: a drain gives a connected client 100 ms to send its request") {
     draining_server server = start();
     peer::client late(server.port());
     await_connections(server, 1);
@@ -571,7 +576,8 @@ TEST_CASE("draining server: a client that had connected has 100 ms to send") {
     }
 }
 
-TEST_CASE("draining server: several addresses, one port for two, and addresses that cannot be") {
+TEST_CASE(
+    "draining server: several addresses and shared ports are supported, and invalid addresses refused") {
     const temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     const draining_server both = start(&echo, {}, "0,unix:" + path);
@@ -611,7 +617,7 @@ bool still_listens(int fd) {
     return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &out, &size) == 0 && out == 1;
 }
 
-TEST_CASE("draining server: a socket shared with other processes keeps accepting after the server ends") {
+TEST_CASE("draining server: a socket shared with other processes keeps listening after the server ends") {
     const int listener = a_listener();
     const auto passed = [listener] { return "fd:" + std::to_string(::dup(listener)); };
     start(&echo, {}, passed());
@@ -625,7 +631,7 @@ TEST_CASE("draining server: a socket shared with other processes keeps accepting
     ::close(listener);
 }
 
-TEST_CASE("draining server: after a failed start an inherited socket stays open") {
+TEST_CASE("draining server: an inherited socket stays open after a failed start()") {
     const int listener = a_listener();
     const std::string given = "fd:" + std::to_string(listener);
     for (const std::string& bad : {given + ",host:80", given + "," + given, given + ",systemd:"}) {
@@ -636,7 +642,7 @@ TEST_CASE("draining server: after a failed start an inherited socket stays open"
     ::close(listener);
 }
 
-TEST_CASE("draining server: a forked child may destroy its copy; the parent's keeps serving") {
+TEST_CASE("draining server: a forked child can destroy its copy while the parent's server keeps serving") {
     const temporary_folder folder;
     const std::string path = folder.path().string() + "/socket";
     draining_server server = start(&echo, {}, "0,unix:" + path);
@@ -660,7 +666,7 @@ TEST_CASE("draining server: a forked child may destroy its copy; the parent's ke
     CHECK(::access(path.c_str(), F_OK) == 0);
 }
 
-TEST_CASE("draining server: the sockets that socket activation passes") {
+TEST_CASE("draining server: the socket of socket activation is served, and naming it twice is refused") {
     const int listener = a_listener();
     sockaddr_in address{};
     socklen_t size = sizeof address;

@@ -38,7 +38,7 @@ int bound_socket(const std::string& path, int type = SOCK_STREAM) {
     return fd;
 }
 
-TEST_CASE("server: an empty line after a request does not make the connection busy") {
+TEST_CASE("http_server: an empty line after a request does not make its connection busy") {
     http_server server = start();
     sent client(server);
     CHECK(client.status() == "200");
@@ -51,7 +51,7 @@ TEST_CASE("server: an empty line after a request does not make the connection bu
     CHECK(silent.closed());
 }
 
-TEST_CASE("server: no more connections at a time than allowed, and the others wait their turn") {
+TEST_CASE("http_server: at most max_connections are served at a time, and further connections wait") {
     gate held{"/", {}, {}};
     const http_server server = start(held.handler(), with_connections(2));
     sent first(server);
@@ -69,7 +69,7 @@ TEST_CASE("server: no more connections at a time than allowed, and the others wa
     CHECK(held.entered.highest() == 2);
 }
 
-TEST_CASE("server: at the limit, the connection that has been idle longest is closed, and no other") {
+TEST_CASE("http_server: at the limit, only the connection that has been idle longest is closed") {
     const http_server server = start(&echo, with_connections(3));
     const auto asks = [&](peer::client& client) {
         client.send(get());
@@ -93,7 +93,7 @@ TEST_CASE("server: at the limit, the connection that has been idle longest is cl
     asks(probe);
 }
 
-TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
+TEST_CASE("http_server: at the limit without idle connections, the slowest client is cut") {
     http_server_options options = with_connections(2);
     options.overload_timeout = 50ms;
     const http_server server = start(&echo, options);
@@ -108,7 +108,7 @@ TEST_CASE("server: at the limit, the slowest client is cut if none is idle") {
     }
 }
 
-TEST_CASE("server: empty lines keep no slot from others") {
+TEST_CASE("http_server: a connection that sends only empty lines loses its slot to the next connection") {
     const http_server server = start(&echo, with_connections(1));
     const sent stranger(server, "\r\n");
     for (int i = 0; i < 2; ++i) {  // the second takes the place of a kept connection
@@ -117,7 +117,7 @@ TEST_CASE("server: empty lines keep no slot from others") {
     }
 }
 
-TEST_CASE("server: at the limit, a busy connection closes after its response") {
+TEST_CASE("http_server: at the limit, a busy connection closes after its response") {
     gate held{"/", {}, {}};
     const http_server server = start(held.handler(), with_connections(1));
     sent busy(server);
@@ -130,7 +130,7 @@ TEST_CASE("server: at the limit, a busy connection closes after its response") {
     CHECK(busy.closed());
 }
 
-TEST_CASE("server: out of descriptors, it waits without spinning and recovers") {
+TEST_CASE("http_server: without free descriptors the server waits without spinning and recovers") {
     const http_server server = start();
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     {
@@ -146,7 +146,7 @@ TEST_CASE("server: out of descriptors, it waits without spinning and recovers") 
     ::close(fd);
 }
 
-TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the handler") {
+TEST_CASE("http_server: stop() cuts connections at its deadline and then waits for the handler") {
     gate held{"/", {}, {}};
     http_server server = start(held.handler());
     sent busy(server);
@@ -158,7 +158,7 @@ TEST_CASE("server: stop cuts what is not done at its deadline, and waits for the
     CHECK(stops.get() == 1);
 }
 
-TEST_CASE("server and client: IPv6") {
+TEST_CASE("http_server: an IPv6 address is served, and a client reaches it directly and through localhost") {
     const peer::dead_port port;
     const result<http_server> server = http_server::start("[::1]:" + port.text(), &echo);
     if (!server) {
@@ -173,7 +173,7 @@ TEST_CASE("server and client: IPv6") {
     CHECK(peer::make_client(url).send(request, peer::call())->body == "GET /six ");
 }
 
-TEST_CASE("server and client: unix sockets") {
+TEST_CASE("http_server: a unix socket has mode 0600, a second server gets busy, and the end removes it") {
     const temporary_folder here;
     const std::string path = here.file("sock");
     {
@@ -208,7 +208,7 @@ struct own_folder {
     const std::string path = own.file("s");
 };
 
-TEST_CASE("server: a unix path that is anything but a dead socket's file stays as it is") {
+TEST_CASE("http_server: a unix path that is not a dead socket's file is refused with busy and unchanged") {
     const own_folder folder;
     const std::string other = folder.own.file("other");
     int fd = -1;
@@ -242,7 +242,7 @@ TEST_CASE("server: a unix path that is anything but a dead socket's file stays a
     }
 }
 
-TEST_CASE("server: a unix path in a folder that other users can change -> invalid_argument") {
+TEST_CASE("http_server: a unix path in a folder that other users can change is refused") {
     const own_folder folder;
     const auto serve_at = [&](mode_t mode, uid_t owner) {
         REQUIRE(::chmod(folder.own.path().c_str(), mode) == 0);
@@ -269,7 +269,7 @@ TEST_CASE("server: a unix path in a folder that other users can change -> invali
     ::unlink(link.c_str());
 }
 
-TEST_CASE("server: at its end it removes its own file and no other") {
+TEST_CASE("http_server: at its end the server leaves another's file at its path in place") {
     const own_folder folder;
     result<http_server> server = folder.serve();
     REQUIRE(server);
@@ -280,7 +280,7 @@ TEST_CASE("server: at its end it removes its own file and no other") {
     CHECK(folder.inode() == another);
 }
 
-TEST_CASE("server: of several that find a dead socket's file at once, one gets the path") {
+TEST_CASE("http_server: exactly one of several concurrent servers takes over a dead socket's file") {
     const own_folder folder;
     for (int round = 0; round < 300; ++round) {
         folder.leave_dead_socket();
@@ -297,7 +297,7 @@ TEST_CASE("server: of several that find a dead socket's file at once, one gets t
     }
 }
 
-TEST_CASE("server: the lock for taking over a unix path: held, left behind, or not one") {
+TEST_CASE("http_server: a unix path is taken over only if its lock file is free and empty") {
     const own_folder folder;
     const std::string lock = folder.path + ".ojs-lock";
     folder.leave_dead_socket();
@@ -319,7 +319,7 @@ TEST_CASE("server: the lock for taking over a unix path: held, left behind, or n
     CHECK(::access(lock.c_str(), F_OK) != 0);
 }
 
-TEST_CASE("client: a full listen queue of a unix socket is waited for, until the deadline") {
+TEST_CASE("http_client: a full listen queue of a unix socket is awaited until the deadline") {
     const temporary_folder here;
     const std::string path = here.file("full");
     const int listener = bound_socket(path);
@@ -340,7 +340,7 @@ TEST_CASE("client: a full listen queue of a unix socket is waited for, until the
     ::close(listener);
 }
 
-TEST_CASE("server: once stopped its address is free, though a forked child still holds the socket") {
+TEST_CASE("http_server: after stop() the address is free, even if a forked child still has the socket") {
     http_server first = start();
     const pid_t child = forked([] { return ::pause(); });
     first.stop(steady_clock::now());
@@ -379,7 +379,7 @@ void await_threads(std::size_t count) {
     }
 }
 
-TEST_CASE("server: one thread, one more per connection, and none wakes without an event") {
+TEST_CASE("http_server: the server uses one thread plus one per connection, and no idle thread wakes") {
     await_threads(0);
     http_server server = start();
     await_threads(1);

@@ -66,7 +66,7 @@ std::string watchdog_of(const char* usec, const std::string& pid) {
 
 }  // namespace
 
-TEST_CASE("without NOTIFY_SOCKET nothing is done and everything succeeds") {
+TEST_CASE("service_notifier: without NOTIFY_SOCKET every call does nothing and succeeds") {
     for (const variables& set :
          {variables{}, variables{{"NOTIFY_SOCKET", ""}}, variables{{"WATCHDOG_USEC", "1000000"}}}) {
         const auto nobody = notifier_of(set);
@@ -80,7 +80,7 @@ TEST_CASE("without NOTIFY_SOCKET nothing is done and everything succeeds") {
     CHECK(service_notifier().stopping());
 }
 
-TEST_CASE("every message is one datagram, at a path and at an abstract name, however long") {
+TEST_CASE("service_notifier: every message is one datagram, to a path or an abstract name of any length") {
     const test::temporary_folder here;
     std::string names[] = {here.file("socket"), abstract_name("messages"), here.file(""), abstract_name("")};
     names[2].resize(sizeof(sockaddr_un::sun_path) - 1, 'x');
@@ -117,7 +117,26 @@ TEST_CASE("every message is one datagram, at a path and at an abstract name, how
     }
 }
 
-TEST_CASE("a status is one line of UTF-8, cut where a character ends") {
+TEST_CASE("service_notifier: reloading() sends the time of the clock that a service manager compares") {
+    const manager systemd(abstract_name("reload"));
+    const service_notifier notifier = notifier_for(systemd.name());
+    const auto now = [] {
+        timespec out{};
+        ::clock_gettime(CLOCK_MONOTONIC, &out);
+        return std::int64_t{out.tv_sec} * 1000000 + out.tv_nsec / 1000;
+    };
+    const std::int64_t before = now();
+    REQUIRE(notifier.reloading("replacing"));
+    const std::string sent = systemd.receive();
+    const std::string head = "RELOADING=1\nMONOTONIC_USEC=";
+    REQUIRE(sent.rfind(head, 0) == 0);
+    const std::int64_t at = std::stoll(sent.substr(head.size()));
+    CHECK(at >= before);
+    CHECK(at <= now());
+    CHECK(sent == head + std::to_string(at) + "\nSTATUS=replacing");
+}
+
+TEST_CASE("service_notifier: a status is sent as one line of UTF-8, cut at a character boundary") {
     const manager systemd(abstract_name("status"));
     const service_notifier notifier = notifier_for(systemd.name());
     REQUIRE(notifier.ready("one\nWATCHDOG=trigger\r\ttwo\x7f"));
@@ -128,7 +147,7 @@ TEST_CASE("a status is one line of UTF-8, cut where a character ends") {
     CHECK(systemd.receive() == "STATUS=" + std::string(999, 'x'));
 }
 
-TEST_CASE("names that cannot be used are refused, naming the variable") {
+TEST_CASE("service_notifier: an unusable socket name is refused with an error that names NOTIFY_SOCKET") {
     constexpr std::size_t room = sizeof(sockaddr_un::sun_path);
     struct {
         std::string name;
@@ -150,7 +169,7 @@ TEST_CASE("names that cannot be used are refused, naming the variable") {
     }
 }
 
-TEST_CASE("a socket that is gone is an error, and found again when it is back") {
+TEST_CASE("service_notifier: a missing socket is an error, and is used again once it is back") {
     const test::temporary_folder here;
     const std::string path = here.file("socket");
     const service_notifier notifier = notifier_for(path);
@@ -173,7 +192,7 @@ TEST_CASE("a socket that is gone is an error, and found again when it is back") 
     CHECK(notifier_for(path + "/deeper").ready().error().code == errc::unreachable);
 }
 
-TEST_CASE("a manager that does not read never blocks us") {
+TEST_CASE("service_notifier: a manager that does not read causes an error and blocks nothing") {
     const manager systemd(abstract_name("full"));
     const service_notifier notifier = notifier_for(systemd.name());
     int sent = 0;
@@ -185,7 +204,7 @@ TEST_CASE("a manager that does not read never blocks us") {
     CHECK(notifier.watchdog());
 }
 
-TEST_CASE("the watchdog is due twice in its time, for the process it is meant for") {
+TEST_CASE("service_notifier: the watchdog interval is half of WATCHDOG_USEC, and 0 for another process") {
     const std::string us = std::to_string(::getpid());
     const std::string other = std::to_string(::getppid());
     CHECK(watchdog_of("30000000", "") == "15s");
@@ -200,7 +219,7 @@ TEST_CASE("the watchdog is due twice in its time, for the process it is meant fo
     CHECK(without->watchdog_interval() == 0ms);
 }
 
-TEST_CASE("without a lookup, the process's environment is used; a program started by ours gets no socket") {
+TEST_CASE("service_notifier: the process environment is the default, and the socket closes on exec") {
     const manager systemd(abstract_name("environment"));
     REQUIRE(::setenv("NOTIFY_SOCKET", systemd.name().c_str(), 1) == 0);
     const int lowest_free = ::dup(0);

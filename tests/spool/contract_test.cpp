@@ -69,7 +69,7 @@ class spool_subject : public transport_contract::subject {
 
 }  // namespace
 
-TEST_CASE("contract: a spool") {
+TEST_CASE("spool: every transport contract check that applies to a directory passes") {
     names left_out = {"a backend that freezes and continues",
                       "an ACK or FAIL whose response is lost counts once",
                       "a FETCH whose response is lost loses no job"};

@@ -115,11 +115,11 @@ class sequence {
         ++job.runs;
         job.is_done = end == 0;
         job.has_failed = end == 1 || (end > 1 && end != 3 && is_last);
-        if (end == 0) CHECK(ack(by, claimed.id, below(2) == 0 ? "{\"r\":1}" : "") == settled::accepted);
+        if (end == 0) CHECK(ack(by, claimed.id, below(2) == 0 ? "{\"r\":1}" : "") == settle_result::accepted);
         if (end == 1 || end == 2)
-            CHECK(fail(by, claimed.id, {"e", error, end == 2, "{}"}) == settled::accepted);
+            CHECK(fail(by, claimed.id, {"e", error, end == 2, "{}"}) == settle_result::accepted);
         if (end == 3) --job.runs;
-        if (end == 3) CHECK(requeue(by, claimed.id) == settled::accepted);
+        if (end == 3) CHECK(requeue(by, claimed.id) == settle_result::accepted);
         if (end == 4)  // else in flight until its worker dies
             static_cast<void>(by.save_checkpoint({claimed.id, "{\"c\":1}"}, deadline_after(10s)));
     }
@@ -174,7 +174,7 @@ class sequence {
 }  // namespace
 
 TEST_CASE(
-    "spool: random names, sizes, collisions, deaths -> each job settled once, with its id and its runs") {
+    "spool: random names, sizes and worker deaths -> every job is settled once, with its id and run count") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const std::uint64_t total = number_from("OJS_TEST_SPOOL_SEQUENCES", 200);
     const temporary_folder base(temporary_folder::kind::in_memory);

@@ -1,4 +1,4 @@
-// open_spool: dead workers, full and read-only disks, and folders that are taken away.
+// open_spool: dead workers, full and read-only disks, and folders that are removed.
 #include <sys/mount.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -10,7 +10,8 @@
 
 using namespace spool_test;
 
-TEST_CASE("spool: a dead worker's job comes back, its runs counted, with its checkpoint; a live one's not") {
+TEST_CASE(
+    "spool: a dead worker's job returns with its run counted and its checkpoint, a live one's does not") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file, {0ms});
@@ -23,7 +24,7 @@ TEST_CASE("spool: a dead worker's job comes back, its runs counted, with its che
             CHECK(claimed.id == "b");
             CHECK(claimed.attempt == run);
             CHECK(member(claimed.meta_json, "checkpoint") == (run == 1 ? "" : "{\"at\":5}"));
-            CHECK(checkpoint(*dead, "b", "{\"at\":5}") == settled::accepted);
+            CHECK(checkpoint(*dead, "b", "{\"at\":5}") == settle_result::accepted);
             CHECK(dir.owners() == 2);
         }
         CHECK(dir.owners() == 2);
@@ -33,11 +34,11 @@ TEST_CASE("spool: a dead worker's job comes back, its runs counted, with its che
         CHECK(holds(dir.read(any_file ? "failed/.about.b" : "failed/b"), "worker_lost"));
         CHECK(dir.event_count(spool_event_kind::recovered) == 2);
         CHECK(dir.owners() == 2);  // alive and other
-        CHECK(ack(*alive, "a") == settled::accepted);
+        CHECK(ack(*alive, "a") == settle_result::accepted);
     }
 }
 
-TEST_CASE("spool: a dead worker's decision is completed from any step") {
+TEST_CASE("spool: a settle that a dead worker began is completed from any step") {
     const std::string decided = R"({"type":"noop","args":[],"result":1})";
     for (const std::string end : {"done", "failed", "request"}) {
         for (const bool still_there : {true, false}) {
@@ -85,7 +86,7 @@ TEST_CASE("spool: a dead worker's job that cannot be moved now keeps its decisio
     CHECK(!fs::exists(dead));
 }
 
-TEST_CASE("spool: with any_file, dying between two steps of settling neither loses nor doubles a job") {
+TEST_CASE("spool: with any_file a worker that dies while it claims or settles loses and duplicates no job") {
     const struct {
         const char* what;
         const char* sidecar;  // in the dead worker's folder; null: none
@@ -115,7 +116,8 @@ TEST_CASE("spool: with any_file, dying between two steps of settling neither los
     }
 }
 
-TEST_CASE("spool: a file beside a dead worker's job that was never claimed is no job") {
+TEST_CASE(
+    "spool: a file in a dead worker's folder that was never claimed moves to failed/ and does not run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file);
@@ -161,7 +163,7 @@ extern "C" int fstatfs(int fd, struct statfs* out) noexcept(noexcept(::fstatfs(f
     return answer;
 }
 
-TEST_CASE("spool: a free lock proves another boot's worker dead only on a local file system") {
+TEST_CASE("spool: a free lock proves a worker of another boot dead only on a local file system") {
     // GPFS, BeeGFS, OrangeFS, vboxsf, NFS, FUSE; ext4, XFS, btrfs, tmpfs, overlayfs, ZFS.
     const std::uint32_t types[] = {0x47504653, 0x19830326, 0x20030528, 0x786f4256, 0x6969,     0x65735546,
                                    0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x794c7630, 0x2fc12fc1};
@@ -184,7 +186,7 @@ TEST_CASE("spool: a free lock proves another boot's worker dead only on a local 
 }
 #endif
 
-TEST_CASE("spool: a process forked by a dead worker's handler does not keep its jobs") {
+TEST_CASE("spool: a process forked by a dead worker's handler keeps none of the worker's claims") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     dir.put("a");
@@ -207,26 +209,26 @@ TEST_CASE("spool: a process forked by a dead worker's handler does not keep its 
     CHECK(dir.fetch_one(*other).attempt == 2);
 }
 
-TEST_CASE("spool: in a forked process a transport claims into a folder of its own, and leaves the other's") {
+TEST_CASE("spool: after fork() the child's transport claims into a folder of its own, not the parent's") {
     opened_dir dir;
     dir.put("a");
     dir.claim("b");
     const pid_t child = test::forked([&] {
         const auto got = dir.transport->fetch(dir.asking(), deadline_after(10s));
         const bool is_b = got && got->size() == 1 && got->front().id == "b";
-        const auto done = is_b ? dir.transport->ack({"b", ""}, deadline_after(10s)) : settled::gone;
+        const auto done = is_b ? dir.transport->ack({"b", ""}, deadline_after(10s)) : settle_result::gone;
         delete dir.transport.get();
-        return done && *done == settled::accepted ? 0 : 1;
+        return done && *done == settle_result::accepted ? 0 : 1;
     });
     CHECK(test::status_of(child) == 0);
     CHECK(dir.names("done") == names{"b"});
     CHECK(dir.owners() == 1);
     const auto other = dir.open();
     CHECK(dir.fetch(*other).empty());  // a is held by the one that lives
-    CHECK(ack(dir, "a") == settled::accepted);
+    CHECK(ack(dir, "a") == settle_result::accepted);
 }
 
-TEST_CASE("spool: a folder of an unknown owner stays, and is reported once; an old empty one is removed") {
+TEST_CASE("spool: a folder of an unknown owner stays and is reported once; an old empty one is removed") {
     opened_dir dir;
     const fs::path processing = dir.path / "processing";
     for (const char* folder : {"somebody", "young", "old"}) fs::create_directory(processing / folder);
@@ -242,7 +244,7 @@ TEST_CASE("spool: a folder of an unknown owner stays, and is reported once; an o
     CHECK(!fs::exists(processing / "old"));
 }
 
-TEST_CASE("spool: the owner's record identifies the process") {
+TEST_CASE("spool: the .owner record contains pid, start time, boot id, PID namespace and host") {
     opened_dir dir;
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));
@@ -293,7 +295,7 @@ class small_disk {
 
 }  // namespace
 
-TEST_CASE("spool: a full disk is an error that loses nothing, and work continues when there is room") {
+TEST_CASE("spool: on a full disk failed operations lose no job, and work continues once there is space") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
     opened_dir dir(disk.path / "spool");
@@ -315,27 +317,27 @@ TEST_CASE("spool: a full disk is an error that loses nothing, and work continues
         dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
-    CHECK(ack(dir, "b") == settled::accepted);
-    CHECK(requeue(dir, "c") == settled::accepted);
+    CHECK(ack(dir, "b") == settle_result::accepted);
+    CHECK(requeue(dir, "c") == settle_result::accepted);
     CHECK(dir.fetch_one().id == "c");
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
     CHECK(dir.listing() == "done/b");
 
-    CHECK(ack(dir, "c", "\"result\"") == settled::accepted);  // without its result
+    CHECK(ack(dir, "c", "\"result\"") == settle_result::accepted);  // without its result
     CHECK(dir.listing() == "done/b done/c");
     CHECK(member(dir.read("done/c"), "result").empty());
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 
     disk.make_room();
     CHECK(any.fetch_one().attempt == 1);
-    CHECK(ack(dir, "c", "\"result\"") == settled::gone);
-    CHECK(fail(dir, "a") == settled::accepted);
+    CHECK(ack(dir, "c", "\"result\"") == settle_result::gone);
+    CHECK(fail(dir, "a") == settle_result::accepted);
     CHECK(dir.listing() == "done/b done/c request/a");
     CHECK(member(dir.read("request/a"), "attempt") == "1");
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
-TEST_CASE("spool: a folder of another file system or a bind mount -> refused at start-up, nothing left") {
+TEST_CASE("spool: a folder on another file system or a bind mount is refused at start-up") {
     for (const bool is_bind : {false, true}) {
         for (const std::string folder : {"request", "processing", "done", "failed"}) {
             CAPTURE(is_bind);
@@ -357,7 +359,8 @@ TEST_CASE("spool: a folder of another file system or a bind mount -> refused at 
     }
 }
 
-TEST_CASE("spool: a read-only disk, no descriptor or a directory away: an error that loses nothing") {
+TEST_CASE(
+    "spool: a read-only disk, no free descriptor or a moved directory gives an error and loses no job") {
     for (const int errnum : {EROFS, EMFILE, ENOENT}) {
         CAPTURE(errnum);
         const small_disk disk;
@@ -367,8 +370,8 @@ TEST_CASE("spool: a read-only disk, no descriptor or a directory away: an error 
         for (const char* name : {"a", "b"}) dir.claim(name);
         if (errnum != ENOENT) dir.put("c");
         result<std::vector<job>> fetched = std::vector<job>();
-        result<settled> failed = settled::accepted;
-        result<settled> acked = settled::gone;
+        result<settle_result> failed = settle_result::accepted;
+        result<settle_result> acked = settle_result::gone;
         {
             std::optional<test::no_descriptors> none;
             if (errnum == EROFS) REQUIRE(disk.set_read_only(true));
@@ -396,41 +399,41 @@ TEST_CASE("spool: a read-only disk, no descriptor or a directory away: an error 
             dir.put("c");
         }
         CHECK(dir.fetch_one().id == (failed ? "a" : "c"));
-        if (!acked) CHECK(ack(dir, "b") == settled::accepted);
-        if (!failed) CHECK(fail(dir, "a") == settled::accepted);
+        if (!acked) CHECK(ack(dir, "b") == settle_result::accepted);
+        if (!failed) CHECK(fail(dir, "a") == settle_result::accepted);
         CHECK(dir.listing() == (failed ? "done/b request/c" : "done/b request/a"));
     }
 }
 
-TEST_CASE("spool: a removed folder is created again, and no job in flight is lost") {
+TEST_CASE("spool: a removed folder is created again by the next FETCH, and the job in flight is not lost") {
     for (const std::string folder : {"done", "failed", "request"}) {
         CAPTURE(folder);
         opened_dir dir;
         dir.claim("a");
         fs::remove_all(dir.path / folder);
-        const auto settle = [&]() -> result<settled> {
+        const auto settle = [&]() -> result<settle_result> {
             if (folder == "done") return dir.transport->ack({"a", ""}, deadline_after(1s));
             return dir.transport->fail({"a", boom(false), folder == "request", ""}, deadline_after(1s));
         };
         CHECK(test::code_of(settle()) == errc::unavailable);
         CHECK(dir.fetch().empty());
-        CHECK(accept(settle()) == settled::accepted);
+        CHECK(accept(settle()) == settle_result::accepted);
         CHECK(dir.names(folder) == names{"a"});
     }
 }
 
-TEST_CASE("spool: a transport whose own folder was removed continues in a new one, and its jobs are gone") {
+TEST_CASE("spool: a transport whose folder was removed continues in a new one, and its old jobs are gone") {
     opened_dir dir;
     for (const char* name : {"a", "b"}) dir.put(name);
     dir.fetch_one();
     fs::remove_all(dir.path / "processing");
     CHECK(!dir.transport->fetch(dir.asking(), deadline_after(1s)));  // it wanted to claim b into it
     CHECK(dir.fetch_one().id == "b");
-    CHECK(ack(dir, "a") == settled::gone);
-    CHECK(ack(dir, "b") == settled::accepted);
+    CHECK(ack(dir, "a") == settle_result::gone);
+    CHECK(ack(dir, "b") == settle_result::accepted);
 }
 
-TEST_CASE("spool: an unusable directory is a clear error, and nothing is created") {
+TEST_CASE("spool: an unusable directory gives an error with the cause, and no directory is created") {
     temporary_folder at;
     const std::string base = at.path().string();
     write_file(base + "/file", "");
@@ -487,7 +490,7 @@ TEST_CASE("spool: a directory or folder that other users may write to is refused
     }
 }
 
-TEST_CASE("spool: a directory given by a relative path is still found after the program has gone elsewhere") {
+TEST_CASE("spool: a relative directory still works after the program changes its working directory") {
     spool_dir dir;
     const fs::path before = fs::current_path();
     fs::current_path(dir.path.parent_path());
@@ -496,5 +499,5 @@ TEST_CASE("spool: a directory given by a relative path is still found after the 
     fs::current_path(before);
     const job claimed = dir.claim(*transport, "a");
     CHECK(fs::exists(spool_path(claimed)));
-    CHECK(ack(*transport, "a") == settled::accepted);
+    CHECK(ack(*transport, "a") == settle_result::accepted);
 }

@@ -7,7 +7,8 @@
 
 using namespace spool_test;
 
-TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files: refused, reported once, kept") {
+TEST_CASE(
+    "spool: links, folders, FIFOs, devices, odd names and others' files are refused, reported once, kept") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -48,13 +49,13 @@ TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files: refu
         for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
         CHECK(fs::exists(request / ".hidden"));
         CHECK(dir.names("failed").empty());
-        CHECK(ack(dir, longest) == settled::accepted);
+        CHECK(ack(dir, longest) == settle_result::accepted);
         CHECK(dir.names("done") == names{longest});
     }
 }
 
 TEST_CASE(
-    "spool: names of backups, temporary and partial files -> not run, reported once; any_name runs them") {
+    "spool: backup, temporary and partial files are refused and reported once, unless any_name is set") {
     const names side = {"a~",
                         "#a#",
                         "a.json.bak",
@@ -95,7 +96,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("spool: a file still changes and the kernel hides its writer -> it waits 10 s, said once") {
+TEST_CASE("spool: a recent file of another user, whose writer cannot be seen, waits and is reported once") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         temporary_folder base;
@@ -161,7 +162,7 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
     }
 }
 
-TEST_CASE("spool: the transport notifies when a short incomplete_timeout ends") {
+TEST_CASE("spool: on_work_available is called when a short incomplete_timeout ends") {
     spool_dir dir;
     dir.options.incomplete_timeout = 50ms;
     recorder::event notified;  // outlives the transport, which calls it from a thread of its own
@@ -174,7 +175,8 @@ TEST_CASE("spool: the transport notifies when a short incomplete_timeout ends") 
     REQUIRE(notified.wait());
 }
 
-TEST_CASE("spool: a malformed file is in failed/ with its reason after one claim, even if that crashed") {
+TEST_CASE(
+    "spool: a malformed file moves to failed/ with its reason; if not a JSON object, even after a crash") {
     const struct {
         std::string text;
         const char* reason;
@@ -209,7 +211,7 @@ TEST_CASE("spool: a malformed file is in failed/ with its reason after one claim
                 const job_error why = {"invalid_payload", claimed.malformed, true, "{}"};
                 if (!killed) {
                     const auto settled = worker->fail({"bad", why, true, ""}, deadline_after(20s));
-                    CHECK((settled && *settled == settled::accepted));
+                    CHECK((settled && *settled == settle_result::accepted));
                 }
             }
             CHECK(dir.fetch(*dir.open(), 5).empty());
@@ -225,7 +227,7 @@ TEST_CASE("spool: a malformed file is in failed/ with its reason after one claim
     }
 }
 
-TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what the file says") {
+TEST_CASE("spool: members of the wrong type are replaced by defaults and do not stop the job") {
     opened_dir dir;
     dir.put(
         "a",
@@ -236,23 +238,23 @@ TEST_CASE("spool: members of the wrong type do not stop a job, and an id is what
     CHECK(claimed.attempt == 1);
     CHECK(claimed.max_attempts == 3);
     CHECK(fs::exists(spool_path(claimed)));
-    CHECK(fail(dir, "a", boom(), "{\"c\":1}") == settled::accepted);
+    CHECK(fail(dir, "a", boom(), "{\"c\":1}") == settle_result::accepted);
     CHECK(member(member(dir.read("request/a"), "meta"), "checkpoint") == "{\"c\":1}");
 }
 
-TEST_CASE("spool: two files with one id are not claimed at the same time by one transport") {
+TEST_CASE("spool: a transport claims only one of two files with the same id at a time") {
     opened_dir dir;
     dir.put("a", R"({"type":"noop","args":[1],"id":"same"})");
     dir.put("b", R"({"type":"noop","args":[2],"id":"same"})");
     CHECK(dir.fetch(5).size() == 1);
-    CHECK(ack(dir, "same") == settled::accepted);
+    CHECK(ack(dir, "same") == settle_result::accepted);
     const auto fresh = dir.open();
     CHECK(dir.fetch(*fresh, 5).size() == 1);
-    CHECK(ack(*fresh, "same") == settled::accepted);
+    CHECK(ack(*fresh, "same") == settle_result::accepted);
     CHECK(dir.names("done") == names{"a", "b"});
 }
 
-TEST_CASE("spool: a job of another queue is left to its workers, whatever else is wrong with it") {
+TEST_CASE("spool: a job of another queue is left to that queue's workers, even if it is malformed") {
     opened_dir dir;
     const std::string large(100 << 10, 'x');
     const std::string begin = "{\"type\":\"noop\",\"args\":[\"" + large + "\"]";
@@ -302,7 +304,7 @@ TEST_CASE("spool: a file of another queue is not opened again until it changes")
 }
 #endif
 
-TEST_CASE("spool: a file in the way of a claim costs one event, and no other job") {
+TEST_CASE("spool: a stray file in the way of a claim causes one event and blocks no other job") {
     for (const bool any_file : {false, true}) {
         for (const bool folder : {false, true}) {
             CAPTURE(any_file);
@@ -322,7 +324,7 @@ TEST_CASE("spool: a file in the way of a claim costs one event, and no other job
     }
 }
 
-TEST_CASE("spool: a FETCH cancelled between claims claims nothing more, and brings what it has claimed") {
+TEST_CASE("spool: a FETCH cancelled between claims returns the jobs already claimed and claims no more") {
     opened_dir dir;
     for (const char* name : {"a", "b", "c"}) dir.put(name);
     CHECK(!dir.transport->fetch(dir.asking(), steady_clock::now() - 1s));  // a deadline that has passed

@@ -201,22 +201,22 @@ inline job_error boom(bool retryable = true) {
     return {"handler_error", "boom \"x\"", retryable, "{\"n\":1}"};
 }
 
-inline settled accept(const result<settled>& answer) {
+inline settle_result accept(const result<settle_result>& answer) {
     REQUIRE_MESSAGE(answer, answer.error().text);
     return *answer;
 }
 
-inline settled ack(transport& to, const std::string& id, const std::string& result = "") {
+inline settle_result ack(transport& to, const std::string& id, const std::string& result = "") {
     return accept(to.ack({id, result}, deadline_after(10s)));
 }
-inline settled fail(transport& to, const std::string& id, const job_error& why = boom(),
-                    const std::string& checkpoint = "") {
+inline settle_result fail(transport& to, const std::string& id, const job_error& why = boom(),
+                          const std::string& checkpoint = "") {
     return accept(to.fail({id, why, false, checkpoint}, deadline_after(10s)));
 }
-inline settled requeue(transport& to, const std::string& id) {
+inline settle_result requeue(transport& to, const std::string& id) {
     return accept(to.fail({id, boom(), true, ""}, deadline_after(10s)));
 }
-inline settled checkpoint(transport& to, const std::string& id, const std::string& state) {
+inline settle_result checkpoint(transport& to, const std::string& id, const std::string& state) {
     return accept(to.save_checkpoint({id, state}, deadline_after(10s)));
 }
 

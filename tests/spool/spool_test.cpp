@@ -3,7 +3,7 @@
 
 using namespace spool_test;
 
-TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the result and all it came with") {
+TEST_CASE("spool: the file of a completed job in done/ contains the result and every original member") {
     opened_dir dir;
     CHECK(dir.fetch().empty());
     dir.put(
@@ -21,7 +21,7 @@ TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the res
     CHECK(fs::exists(spool_path(claimed)));
     CHECK(dir.listing().empty());
     CHECK(dir.fetch().empty());
-    CHECK(ack(dir, "a", "{\"words\":18446744073709551615}") == settled::accepted);
+    CHECK(ack(dir, "a", "{\"words\":18446744073709551615}") == settle_result::accepted);
     CHECK(dir.listing() == "done/a.json");
     const std::string done = dir.read("done/a.json");
     const std::pair<const char*, const char*> members[] = {{"result", "{\"words\":18446744073709551615}"},
@@ -33,7 +33,8 @@ TEST_CASE("spool: a job is claimed, completed, and its file in done/ has the res
     CHECK(!fs::exists(spool_path(claimed)));
 }
 
-TEST_CASE("spool: requeued, or completed without a result, a file stays as it came, and no run counts") {
+TEST_CASE(
+    "spool: a requeue, or an ACK without a stored result, leaves the file unchanged and counts no run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -56,17 +57,17 @@ TEST_CASE("spool: requeued, or completed without a result, a file stays as it ca
             CHECK(claimed.malformed.empty());
             CHECK(read_file(spool_path(claimed)) == bytes);
             const std::string result = any_file ? "{\"n\":1}" : "";  // which no file of any kind can hold
-            CHECK((i < 2 ? requeue(dir, id) : ack(dir, id, result)) == settled::accepted);
+            CHECK((i < 2 ? requeue(dir, id) : ack(dir, id, result)) == settle_result::accepted);
             const std::string file = (i < 2 ? "request/" : "done/") + name;
             CHECK(dir.listing() == file);
             CHECK(dir.read(file) == bytes);
             CHECK(inode(file) == before);
         }
-        CHECK(ack(dir, id) == settled::gone);
+        CHECK(ack(dir, id) == settle_result::gone);
     }
 }
 
-TEST_CASE("spool: files are taken in the order of their names, also one that comes later") {
+TEST_CASE("spool: files are claimed in the order of their names, including files added later") {
     opened_dir dir;
     for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "5-b.json"}) dir.put(name);
     CHECK(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "0-now.json"}).value_or("") == "0-now");
@@ -82,7 +83,7 @@ TEST_CASE("spool: files are taken in the order of their names, also one that com
     CHECK(dir.fetch_one().id == "9-z");
 }
 
-TEST_CASE("spool: a failed run waits its delay, kept in or beside its file; the last goes to failed/") {
+TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ after its last attempt") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file, {0ms, 1h});
@@ -92,7 +93,7 @@ TEST_CASE("spool: a failed run waits its delay, kept in or beside its file; the 
         {
             const auto transport = dir.open();
             dir.claim(*transport, "a", bytes);
-            CHECK(fail(*transport, "a", boom(false)) == settled::accepted);
+            CHECK(fail(*transport, "a", boom(false)) == settle_result::accepted);
             const std::string failed = dir.read("failed/" + noted + "a");
             for (const char* part :
                  {R"("attempt":1)", R"("message":"boom \"x\"")", R"("code":"handler_error")",
@@ -100,13 +101,13 @@ TEST_CASE("spool: a failed run waits its delay, kept in or beside its file; the 
                 CHECK_MESSAGE(holds(failed, part), failed);
             if (!any_file) CHECK(member(failed, "state") == "\"discarded\"");
             CHECK(dir.claim(*transport, "c", bytes).attempt == 1);
-            CHECK(fail(*transport, "c", boom(), "{\"at\":7}") == settled::accepted);
+            CHECK(fail(*transport, "c", boom(), "{\"at\":7}") == settle_result::accepted);
             for (int i = 0; i < 2; ++i) {  // handed back in its second run, it comes again as its second
                 const job second = dir.fetch_one(*transport);
                 CHECK(second.attempt == 2);
                 CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
                 CHECK(*transport->load_checkpoint("c", deadline_after(1s)) == "{\"at\":7}");
-                CHECK((i == 0 ? requeue(*transport, "c") : fail(*transport, "c")) == settled::accepted);
+                CHECK((i == 0 ? requeue(*transport, "c") : fail(*transport, "c")) == settle_result::accepted);
             }
             CHECK(dir.fetch(*transport).empty());  // an hour from now
         }
@@ -119,7 +120,7 @@ TEST_CASE("spool: a failed run waits its delay, kept in or beside its file; the 
         write_file(dir.path / "request" / (noted + "c"), waiting);
         const auto last = dir.open();
         CHECK(dir.fetch_one(*last).attempt == 3);
-        CHECK(fail(*last, "c") == settled::accepted);
+        CHECK(fail(*last, "c") == settle_result::accepted);
         CHECK(dir.names("failed") == names{"a", "c"});
         CHECK(dir.names("request").empty());
         const std::string failed = dir.read("failed/" + noted + "c");
@@ -130,13 +131,13 @@ TEST_CASE("spool: a failed run waits its delay, kept in or beside its file; the 
     }
 }
 
-TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run") {
+TEST_CASE("spool: a job moved from failed/ to request/ by hand gets one more run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file, {0ms});
         const auto fail_run = [&](int attempt) {
             CHECK(dir.fetch_one().attempt == attempt);
-            CHECK(fail(dir, "proof") == settled::accepted);
+            CHECK(fail(dir, "proof") == settle_result::accepted);
         };
         dir.put("proof");
         fail_run(1);
@@ -146,7 +147,7 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run"
             fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
             CHECK(dir.fetch_one().attempt == attempt);
             CHECK(dir.hidden("failed").empty());
-            CHECK(requeue(dir, "proof") == settled::accepted);  // it still has it
+            CHECK(requeue(dir, "proof") == settle_result::accepted);  // it still has it
             fail_run(attempt);
         }
         CHECK(dir.names("failed") == names{"proof"});
@@ -155,46 +156,46 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand has one more run"
     }
 }
 
-TEST_CASE("spool: a job whose file is no longer there is gone; with any_file it removed it, and is done") {
+TEST_CASE("spool: a job whose file was removed is gone, but with any_file its ACK is accepted") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
         const fs::path own = spool_path(dir.claim("proof", odd_bytes));
         if (renamed) fs::rename(own, dir.path / "elsewhere");
         if (!renamed) fs::remove(own);
-        CHECK(ack(dir, "proof") == settled::accepted);
+        CHECK(ack(dir, "proof") == settle_result::accepted);
         CHECK_FALSE(fs::exists(own.parent_path() / ".about.proof"));
-        CHECK(ack(dir, "proof") == settled::gone);
+        CHECK(ack(dir, "proof") == settle_result::gone);
     }
     // One that somebody else has taken over, with all that belongs to it, is not.
     const fs::path own = spool_path(dir.claim("proof", odd_bytes));
     fs::remove(own.parent_path() / ".about.proof");
     fs::remove(own);
-    CHECK(ack(dir, "proof") == settled::gone);
+    CHECK(ack(dir, "proof") == settle_result::gone);
     opened_dir jobs;
     fs::remove(spool_path(jobs.claim("removed")));
-    CHECK(fail(jobs, "removed", boom(false)) == settled::gone);
-    CHECK(checkpoint(jobs, "removed", "1") == settled::gone);
+    CHECK(fail(jobs, "removed", boom(false)) == settle_result::gone);
+    CHECK(checkpoint(jobs, "removed", "1") == settle_result::gone);
     CHECK(jobs.listing().empty());
 }
 
-TEST_CASE("spool: a sidecar is for its file, also once the job wrote into it, and for no namesake") {
+TEST_CASE("spool: with any_file a sidecar applies only to its own file, and to no other of the same name") {
     opened_dir dir(true);
     const auto check_new = [](const job& claimed) {
         CHECK(claimed.attempt == 1);
         CHECK(member(claimed.meta_json, "checkpoint").empty());
     };
     write_file(spool_path(dir.claim("proof", odd_bytes)), "written by the job");
-    CHECK(fail(dir, "proof", boom(), "1") == settled::accepted);
+    CHECK(fail(dir, "proof", boom(), "1") == settle_result::accepted);
     const job again = dir.fetch_one();
     CHECK(again.attempt == 2);
     CHECK(member(again.meta_json, "checkpoint") == "1");
-    CHECK(requeue(dir, "proof") == settled::accepted);
+    CHECK(requeue(dir, "proof") == settle_result::accepted);
     CHECK(dir.hidden("request") == names{".about.proof"});
     dir.put("proof", "another");  // while the first is still there: another inode
     check_new(dir.fetch_one());
     // The same inode, as of a file that was made after the first one was gone.
-    CHECK(fail(dir, "proof", boom(), "2") == settled::accepted);
+    CHECK(fail(dir, "proof", boom(), "2") == settle_result::accepted);
     write_file(dir.path / "request/proof", "a third content");
     const auto fresh = dir.open();
     check_new(dir.fetch_one(*fresh));
@@ -207,7 +208,7 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
     dir.put("proof", odd_bytes);
     const auto run = [&] {
         CHECK(dir.fetch_one(*runs).attempt == 1);
-        CHECK(fail(*runs, "proof", boom(), "{\"page\":41}") == settled::accepted);
+        CHECK(fail(*runs, "proof", boom(), "{\"page\":41}") == settle_result::accepted);
     };
     CHECK(dir.fetch_disturbed(*looks, run) == 0);
     CHECK(dir.listing() == "request/.about.proof request/proof");
@@ -217,7 +218,7 @@ TEST_CASE("spool: with any_file a run that another worker counted before the cla
     CHECK(member(again.meta_json, "checkpoint") == "{\"page\":41}");
 }
 
-TEST_CASE("spool: a name is taken -> nothing is overwritten, in any folder, and the job keeps its id") {
+TEST_CASE("spool: a name is taken -> no file is overwritten in any folder, and the job keeps its id") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -228,18 +229,18 @@ TEST_CASE("spool: a name is taken -> nothing is overwritten, in any folder, and 
         dir.claim("a", first);
         dir.put("a", second);
         CHECK(dir.fetch().empty());  // one "a" at a time
-        CHECK(requeue(dir, "a") == settled::accepted);
+        CHECK(requeue(dir, "a") == settle_result::accepted);
         CHECK(dir.read("request/a") == second);
         CHECK(holds(dir.read("request/a.1"), "[1]"));
         const auto fresh = dir.open();
         CHECK(dir.fetch(*fresh, 5).size() == 1);  // one id at a time
-        CHECK(ack(*fresh, "a") == settled::accepted);
+        CHECK(ack(*fresh, "a") == settle_result::accepted);
         const auto again = dir.open();
         const job back = dir.fetch_one(*again);
         CHECK(back.id + " " + std::to_string(back.attempt) == "a 1");
-        CHECK(requeue(*again, "a") == settled::accepted);
+        CHECK(requeue(*again, "a") == settle_result::accepted);
         CHECK(dir.fetch_one(*again).id == "a");  // handed back without a collision
-        CHECK(fail(*again, "a", boom(false)) == settled::accepted);
+        CHECK(fail(*again, "a", boom(false)) == settle_result::accepted);
         CHECK(dir.names("done") == names{"a", "a.1", "a.2"});
         CHECK(dir.names("failed") == names{"a", "a.1", "a.1.1"});
         CHECK(dir.read("done/a.2") == second);
@@ -251,7 +252,7 @@ TEST_CASE("spool: a name is taken -> nothing is overwritten, in any folder, and 
     }
 }
 
-TEST_CASE("spool: a name of 200 bytes comes back onto a taken one -> it runs again with its id, each time") {
+TEST_CASE("spool: a job with a name of 200 bytes keeps its id if the name is taken when it returns") {
     for (const bool any_file : {false, true}) {
         for (const char* letter : {"n", "\xc3\xa4"}) {
             CAPTURE(any_file);
@@ -266,8 +267,8 @@ TEST_CASE("spool: a name of 200 bytes comes back onto a taken one -> it runs aga
                 CHECK(got.id == name);
                 CHECK(got.attempt == attempt);
                 dir.put(name, R"({"type":"noop","args":[],"queue":"other"})");
-                if (i == 0) CHECK(requeue(*transport, name) == settled::accepted);
-                if (i == 1 || i == 3) CHECK(fail(*transport, name) == settled::accepted);
+                if (i == 0) CHECK(requeue(*transport, name) == settle_result::accepted);
+                if (i == 1 || i == 3) CHECK(fail(*transport, name) == settle_result::accepted);
                 attempt += i == 0 ? 0 : 1;
                 if (any_file) fs::remove(dir.path / "request" / name);  // it would be first
             }
@@ -275,7 +276,8 @@ TEST_CASE("spool: a name of 200 bytes comes back onto a taken one -> it runs aga
     }
 }
 
-TEST_CASE("spool: a job of 1 MiB fails -> what is added does not count; one byte more as put is refused") {
+TEST_CASE(
+    "spool: a job of 1 MiB stays valid with the members added by failures; one byte more is malformed") {
     for (const std::size_t more : {0, 1}) {
         CAPTURE(more);
         opened_dir dir(false, {0ms, 0ms});
@@ -285,12 +287,13 @@ TEST_CASE("spool: a job of 1 MiB fails -> what is added does not count; one byte
         CHECK(first.malformed.empty() == (more == 0));
         if (more != 0) continue;
         const std::string details = "{\"trace\":\"" + std::string(99999, 'z') + "\"}";
-        CHECK(fail(dir, "big", {"boom", std::string(60 << 10, '\x01'), true, details}) == settled::accepted);
+        CHECK(fail(dir, "big", {"boom", std::string(60 << 10, '\x01'), true, details}) ==
+              settle_result::accepted);
         const auto dies = dir.open();
         CHECK(dir.fetch_one(*dies).attempt == 2);
         static_cast<void>(fail(*dies, "big"));
         CHECK(dir.fetch_one(dir).attempt == 3);
-        CHECK(fail(dir, "big") == settled::accepted);
+        CHECK(fail(dir, "big") == settle_result::accepted);
         fs::rename(dir.path / "failed/big", dir.path / "request/big");
         const job by_hand = dir.fetch_one();
         CHECK(by_hand.attempt == 4);
@@ -298,15 +301,14 @@ TEST_CASE("spool: a job of 1 MiB fails -> what is added does not count; one byte
     }
 }
 
-TEST_CASE(
-    "spool: a folder that the process's own group may write to -> refused with the cure, accepted if told") {
+TEST_CASE("spool: a folder that the process's own group may write to is refused unless group_write is set") {
     for (const bool is_own : {false, true}) {
-        for (const bool told : {false, true}) {
+        for (const bool allowed : {false, true}) {
             CAPTURE(is_own);
-            CAPTURE(told);
+            CAPTURE(allowed);
             spool_dir dir;
             { const auto makes_it = dir.open(); }
-            dir.options.group_write = told;
+            dir.options.group_write = allowed;
             if (::getuid() != 0) return;
             for (const char* folder : {"", "request", "done"}) {  // what kubelet does
                 REQUIRE(::chown((dir.path / folder).c_str(), 0, is_own ? 2000 : 2001) == 0);
@@ -314,7 +316,7 @@ TEST_CASE(
             }
             const as_user member(0, {}, {2000, 0});
             const auto opened = open_spool(dir.options);
-            CHECK(opened.has_value() == (is_own && told));
+            CHECK(opened.has_value() == (is_own && allowed));
             if (opened) continue;
             for (const char* part : {"OJS_SPOOL_GROUP_WRITE=on", "fsGroup", "chmod go-w"})
                 CHECK(holds(opened.error().text, part));
@@ -322,23 +324,23 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("spool: a checkpoint is meta.checkpoint of the file, beside its other members") {
+TEST_CASE("spool: a checkpoint is stored as meta.checkpoint of the file, next to its other members") {
     opened_dir dir;
     dir.put("a", R"({"type":"noop","args":[],"meta":{"m":1,"checkpoint":"old"}})");
     CHECK(member(dir.fetch_one().meta_json, "checkpoint") == "\"old\"");
     CHECK(*dir.transport->load_checkpoint("a", deadline_after(1s)) == "\"old\"");
-    CHECK(checkpoint(dir, "a", "{\"step\":12345678901234567890}") == settled::accepted);
-    CHECK(requeue(dir, "a") == settled::accepted);
+    CHECK(checkpoint(dir, "a", "{\"step\":12345678901234567890}") == settle_result::accepted);
+    CHECK(requeue(dir, "a") == settle_result::accepted);
     const job again = dir.fetch_one();
     CHECK(member(again.meta_json, "checkpoint") == "{\"step\":12345678901234567890}");
     CHECK(member(again.meta_json, "m") == "1");
     CHECK(test::code_of(dir.transport->save_checkpoint({"a", "{broken"}, deadline_after(1s))) ==
           errc::invalid_argument);
-    CHECK(fail(dir, "a", boom(), "{broken") == settled::accepted);  // which it spoils no more than this
+    CHECK(fail(dir, "a", boom(), "{broken") == settle_result::accepted);  // which it spoils no more than this
     CHECK(dir.fetch_one().attempt == 2);
 }
 
-TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is refused, and nothing is left") {
+TEST_CASE("spool_enqueue: an invalid job or file name is refused, and no file is created") {
     opened_dir dir;
     REQUIRE(spool_enqueue(dir.path, {"noop", "[]", "default", 0, "taken"}));
     std::vector<spool_job> bad = {{"", "[]", "default", 0, ""},      {"noop", "{}", "default", 0, ""},
@@ -356,7 +358,8 @@ TEST_CASE("spool_enqueue: what is no job, or a name that leads elsewhere, is ref
     CHECK(!fs::exists(dir.path / "outside"));
 }
 
-TEST_CASE("spool_enqueue: what a killed one left -> removed, unless it is new or open for writing") {
+TEST_CASE(
+    "spool_enqueue: a leftover file of a killed call is removed, unless it is new or open for writing") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     const std::string left = ".new.0123456789abcdef";
@@ -372,7 +375,7 @@ TEST_CASE("spool_enqueue: what a killed one left -> removed, unless it is new or
     CHECK(dir.hidden("request") == names{open, young, ".new.mine"});
 }
 
-TEST_CASE("spool_enqueue: many at the same time all arrive") {
+TEST_CASE("spool_enqueue: 100 calls from four threads all add their job") {
     spool_dir dir;
     std::atomic<int> put{0};
     test::at_once(4, [&](int) {
@@ -383,7 +386,8 @@ TEST_CASE("spool_enqueue: many at the same time all arrive") {
     CHECK(dir.names("request").size() == 100);
 }
 
-TEST_CASE("spool: a worker with a spool: URL runs what is put in at once, and stops with all settled") {
+TEST_CASE(
+    "spool: a worker with a spool: URL runs an added job at once and requeues a running one at its stop") {
     spool_dir dir;
     worker_options options;
     options.log.level = log_level::off;
@@ -420,7 +424,7 @@ TEST_CASE("spool: a worker with a spool: URL runs what is put in at once, and st
     CHECK(dir.owners() == 0);
 }
 
-TEST_CASE("spool: a job larger than can be read again is refused at once, and so is a checkpoint") {
+TEST_CASE("spool: a job or checkpoint too large to be read again is refused") {
     opened_dir dir;
     spool_job job{"noop", "[\"" + std::string(1 << 20, 'x') + "\"]", "default", 0, ""};
     CHECK(test::code_of(spool_enqueue(dir.path, job)) == errc::invalid_argument);
@@ -429,21 +433,21 @@ TEST_CASE("spool: a job larger than can be read again is refused at once, and so
     REQUIRE(spool_enqueue(dir.path, job));
     const std::string id = dir.fetch_one().id;
     const std::string state = "\"" + std::string(200 << 10, 'y') + "\"";
-    const result<settled> saved = dir.transport->save_checkpoint({id, state}, deadline_after(5s));
+    const result<settle_result> saved = dir.transport->save_checkpoint({id, state}, deadline_after(5s));
     REQUIRE(!saved);
     CHECK(saved.error().http_status == 413);
-    CHECK(fail(dir, id, boom(), state) == settled::accepted);
+    CHECK(fail(dir, id, boom(), state) == settle_result::accepted);
     CHECK(dir.fetch_one().attempt == 2);
 
     opened_dir any(true);
     any.claim("a", odd_bytes);
     const std::string huge = "\"" + std::string(1 << 20, 'y') + "\"";
     CHECK(!any.transport->save_checkpoint({"a", huge}, deadline_after(5s)));
-    CHECK(fail(any, "a", boom(), huge) == settled::accepted);
+    CHECK(fail(any, "a", boom(), huge) == settle_result::accepted);
     CHECK(any.fetch_one().attempt == 2);
 }
 
-TEST_CASE("spool: doctor() checks the directory without creating it") {
+TEST_CASE("spool: inspect() reports a missing or unusable directory and does not create it") {
     const auto inspect = ojs::spool().inspect;
     spool_dir dir;
     make_folder(dir.path);

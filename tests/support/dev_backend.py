@@ -23,10 +23,11 @@ def eventually(holds, what, pause=0.01):
 class Backend:
     """Has no job at first."""
 
-    def __init__(self, build, *flags):
+    def __init__(self, build, *flags, has_ledger=True):
         self.folder = tempfile.TemporaryDirectory(prefix="ojs-backend-")
         self.ledger = Path(self.folder.name) / "ledger"
-        self.process = subprocess.Popen([build / "dev_backend", "--port", "0", "--quiet", "--ledger", self.ledger, *flags], text=True,
+        flags = (*flags, "--ledger", self.ledger) if has_ledger else flags
+        self.process = subprocess.Popen([build / "dev_backend", "--port", "0", "--quiet", *flags], text=True,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.url = "http://" + self.process.stdout.readline().removeprefix("listening on ").strip()
 

@@ -1,6 +1,7 @@
 // The library with every extension that needs no other library.
 #pragma once
+#include <ojs_events.hpp>
 #include <ojs_launcher.hpp>
-#include <ojs_operating.hpp>
+#include <ojs_ops.hpp>
 #include <ojs_server.hpp>
 #include <ojs_spool.hpp>

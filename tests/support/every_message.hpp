@@ -53,9 +53,9 @@ inline std::vector<std::unique_ptr<any_message>> lifecycle_messages() {
 inline std::vector<std::unique_ptr<any_message>> manager_messages() {
     return messages_of_types<ojs::shutdown_process_request, ojs::shutdown_process_response,
                              ojs::process_status_request, ojs::process_status, ojs::shutdown_group_request,
-                             ojs::shutdown_group_response, ojs::group_status_request, ojs::replacement_status,
-                             ojs::group_status, ojs::rolling_replace_request, ojs::rolling_replace_response,
-                             ojs::cancel_replace_request, ojs::cancel_replace_response,
+                             ojs::shutdown_group_response, ojs::group_status_request, ojs::rollout_status,
+                             ojs::group_status, ojs::rollout_request, ojs::rollout_response,
+                             ojs::cancel_rollout_request, ojs::cancel_rollout_response,
                              ojs::list_groups_request, ojs::list_groups_response>();
 }
 

@@ -51,6 +51,16 @@ inline std::string read_file(const std::filesystem::path& path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// The first block of this language in a document; empty where there is no document.
+inline std::string block_of(const std::string& document, const std::string& language) {
+    const auto root = std::filesystem::path(__FILE__).parent_path() / "../..";
+    const std::string text = read_file(root / document);
+    const std::string fence = "```" + language + "\n";
+    const std::size_t at = text.find(fence);
+    if (at == std::string::npos) return "";
+    return text.substr(at + fence.size(), text.find("```", at + fence.size()) - at - fence.size());
+}
+
 inline void write_file(const std::filesystem::path& path, std::string_view text) {
     std::ofstream(path, std::ios::binary) << text;
 }

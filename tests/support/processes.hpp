@@ -20,6 +20,16 @@ pid_t forked(Body body) {
     return child;
 }
 
+#ifdef __linux__
+inline pid_t raw_clone(long flags) {
+#ifdef __s390__  // the stack is the first argument
+    return static_cast<pid_t>(::syscall(SYS_clone, 0L, flags, 0L, 0L, 0L));
+#else
+    return static_cast<pid_t>(::syscall(SYS_clone, flags, 0L, 0L, 0L, 0L));
+#endif
+}
+#endif
+
 // Ways to make a child that returns to the caller.
 inline constexpr struct {
     pid_t (*make)();
@@ -31,7 +41,7 @@ inline constexpr struct {
     {[] { return ::_Fork(); }, false, true},
 #endif
 #ifdef __linux__
-    {[] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L)); }, false, false},
+    {[] { return raw_clone(SIGCHLD); }, false, false},
 #endif
 };
 
@@ -39,7 +49,7 @@ inline constexpr struct {
 // A child that is PID 1 of a namespace; -1: not permitted here. Without root it gets a user namespace, whose root it is.
 inline pid_t fork_as_pid1(bool is_root = ::geteuid() == 0) {
     const long user = is_root ? 0 : CLONE_NEWUSER;
-    return static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | user | SIGCHLD, 0L, 0L, 0L, 0L));
+    return raw_clone(CLONE_NEWPID | user | SIGCHLD);
 }
 #endif
 

@@ -27,7 +27,7 @@ class keeping : public recorder::transport {
             const std::lock_guard<std::mutex> held(mutex_);
             saved_.push_back(request.job_id + "=" + request.state_json);
         }
-        return on_save ? on_save(request, deadline) : settling(settled::accepted);
+        return on_save ? on_save(request, deadline) : settling(settle_result::accepted);
     }
     result<std::string> load_checkpoint(const std::string& job_id, time_point /*deadline*/) override {
         look_at_the_time();
@@ -72,7 +72,7 @@ std::string code_of(const result<void>& saved) {
 
 }  // namespace
 
-TEST_CASE("checkpoint: saved digit for digit, known at once, and not part of an ACK") {
+TEST_CASE("checkpoint: checkpoint() returns the last saved state digit for digit, and nothing after null") {
     keeping wire;
     run_job(wire, [](job_context& job) {
         CHECK(job.checkpoint().empty());
@@ -89,7 +89,8 @@ TEST_CASE("checkpoint: saved digit for digit, known at once, and not part of an 
     CHECK(wire.calls("ack").size() == 1);
 }
 
-TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
+TEST_CASE(
+    "checkpoint: the FAIL of a retry, discard, interruption or exception carries the last saved state") {
     const auto fails_with = [](auto ending) {
         keeping wire;
         run_job(wire, [ending](job_context& job) -> outcome {
@@ -107,8 +108,7 @@ TEST_CASE("checkpoint: goes with the FAIL, however the job fails") {
 }
 
 TEST_CASE(
-    "checkpoint: the newest counts: what the backend says, what came with the claim, what the last FAIL "
-    "brought") {
+    "checkpoint: a run takes its state from the backend, else from the envelope, else from the job's meta") {
     const char* const none = "{}";
     const char* const in_envelope = R"({"id":"a","checkpoint":{"state":{"n":2.50},"sequence":7}})";
     const char* const in_meta = R"({"x":1,"checkpoint": {"n":12345678901234567890}})";
@@ -152,14 +152,15 @@ TEST_CASE(
         const kept_log log(options, log_level::warn);
         run_job(wire, fail, given, options);
         const bool is_down = test::code_of(each.loaded) == errc::unavailable;
-        CHECK(wire.loads() == (is_down ? 2 : 1));  // a failed load is logged and tried again
-        CHECK(log.count("warn could not load the checkpoint") == (is_down ? 2 : 0));
+        CHECK(wire.loads() == (is_down ? 2 : 1));  // a failed load is logged and retried
+        CHECK(log.count("warn cannot load the checkpoint") == (is_down ? 2 : 0));
         CHECK((log.text().find("later") != std::string::npos) == is_down);
         CHECK(failed(wire) == strings{""});  // only what this run saved
     }
 }
 
-TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the previous one stays") {
+TEST_CASE(
+    "checkpoint: a state that does not parse as JSON in UTF-8 is refused, and the previous state stays") {
     keeping wire;
     run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
@@ -185,7 +186,7 @@ TEST_CASE("checkpoint: a state that is not JSON in UTF-8 is refused, and the pre
     CHECK(failed(wire) == strings{"1"});
 }
 
-TEST_CASE("checkpoint: with a transport that stores none, the FAIL carries it") {
+TEST_CASE("checkpoint: a transport without checkpoint storage -> the FAIL carries the saved state") {
     recorder::transport wire;
     run_job(wire, [](job_context& job) {
         CHECK(job.checkpoint().empty());
@@ -195,7 +196,8 @@ TEST_CASE("checkpoint: with a transport that stores none, the FAIL carries it") 
     CHECK(failed(wire) == strings{"1"});
 }
 
-TEST_CASE("checkpoint: the handler hears what the backend says against it; the FAIL has it all the same") {
+TEST_CASE(
+    "checkpoint: a save that fails -> the handler gets the error, and the FAIL still carries the state") {
     struct row {
         recorder::transport::settling answer;
         const char* code;
@@ -203,7 +205,7 @@ TEST_CASE("checkpoint: the handler hears what the backend says against it; the F
     };
     error too_large{errc::rejected, 0, "too large"};
     too_large.http_status = 413;
-    for (const row& each : {row{too_large, "rejected", 413}, row{settled::gone, "rejected", 409},
+    for (const row& each : {row{too_large, "rejected", 413}, row{settle_result::gone, "rejected", 409},
                             row{error{errc::unavailable, 0, ""}, "unavailable", 0},
                             row{error{errc::timed_out, 0, ""}, "timed_out", 0}}) {
         keeping wire;
@@ -228,7 +230,7 @@ TEST_CASE("checkpoint: the handler hears what the backend says against it; the F
     CHECK(failed(throwing) == strings{"1"});
 }
 
-TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
+TEST_CASE("checkpoint: a FAIL that is rejected is sent again without its checkpoint") {
     keeping wire;
     wire.refuse("fail", 1, {errc::rejected, 0, "too large"});
     run_job(wire, [](job_context& job) {
@@ -238,7 +240,7 @@ TEST_CASE("checkpoint: a FAIL refused with it is sent without it") {
     CHECK(failed(wire) == strings{"1", ""});
 }
 
-TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory transport") {
+TEST_CASE("checkpoint: memory_transport passes the state of an interrupted run to the next run") {
     memory_transport wire;
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 0ms;
@@ -266,11 +268,11 @@ TEST_CASE("checkpoint: a run that is interrupted, and the next one in the memory
     REQUIRE(wire.jobs().size() == 1);
     CHECK(wire.jobs()[0].state == "completed");
     CHECK(wire.load_checkpoint("no such job", time_point::max()).value_or("?").empty());
-    CHECK(wire.save_checkpoint({"no such job", "1"}, time_point::max()).value_or(settled::accepted) ==
-          settled::gone);
+    CHECK(wire.save_checkpoint({"no such job", "1"}, time_point::max()).value_or(settle_result::accepted) ==
+          settle_result::gone);
 }
 
-TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
+TEST_CASE("checkpoint: concurrent saves run one at a time, and the FAIL carries the last saved state") {
     keeping wire;
     counter inside;
     counter saving;  // threads
@@ -278,7 +280,7 @@ TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
         inside.add();
         CHECK(saving.wait_for(4));
         inside.add(-1);
-        return recorder::transport::settling(settled::accepted);
+        return recorder::transport::settling(settle_result::accepted);
     };
     run_job(wire, [&saving](job_context& job) {
         test::at_once(4, [&](int t) {
@@ -296,7 +298,8 @@ TEST_CASE("checkpoint: threads take turns, and the FAIL carries the last one") {
     CHECK("a=" + failed(wire)[0] == wire.saved().back());
 }
 
-TEST_CASE("checkpoint: a handler sees draining, cancelled and abandoned, and may save until abandoned") {
+TEST_CASE(
+    "checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {
     keeping wire;
     lifecycle life(0ms);
     happening running, draining, drained, stopped, returned;
@@ -340,7 +343,7 @@ TEST_CASE("checkpoint: a handler sees draining, cancelled and abandoned, and may
     check_last_word(wire);
 }
 
-TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carries its state") {
+TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight and carries the saved state") {
     keeping wire;
     lifecycle life(0ms);
     happening saving, waiting, go_on, returned;
@@ -350,7 +353,7 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
         saving.set();
         CHECK(go_on.wait());
         fails_meanwhile = wire.calls("fail").size();
-        return recorder::transport::settling(settled::accepted);
+        return recorder::transport::settling(settle_result::accepted);
     };
     wire.give(make_job("a"));
     const auto body = start_worker(wire, recorder::options(), life, [&](job_context& job) {
@@ -375,13 +378,14 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight, and carrie
     CHECK(wire.saved() == strings{"a=1"});
 }
 
-TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no longer than the stop") {
+TEST_CASE(
+    "checkpoint: the deadline of a save is request_timeout, or the end of the stop if that is earlier") {
     keeping wire;
     lifecycle life(0ms);
     std::vector<time_point> deadlines;
     wire.on_save = [&](const checkpoint_request&, time_point deadline) {
         deadlines.push_back(deadline);
-        return recorder::transport::settling(settled::accepted);
+        return recorder::transport::settling(settle_result::accepted);
     };
     happening saved;
     wire.give(make_job("a"));
@@ -407,7 +411,7 @@ TEST_CASE("checkpoint: a save may take as long as a request, and in a stop no lo
     CHECK(failed(wire) == strings{"2"});
 }
 
-TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop only briefly") {
+TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop by less than stop_timeout") {
     keeping wire;
     lifecycle life(0ms);
     happening saving, go_on;

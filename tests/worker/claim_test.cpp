@@ -22,9 +22,9 @@ class long_poll : public recorder::transport {
         auto taken = recorder::transport::fetch(request, deadline);
         if (!taken || !taken->empty()) return taken;
         waiting.add();
-        test::event told;
-        const cancel_registration callback = request.until.on_cancel([&told] { told.set(); });
-        if (!request.until.sleep_until(deadline) && told.wait()) ended.add();
+        test::event cancelled;
+        const cancel_registration callback = request.until.on_cancel([&cancelled] { cancelled.set(); });
+        if (!request.until.sleep_until(deadline) && cancelled.wait()) ended.add();
         return taken;
     }
     void on_phase(ojs::phase now) override { phases.push_back(now); }  // on one thread
@@ -36,17 +36,16 @@ class long_poll : public recorder::transport {
 
 }  // namespace
 
-TEST_CASE(
-    "claim: its text comes back with the ACK, the FAIL, heartbeats and claim queries, and so does the job") {
+TEST_CASE("claim: ACK and FAIL carry the job and the text of its claim, and heartbeats carry the text") {
     recorder::transport wire;
     std::vector<std::string> seen;
     wire.on.ack = [&](const ack_request& request, time_point) {
         seen.push_back(request.claim + " " + request.job->body);
-        return settled::accepted;
+        return settle_result::accepted;
     };
     wire.on.fail = [&](const fail_request& request, time_point) {
         seen.push_back(request.claim + " " + std::to_string(request.job->attempt));
-        return settled::accepted;
+        return settle_result::accepted;
     };
     std::vector<std::string> beaten;
     wire.on.beat = [&](const heartbeat_request& request) {
@@ -78,7 +77,7 @@ TEST_CASE("claim: a job claimed again while it runs -> its latest claim is settl
     std::string settled_claim;
     wire.on.ack = [&](const ack_request& request, time_point) {
         settled_claim = request.claim;
-        return settled::accepted;
+        return settle_result::accepted;
     };
     worker_options settings = recorder::options(2);
     settings.poll_interval = 1ms;
@@ -86,14 +85,16 @@ TEST_CASE("claim: a job claimed again while it runs -> its latest claim is settl
     wire.give(claimed_as("a", "tag 1"));
     const auto worker = run_until("ack", 1, wire, settings, [&](job_context&) {
         wire.give(claimed_as("a", "tag 2", 2));
-        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        CHECK(
+            log.wait_for("warn the backend handed out a job that is still running here; not started twice"));
     });
     CHECK(settled_claim == "tag 2");
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
 TEST_CASE(
-    "claim: claims_lost -> jobs that are not extended are cancelled, and nothing is reported for them") {
+    "claim: claims_lost in a heartbeat response -> jobs not in jobs_extended are cancelled and not "
+    "reported") {
     recorder::transport wire;
     counter running;
     wire.on.beat = [&](const heartbeat_request& request) {
@@ -120,7 +121,7 @@ TEST_CASE(
     CHECK(sums(*worker) == "claimed 2 completed 1 gone 1 exit 0");
 }
 
-TEST_CASE("fetch: quiet and a stop end a long poll at once; the phases are told in order") {
+TEST_CASE("fetch: quiet and a stop end a long poll at once, and on_phase() gets the phases in order") {
     long_poll wire;
     worker_options settings = options();
     settings.request_timeout = 1h;

@@ -5,7 +5,7 @@ namespace {
 
 using ojs::memory_job;
 using ojs::memory_transport;
-using ojs::settled;
+using ojs::settle_result;
 using ojs::time_point;
 using transport_contract::job_state;
 using transport_contract::new_job;
@@ -52,10 +52,11 @@ class modest_transport : public ojs::transport {
         for (ojs::job& each : *got) each.args_json = " " + each.args_json + "\n";
         return got;
     }
-    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return queue_.ack(request, deadline);
     }
-    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
+                                         ojs::time_point deadline) override {
         ojs::fail_request plain;
         plain.job_id = request.job_id;
         plain.error = request.error;
@@ -85,12 +86,12 @@ const names not_in_memory = {
     "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",
     "the unsettled jobs of a dead worker come back",     "after its lease a worker's reports are gone"};
 
-TEST_CASE("contract: memory_transport") {
+TEST_CASE("contract: memory_transport passes every case that applies to a queue in memory") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });
     CHECK(left_out == not_in_memory);
 }
 
-TEST_CASE("contract: a transport with only the required functions") {
+TEST_CASE("contract: a transport with only the required functions passes every case that applies to it") {
     names expected = not_in_memory;
     expected.insert(expected.begin(), "first in, first out");
     expected.insert(expected.begin() + 5, "on_work_available is called after a push");
@@ -112,16 +113,16 @@ std::vector<std::string> claim(memory_transport& queue, std::size_t count,
     return ids;
 }
 
-settled ack(memory_transport& queue, const std::string& id) {
-    return queue.ack({id, "1"}, time_point::max()).value_or(settled::gone);
+settle_result ack(memory_transport& queue, const std::string& id) {
+    return queue.ack({id, "1"}, time_point::max()).value_or(settle_result::gone);
 }
 
-settled fail(memory_transport& queue, const std::string& id, bool retryable, bool requeue = false) {
+settle_result fail(memory_transport& queue, const std::string& id, bool retryable, bool requeue = false) {
     ojs::fail_request request;
     request.job_id = id;
     request.error = {"handler_error", "no", retryable, "{}"};
     request.requeue = requeue;
-    return queue.fail(request, time_point::max()).value_or(settled::gone);
+    return queue.fail(request, time_point::max()).value_or(settle_result::gone);
 }
 
 std::vector<std::string> states(const memory_transport& queue) {
@@ -131,7 +132,7 @@ std::vector<std::string> states(const memory_transport& queue) {
 }
 
 TEST_CASE(
-    "memory: queues in the order asked for, each in its own order, and a job that comes back in its place") {
+    "memory_transport: fetch() takes queues in the requested order, and a requeued job keeps its place") {
     memory_transport queue;
     queue.push("t", "[]", 3, "low");   // job-1
     queue.push("t", "[]", 3, "high");  // job-2
@@ -140,44 +141,45 @@ TEST_CASE(
     CHECK(claim(queue, 1, {"nobody's"}).empty());
     CHECK(claim(queue, 0, {"high"}).empty());
     CHECK(claim(queue, 2, {"high", "low"}) == names{"job-2", "job-3"});
-    CHECK(fail(queue, "job-2", false, true) == settled::accepted);
+    CHECK(fail(queue, "job-2", false, true) == settle_result::accepted);
     CHECK(claim(queue, 9, {"high", "low"}) == names{"job-2", "job-4", "job-1"});
     CHECK(claim(queue, 9, {"high", "low"}).empty());
     CHECK(states(queue) == names{"job-1 active", "job-2 active", "job-3 active", "job-4 active"});
 }
 
-TEST_CASE("memory: only an active job is settled, and only by its own id") {
+TEST_CASE("memory_transport: only an active job is settled, and only by its exact id") {
     memory_transport queue;
     queue.push("t");
-    CHECK(ack(queue, "job-1") == settled::gone);
+    CHECK(ack(queue, "job-1") == settle_result::gone);
     CHECK(claim(queue, 1) == names{"job-1"});
     for (const char* other :
          {"", "1", "job-", "job-0", "job-01", "job-2", "job-1 ", "Job-1", "job-18446744073709551617"}) {
         CAPTURE(other);
-        CHECK(ack(queue, other) == settled::gone);
-        CHECK(fail(queue, other, true) == settled::gone);
+        CHECK(ack(queue, other) == settle_result::gone);
+        CHECK(fail(queue, other, true) == settle_result::gone);
     }
-    CHECK(ack(queue, "job-1") == settled::accepted);
-    CHECK(ack(queue, "job-1") == settled::gone);
-    CHECK(fail(queue, "job-1", true) == settled::gone);
+    CHECK(ack(queue, "job-1") == settle_result::accepted);
+    CHECK(ack(queue, "job-1") == settle_result::gone);
+    CHECK(fail(queue, "job-1", true) == settle_result::gone);
     CHECK(queue.jobs()[0].result_json == "1");
     CHECK(queue.jobs()[0].settlements == 1);
 }
 
-TEST_CASE("memory: keeps only the last settled jobs, and all others") {
+TEST_CASE(
+    "memory_transport: only the latest settled jobs are kept, up to the limit, and all unsettled jobs") {
     memory_transport queue(2);
     for (int i = 0; i < 5; ++i) queue.push("t");
     CHECK(claim(queue, 4) == names{"job-1", "job-2", "job-3", "job-4"});
-    CHECK(ack(queue, "job-3") == settled::accepted);
-    CHECK(fail(queue, "job-2", false) == settled::accepted);
+    CHECK(ack(queue, "job-3") == settle_result::accepted);
+    CHECK(fail(queue, "job-2", false) == settle_result::accepted);
     CHECK(queue.jobs()[1].error.message == "no");
     CHECK(queue.jobs()[1].settlements == 1);
     CHECK(states(queue) ==
           names{"job-1 active", "job-2 discarded", "job-3 completed", "job-4 active", "job-5 available"});
-    CHECK(ack(queue, "job-4") == settled::accepted);  // job-3 was the first to be settled
+    CHECK(ack(queue, "job-4") == settle_result::accepted);  // job-3 was the first to be settled
     CHECK(states(queue) == names{"job-1 active", "job-2 discarded", "job-4 completed", "job-5 available"});
-    CHECK(ack(queue, "job-3") == settled::gone);
-    CHECK(ack(queue, "job-1") == settled::accepted);
+    CHECK(ack(queue, "job-3") == settle_result::gone);
+    CHECK(ack(queue, "job-1") == settle_result::accepted);
     CHECK(states(queue) == names{"job-1 completed", "job-4 completed", "job-5 available"});
     CHECK(queue.push("t") == "job-6");  // no id comes twice
     CHECK(claim(queue, 9) == names{"job-5", "job-6"});
@@ -185,7 +187,7 @@ TEST_CASE("memory: keeps only the last settled jobs, and all others") {
     memory_transport nothing_kept(0);
     nothing_kept.push("t");
     CHECK(claim(nothing_kept, 1) == names{"job-1"});
-    CHECK(ack(nothing_kept, "job-1") == settled::accepted);
+    CHECK(ack(nothing_kept, "job-1") == settle_result::accepted);
     CHECK(nothing_kept.jobs().empty());
 }
 

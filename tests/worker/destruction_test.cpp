@@ -7,7 +7,7 @@
 using namespace ojs;
 using namespace recorder;
 
-TEST_CASE("fork: a child returns from a callback or handler of its parent's worker -> it ends with 70") {
+TEST_CASE("fork: a child that returns from a handler or callback of its parent's worker exits with 70") {
     for (const bool in_handler : {false, true}) {
         std::atomic<pid_t> child{0};
         worker_options options = recorder::options();
@@ -33,7 +33,7 @@ TEST_CASE("fork: a child returns from a callback or handler of its parent's work
     }
 }
 
-TEST_CASE("fork: a child of a handler uses the worker's transport -> an error, and nothing is sent") {
+TEST_CASE("fork: in a child of a handler, save_checkpoint() fails and the worker acts as if never started") {
     recorder::transport wire;
     worker worker(recorder::options(), wire);
     std::atomic<int> status{-1};
@@ -53,7 +53,7 @@ TEST_CASE("fork: a child of a handler uses the worker's transport -> an error, a
     CHECK(status == 0);
 }
 
-TEST_CASE("destruction: waits for a log hook that is running") {
+TEST_CASE("destruction: ~worker() waits for a log hook that is running") {
     recorder::event in_hook;
     recorder::event gone;
     recorder::event hook_returned;
@@ -87,7 +87,8 @@ TEST_CASE("destruction: waits for a log hook that is running") {
     CHECK(hook_returned.is_set());
 }
 
-TEST_CASE("destruction: in one of the worker's own callbacks -> the process aborts, and says why") {
+TEST_CASE(
+    "destruction: destroying a worker in one of its callbacks aborts the process with an error message") {
     for (const bool at_end : {false, true}) {
         const auto destroy_inside = [at_end] {
             memory_transport wire;
@@ -96,8 +97,8 @@ TEST_CASE("destruction: in one of the worker's own callbacks -> the process abor
             if (!at_end) options.on_transition = [&](const lifecycle_state&) { body.reset(); };
             body = std::make_unique<worker>(options, wire);
             body->register_handler("work", do_nothing);
-            cancel_registration told;
-            if (at_end) told = body->stopped_token().on_cancel([&] { body.reset(); });
+            cancel_registration callback;
+            if (at_end) callback = body->stopped_token().on_cancel([&] { body.reset(); });
             body->request_stop();
             return body->run();
         };
@@ -125,7 +126,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
     const kept_log log(options, log_level::warn);
     const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
     const auto check_left = [&] {
-        const auto left = log.records("warn threads have not ended; leaving without them");
+        const auto left = log.records("warn threads have not ended; exiting without waiting for them");
         REQUIRE(left.size() == 1);
         CHECK(left[0].fields[0].value == "1");
     };
@@ -140,7 +141,7 @@ TEST_CASE("destruction: a thread that does not end delays neither the stop nor t
         worker_options noted = recorder::options(1);
         noted.log.level = log_level::info;
         noted.log.hook = [=](const log_record& record) {
-            if (record.message == "shutdown step") block();
+            if (record.message == "shutdown step finished") block();
         };
         recorder::transport wire;
         worker body(noted, wire);

@@ -12,7 +12,7 @@ ojs::worker_options small_threads(std::int64_t concurrency) {
     return out;
 }
 
-TEST_CASE("duress: handlers that loop, many more than processors, are all reported") {
+TEST_CASE("worker: a stop interrupts and requeues all of 160 jobs whose handlers poll for cancellation") {
     constexpr int jobs = 160;
     transport wire;
     counter running;
@@ -38,7 +38,7 @@ TEST_CASE("duress: handlers that loop, many more than processors, are all report
     check_last_word(wire);  // not scheduled within 100 ms of the report: counts as stuck
 }
 
-TEST_CASE("duress: stop() is true once the handlers that saw it have returned") {
+TEST_CASE("worker: a stop waits for handlers that saw their cancellation to return") {
     const auto rolled_back = make_event();
     const auto go_on = make_event();
     ojs::worker_options settings = options();
@@ -60,7 +60,7 @@ TEST_CASE("duress: stop() is true once the handlers that saw it have returned") 
     CHECK(busy.body->stop());
 }
 
-TEST_CASE("duress: a drain in which every handler returns ends with them") {
+TEST_CASE("worker: a drain ends when the last handler returns") {
     constexpr int jobs = 100;
     transport wire;
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -76,7 +76,7 @@ TEST_CASE("duress: a drain in which every handler returns ends with them") {
     CHECK(wire.calls("ack").size() == jobs);
 }
 
-TEST_CASE("duress: a slow log delays no report") {
+TEST_CASE("worker: a log hook that blocks delays no FAIL of a stop") {
     transport wire;
     constexpr int jobs = 200;  // more than there are threads to report them
     for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
@@ -104,7 +104,7 @@ TEST_CASE("duress: a slow log delays no report") {
     CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
-TEST_CASE("duress: a log hook that throws is reported once, and the worker continues") {
+TEST_CASE("worker: exceptions of the log hook do not stop the worker") {
     transport wire;
     for (const char* id : {"a", "b"}) wire.give(make_job(id));
     ojs::worker_options settings = options();
@@ -120,7 +120,7 @@ TEST_CASE("duress: a log hook that throws is reported once, and the worker conti
     check_last_word(wire);
 }
 
-TEST_CASE("duress: heartbeats follow the shortest lease in flight, not the interval") {
+TEST_CASE("heartbeat: heartbeats follow a lease that is shorter than heartbeat_interval") {
     transport wire;
     ojs::job given = make_job("a");
     given.visibility_timeout = 200ms;
@@ -130,7 +130,7 @@ TEST_CASE("duress: heartbeats follow the shortest lease in flight, not the inter
     CHECK(worker->report().completed == 1);
 }
 
-TEST_CASE("duress: a handler that requests heartbeats in a loop gets a few") {
+TEST_CASE("heartbeat: heartbeat() in a loop sends no more than about one heartbeat per second") {
     transport wire;
     wire.give(make_job("a"));
     const ojs::time_point began = ojs::steady_clock::now();
@@ -142,7 +142,7 @@ TEST_CASE("duress: a handler that requests heartbeats in a loop gets a few") {
     CHECK(wire.calls("beat").size() <= static_cast<std::size_t>(seconds.count()) + 3);
 }
 
-TEST_CASE("duress: jobs whose leases ended together are renewed together") {
+TEST_CASE("heartbeat: jobs whose leases have expired are renewed together, not one by one") {
     constexpr int jobs = 64;
     transport wire;
     for (int i = 0; i < jobs; ++i) {
@@ -171,18 +171,18 @@ TEST_CASE("duress: jobs whose leases ended together are renewed together") {
     CHECK(sums(*worker) == "claimed 64 completed 64 exit 0");
 }
 
-TEST_CASE("duress: a last heartbeat that cannot be sent is logged once") {
+TEST_CASE("heartbeat: a last heartbeat that cannot be sent is logged once") {
     transport wire;
     wire.refuse("terminate", 100000, {ojs::errc::unreachable, 0, "gone"});
     ojs::worker_options settings = options();
     const kept_log log(settings, ojs::log_level::warn);
     run_until("fetch", 1, wire, settings, do_nothing);
     CHECK(wire.calls("beat").size() > 2);  // it was tried more than once
-    CHECK(log.count("warn the last heartbeat could not be sent") == 1);
+    CHECK(log.count("warn cannot send the last heartbeat") == 1);
     CHECK(log.text().find("heartbeat failed") == std::string::npos);
 }
 
-TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
+TEST_CASE("worker: on_cancel callbacks run on a stack of thread_stack_size") {
     ojs::worker_options settings = options();
     settings.thread_stack_size = 8 * 1024 * 1024;
     const auto registered = make_event();
@@ -200,7 +200,7 @@ TEST_CASE("duress: callbacks have the stack of thread_stack_size") {
     CHECK(busy.body->stop_and_cancel(guard));
 }
 
-TEST_CASE("duress: quick callbacks share few threads, and blocking ones delay no other") {
+TEST_CASE("worker: quick on_cancel callbacks share threads, and callbacks that block do not delay them") {
     constexpr int quick = 400;
     constexpr int slow = 10;
     transport wire;
@@ -271,7 +271,7 @@ int run_short_of_threads() {
     return worker.stop(guard) ? std::min(running.highest(), slots) : failed;
 }
 
-TEST_CASE("duress: a shortage of threads reduces the concurrency only while it lasts") {
+TEST_CASE("worker: a shortage of threads reduces the concurrency only until threads can be created") {
     if (test::memory_used(false) == 0) {
         MESSAGE("skipped: no /proc/self/statm");
         return;
@@ -292,10 +292,10 @@ int beat_beside_a_hanging_report() {
     event hung;
     event let_go;
     std::atomic<bool> hangs{false};
-    wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> ojs::result<ojs::settled> {
+    wire.on.fail = [&](const ojs::fail_request&, ojs::time_point) -> ojs::result<ojs::settle_result> {
         reports.set();
         let_go.wait();
-        return ojs::settled::accepted;
+        return ojs::settle_result::accepted;
     };
     wire.on.beat = [&](const ojs::heartbeat_request& request) -> ojs::result<ojs::heartbeat_response> {
         beats.add();
@@ -304,7 +304,7 @@ int beat_beside_a_hanging_report() {
     };
     ojs::worker_options settings = options();
     settings.thread_stack_size = std::size_t{64} << 20;
-    settings.unknown_type = ojs::unknown_type_action::discard;
+    settings.on_unknown_type = ojs::unknown_type_action::discard;
     settings.poll_interval = settings.heartbeat_interval = 20ms;
     ojs::worker worker(settings, wire);
     worker.register_handler("work", do_nothing);
@@ -326,7 +326,7 @@ int beat_beside_a_hanging_report() {
 }
 
 TEST_CASE(
-    "duress: no thread can be created, and a report hangs -> heartbeats go on, and a changed state is sent") {
+    "heartbeat: no thread can be created and a FAIL hangs -> heartbeats continue, and quiet is announced") {
     if (test::memory_used(false) == 0) return;
     const int status = test::status_of(test::forked(beat_beside_a_hanging_report));
     CHECK((status == 0 || status == unlimited));
@@ -352,7 +352,7 @@ int fail_to_start() {
                : failed;
 }
 
-TEST_CASE("duress: without a thread for jobs, start() fails after the last heartbeat") {
+TEST_CASE("worker: no thread for jobs can be created -> start() fails after a last heartbeat") {
     if (test::memory_used(false) == 0) return;
     const int status = test::status_of(test::forked(fail_to_start));
     CHECK((status == 0 || status == unlimited));
@@ -365,7 +365,7 @@ constexpr int rounds = 15;
 constexpr int rounds = 60;
 #endif
 
-TEST_CASE("edge: a worker that could not start leaves no callback in the transport") {
+TEST_CASE("worker: a worker whose start() has failed makes no further call to its transport") {
     transport wire;
     std::size_t when_gone = 0;
     for (int i = 0; i < 5; ++i) {
@@ -385,8 +385,7 @@ TEST_CASE("edge: a worker that could not start leaves no callback in the transpo
     CHECK(wire.calls().size() == when_gone);
 }
 
-TEST_CASE(
-    "edge: no heartbeat reports `running` while the worker is quiet, not even one that renews a lease") {
+TEST_CASE("heartbeat: heartbeats that renew a lease while the worker is quiet report quiet") {
     transport wire;
     ojs::job brief = make_job("brief");
     brief.visibility_timeout = 1ms;
@@ -414,7 +413,7 @@ TEST_CASE(
     CHECK(worker->stop(guard));
 }
 
-TEST_CASE("edge: the grace period of a stop right after a quiet ends") {
+TEST_CASE("worker: stop() racing quiet() still enforces the grace period") {
     for (int round = 0; round < rounds * 4; ++round) {
         std::atomic<bool> quieted{false};
         ojs::worker_options settings = options();
@@ -434,7 +433,7 @@ TEST_CASE("edge: the grace period of a stop right after a quiet ends") {
     }
 }
 
-TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
+TEST_CASE("worker: an empty std::function as a hook or callback is ignored") {
     ojs::worker_options settings = options();
     settings.times.shutdown_grace_period = 0ms;
     settings.times.cancel_wait = guard;
@@ -457,7 +456,7 @@ TEST_CASE("edge: empty std::functions as hooks and callbacks count as none") {
 }  // namespace
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
+TEST_CASE("job_queue: 20,000 queued jobs are destroyed on a stack of 256 KiB") {
     using namespace ojs::detail;
     const auto group = make_ref<job_cancel_group>();
     job_queue* const queue = new job_queue;
@@ -474,7 +473,7 @@ TEST_CASE("edge: the end of a long queue of jobs needs no long stack") {
     pthread_attr_destroy(&small);
 }
 
-TEST_CASE("edge: a handler's thread does not leave its job while another thread uses it") {
+TEST_CASE("active_job: end_handler() waits until with_thread() on another thread has finished") {
     using namespace ojs::detail;
     const auto group = make_ref<job_cancel_group>();
     const auto job = make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,

@@ -6,7 +6,7 @@
 using namespace ojs;
 using namespace recorder;
 
-TEST_CASE("heartbeat: a callback of connected_token() that blocks delays no renewal of a lease") {
+TEST_CASE("heartbeat: a connected_token() callback that blocks delays no renewal of a lease") {
     recorder::transport wire;
     job given = make_job("a");
     given.visibility_timeout = 200ms;
@@ -22,7 +22,7 @@ TEST_CASE("heartbeat: a callback of connected_token() that blocks delays no rene
     CHECK(tested.stop(guard));
 }
 
-TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response") {
+TEST_CASE("heartbeat: quiet and terminate are sent while an earlier heartbeat waits for its response") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
     options.times.stop_timeout = 500ms;
@@ -43,7 +43,7 @@ TEST_CASE("heartbeat: quiet and the last one overtake a beat without a response"
     hung_may_end.set();
 }
 
-TEST_CASE("heartbeat: an overtaken beat is followed by one with the current state") {
+TEST_CASE("heartbeat: an overtaken heartbeat that ends is followed by another with the current state") {
     recorder::event hung_may_end;
     recorder::event let_go;
     recorder::event began;
@@ -68,7 +68,7 @@ TEST_CASE("heartbeat: an overtaken beat is followed by one with the current stat
     CHECK(tested->stop(guard));
 }
 
-TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interval") {
+TEST_CASE("heartbeat: a quiet heartbeat that failed is retried before the next interval") {
     recorder::transport wire;
     wire.refuse("quiet", 1, {errc::disconnected, 0, "it broke"});
     const auto tested = start_worker(wire, do_nothing);  // a beat an hour
@@ -79,7 +79,22 @@ TEST_CASE("heartbeat: a quiet beat that failed is retried before the next interv
     check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
+TEST_CASE("heartbeat: a quiet heartbeat refused with retry_after -> the next is sent after that time") {
+    const std::chrono::milliseconds retry_after(1500);  // longer than the gap between heartbeats on request
+    recorder::transport wire;
+    error busy{errc::unavailable, 0, "503"};
+    busy.retry_after = retry_after;
+    wire.refuse("quiet", 1, busy);
+    const auto tested = start_worker(wire, do_nothing);  // a beat an hour
+    REQUIRE(wire.wait_for("fetch", 1));
+    const time_point before = steady_clock::now();
+    CHECK(tested->quiet());
+    REQUIRE(wire.wait_for("beat", 2, "quiet"));
+    CHECK(steady_clock::now() - before >= retry_after);
+    REQUIRE(tested->stop(guard));
+}
+
+TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again") {
     recorder::transport wire;
     wire.refuse("terminate", 1, {errc::disconnected, 0, "it broke"});
     run_until("fetch", 1, wire, do_nothing);
@@ -90,7 +105,7 @@ TEST_CASE("heartbeat: the last one is sent again when its connection broke") {
     CHECK(all[all.size() - 3].what == "deregister");
 }
 
-TEST_CASE("heartbeat: a registration that hangs does not cost the last beat") {
+TEST_CASE("heartbeat: a registration that hangs does not prevent the last heartbeat") {
     worker_options options = recorder::options();
     options.times.stop_timeout = 500ms;
     recorder::event asked;
@@ -195,7 +210,8 @@ struct holding {
 
 }  // namespace
 
-TEST_CASE("claim: a job that the backend cancelled or gave away is cancelled and not reported") {
+TEST_CASE(
+    "claim: the backend says that a claim is gone -> the job is cancelled, not renewed and not reported") {
     holding tested({"a", "b"});
     tested.await_beats();
     CHECK(tested.wire.questions.count() == 0);
@@ -215,7 +231,7 @@ TEST_CASE("claim: a job that the backend cancelled or gave away is cancelled and
     CHECK(sums(*tested.body) == "claimed 2 completed 1 gone 1 exit 0");
 }
 
-TEST_CASE("claim: a stop does not report a job that is no longer this worker's") {
+TEST_CASE("claim: a stop does not report a job whose claim is gone, though its handler still runs") {
     const auto over = std::make_shared<recorder::event>();
     lifecycle life(0ms);
     listing wire;
@@ -226,7 +242,7 @@ TEST_CASE("claim: a stop does not report a job that is no longer this worker's")
     recorder::event began;
     recorder::event cancelled;
     const auto body = start_worker(wire, options, life, [&, over](job_context& job) {
-        const cancel_registration told = job.on_cancel([&] { cancelled.set(); });
+        const cancel_registration callback = job.on_cancel([&] { cancelled.set(); });
         began.set();
         over->wait();  // deaf to its cancellation
     });
@@ -243,7 +259,9 @@ TEST_CASE("claim: a stop does not report a job that is no longer this worker's")
     CHECK(body->exit_code() == 0);
 }
 
-TEST_CASE("claim: each job left out is asked for once, and only a clear answer changes anything") {
+TEST_CASE(
+    "claim: a job not in jobs_extended is queried once, and continues if the claim holds or the query "
+    "fails") {
     const error unreachable{errc::unreachable, 0, "no"};
     const error not_found{errc::rejected, 0, "GET /jobs/{id} answered 404", 404};
     for (const result<bool>& answer :
@@ -269,7 +287,7 @@ TEST_CASE("claim: each job left out is asked for once, and only a clear answer c
     }
 }
 
-TEST_CASE("claim: nothing is asked of a backend that names no extended job, nor for one being reported") {
+TEST_CASE("claim: no query is sent if jobs_extended never names a job, or while the job's ACK is in flight") {
     SUBCASE("it never names one of ours") {
         listing none;
         none.leave_out({"a"});
@@ -286,7 +304,7 @@ TEST_CASE("claim: nothing is asked of a backend that names no extended job, nor 
         recorder::event reported;
         tested.wire.on.ack = [&](const ack_request&, time_point) {
             reported.wait();
-            return recorder::transport::settling(settled::accepted);
+            return recorder::transport::settling(settle_result::accepted);
         };
         tested.over.set();
         REQUIRE(tested.wire.wait_for("ack", 2));
@@ -298,7 +316,8 @@ TEST_CASE("claim: nothing is asked of a backend that names no extended job, nor 
     }
 }
 
-TEST_CASE("claim: queries delay no heartbeat, are few at a time, and none follows the last heartbeat") {
+TEST_CASE(
+    "claim: claim queries are sent one at a time, delay no heartbeat, and none follows the last heartbeat") {
     std::vector<std::string> ids;
     for (char name = 'a'; name < 'u'; ++name) ids.push_back(std::string(1, name));
     holding tested(ids);
@@ -346,7 +365,7 @@ extern "C" int pthread_setname_np(pthread_t thread, const char* name) noexcept {
     return real(thread, name);
 }
 
-TEST_CASE("heartbeat: a thread that is late does not register the worker after its last beat") {
+TEST_CASE("heartbeat: a thread that starts late does not register the worker after the last heartbeat") {
     recorder::event last_beat;
     recorder::transport wire;
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
@@ -362,7 +381,9 @@ TEST_CASE("heartbeat: a thread that is late does not register the worker after i
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
-TEST_CASE("heartbeat: plan -> due by interval or request, two unanswered, the last after all or when due") {
+TEST_CASE(
+    "heartbeat plan: at most two heartbeats are unanswered, and the last waits for calls in flight until "
+    "due") {
     using action = detail::beat_action;
     const time_point t{1h};
     const struct {
@@ -405,7 +426,7 @@ TEST_CASE("heartbeat: plan -> due by interval or request, two unanswered, the la
     }
 }
 
-TEST_CASE("worker: what a job thread without a job does next") {
+TEST_CASE("job thread: plan_thread() chooses run, fetch, lead, idle or end by the state of the pool") {
     using action = detail::pool_action;
     const struct {
         detail::pool_facts pool;
@@ -429,7 +450,8 @@ TEST_CASE("worker: what a job thread without a job does next") {
     }
 }
 
-TEST_CASE("worker: while jobs are short few threads run them, and all once that takes long") {
+TEST_CASE(
+    "pool_pace: with 32 slots, short jobs run on 8 threads, and all threads run after long jobs or a stall") {
     const time_point now = steady_clock::now();
     const auto run = [now](detail::pool_pace& pace, int jobs, steady_clock::duration took, time_point at) {
         for (int i = 0; i < jobs; ++i) pace.note_job(took), pace.update(at);
@@ -438,6 +460,7 @@ TEST_CASE("worker: while jobs are short few threads run them, and all once that 
     constexpr std::size_t all = ~std::size_t{0};
     detail::pool_pace narrow(31);
     CHECK(run(narrow, 100, 1us, now) == all);
+    CHECK(narrow.max_fetches() == all);
     detail::pool_pace pace(32);
     CHECK(run(pace, 0, 0us, now) == all);  // not known yet
     CHECK(pace.max_fetches() == 4);
@@ -453,18 +476,25 @@ TEST_CASE("worker: while jobs are short few threads run them, and all once that 
     CHECK(run(pace, 1, 1us, now + 500ms) == 8);
 }
 
-TEST_CASE("fetch: an empty queue is asked again soon after a job, and then each poll interval") {
-    const auto pause = [](steady_clock::duration since) { return detail::empty_pause(since, 1s); };
+TEST_CASE(
+    "fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
+    const detail::poll_intervals intervals = {1s, 5s};
+    const auto pause = [&](steady_clock::duration since) {
+        return detail::empty_pause(since, false, intervals);
+    };
     CHECK(pause(0ms) == 10ms);
     CHECK(pause(80ms) == 10ms);
     CHECK(pause(800ms) == 100ms);
     CHECK(pause(2s) == 250ms);
     CHECK(pause(1min) == 250ms);
     CHECK(pause(1min + 1ms) == 1s);
-    CHECK(detail::empty_pause(1s, 5ms) == 5ms);
+    CHECK(detail::empty_pause(1s, false, {5ms, 5s}) == 5ms);
+    CHECK(detail::empty_pause(0ms, true, intervals) == 1s);
+    CHECK(detail::empty_pause(1min, true, intervals) == 1s);
+    CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
 }
 
-TEST_CASE("worker: what a thread for calls does next") {
+TEST_CASE("call thread: plan_call() chooses run_task, report, log, wait or end by the state of the calls") {
     using action = detail::call_action;
     const struct {
         detail::call_facts calls;
@@ -490,7 +520,7 @@ TEST_CASE("worker: what a thread for calls does next") {
     }
 }
 
-TEST_CASE("heartbeat: workers that started together send the second beat apart, and keep that distance") {
+TEST_CASE("heartbeat: the gap before the second heartbeat is random, from half to all of the interval") {
     std::chrono::milliseconds shortest = 1h;
     std::chrono::milliseconds longest = 0h;
     for (int i = 0; i < 100; ++i) {

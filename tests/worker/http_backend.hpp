@@ -61,6 +61,13 @@ inline std::unique_ptr<http_transport> connect(const backend& to, const std::str
     return std::make_unique<http_transport>(std::move(*client), std::move(wire));
 }
 
+// "POST /workers/ack answered 400": without the address.
+inline std::string route_of(std::string text) {
+    const std::string end = "/ojs/v1";
+    const std::size_t from = text.find("http://");
+    return from == std::string::npos ? text : text.erase(from, text.find(end) + end.size() - from);
+}
+
 inline time_point soon() {
     return deadline_after(recorder::guard);
 }

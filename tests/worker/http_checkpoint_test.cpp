@@ -15,7 +15,7 @@ struct backend {
             out.push_back(each.method + " " + each.target + " " + each.body);
         return out;
     }
-    result<settled> save(const std::string& id = "j", const std::string& state = "1") {
+    result<settle_result> save(const std::string& id = "j", const std::string& state = "1") {
         return wire->save_checkpoint({id, state}, http_backend::soon());
     }
     result<std::string> load(const std::string& id = "j") {
@@ -36,14 +36,14 @@ backend missing(const http_response& checkpoint, const http_response& info) {
 
 }  // namespace
 
-TEST_CASE("http checkpoint: saved and loaded digit for digit") {
+TEST_CASE("http checkpoint: a state is saved and loaded digit for digit") {
     backend peer([](const http_request& request) {
         return http_response{
             200, {}, request.method == "GET" ? R"({"state": {"n": 12345678901234567890} })" : "{}", false};
     });
-    const result<settled> saved = peer.save("j", R"({"n":12345678901234567890})");
+    const result<settle_result> saved = peer.save("j", R"({"n":12345678901234567890})");
     REQUIRE(saved);
-    CHECK(*saved == settled::accepted);
+    CHECK(*saved == settle_result::accepted);
     const result<std::string> loaded = peer.load();
     REQUIRE(loaded);
     CHECK(*loaded == R"({"n": 12345678901234567890})");
@@ -52,7 +52,7 @@ TEST_CASE("http checkpoint: saved and loaded digit for digit") {
                                    "GET /ojs/v1/jobs/j/checkpoint "});
 }
 
-TEST_CASE("http checkpoint: an id is one segment of the path, whatever is in it") {
+TEST_CASE("http checkpoint: a job id is sent as one escaped segment of the path") {
     backend peer(200, "{}");
     for (const char* id : {"a/b?c#d e%\n", "..", "\xc3\xa4", "Z-9_"}) CHECK(peer.save(id));
     CHECK(peer.load("a/b"));
@@ -64,18 +64,19 @@ TEST_CASE("http checkpoint: an id is one segment of the path, whatever is in it"
                                    "GET /ojs/v1/jobs/a%2Fb/checkpoint "});
 }
 
-TEST_CASE("http checkpoint: responses to a save") {
+TEST_CASE(
+    "http checkpoint: the response to a save decides between accepted, gone, rejected and unavailable") {
     for (const int status : {200, 201, 204})
-        CHECK(backend(status).save().value_or(settled::gone) == settled::accepted);
+        CHECK(backend(status).save().value_or(settle_result::gone) == settle_result::accepted);
     for (const int status : {409, 410})
-        CHECK(backend(status, api_404).save().value_or(settled::accepted) == settled::gone);
+        CHECK(backend(status, api_404).save().value_or(settle_result::accepted) == settle_result::gone);
     backend large(413, R"({"error":{"code":"TOO_LARGE","message":"1"}})");
-    const result<settled> refused = large.save();
+    const result<settle_result> refused = large.save();
     REQUIRE(!refused);
     CHECK(refused.error().code == errc::rejected);
     CHECK(refused.error().http_status == 413);
-    CHECK(refused.error().text ==
-          "POST /jobs/{id}/checkpoint answered 413: TOO_LARGE");  // no echo of what was sent
+    CHECK(http_backend::route_of(refused.error().text) ==
+          "POST /jobs/j/checkpoint answered 413: TOO_LARGE");  // no echo of what was sent
     const std::string api_error = R"({"error":{"code":"INVALID_PAYLOAD","message":"no state"}})";
     for (const int status : {400, 422})
         CHECK(backend(status, api_error).save().error().code == errc::rejected);
@@ -85,7 +86,7 @@ TEST_CASE("http checkpoint: responses to a save") {
     CHECK(large.requests().size() == 2);  // refusing one is not having no route
 }
 
-TEST_CASE("http checkpoint: a missing route is detected by status or a known job; not asked for a minute") {
+TEST_CASE("http checkpoint: after a save has found no route, saves and loads send no request") {
     const http_response known = {200, {}, "{\"job\":{}}", false};
     const http_response unknown = {404, {}, api_404, false};
     const http_response plain = {404, {}, "404 page not found\n", false};
@@ -100,7 +101,7 @@ TEST_CASE("http checkpoint: a missing route is detected by status or a known job
                             row{unknown, known, 2}, row{plain, unknown, 2}}) {
         backend peer = missing(each.checkpoint, each.info);
         CAPTURE(each.checkpoint.status);
-        const result<settled> first = peer.save();
+        const result<settle_result> first = peer.save();
         REQUIRE(!first);
         CHECK(first.error().code == errc::unsupported);
         CHECK(peer.requests().size() == each.requests);
@@ -110,7 +111,8 @@ TEST_CASE("http checkpoint: a missing route is detected by status or a known job
     }
 }
 
-TEST_CASE("http checkpoint: a 404 may be a proxy's -> checkpoints stay on, and fail if the route was seen") {
+TEST_CASE(
+    "http checkpoint: a proxy's 404 does not disable checkpoints, and is an error once the route is known") {
     std::atomic<bool> proxied{true};
     backend peer([&](const http_request&) {
         return proxied ? http_response{404, {}, "default backend - 404", false}
@@ -119,7 +121,7 @@ TEST_CASE("http checkpoint: a 404 may be a proxy's -> checkpoints stay on, and f
     CHECK(peer.save().error().code == errc::unsupported);  // the FAIL carries it
     CHECK(peer.load().value_or("?").empty());
     proxied = false;
-    CHECK(peer.save().value_or(settled::gone) == settled::accepted);
+    CHECK(peer.save().value_or(settle_result::gone) == settle_result::accepted);
     proxied = true;
     CHECK(peer.save().error().code == errc::unavailable);
     CHECK(peer.load().error().code == errc::unavailable);
@@ -127,15 +129,15 @@ TEST_CASE("http checkpoint: a 404 may be a proxy's -> checkpoints stay on, and f
     CHECK(peer.load().value_or("?") == "7");
 }
 
-TEST_CASE("http checkpoint: saved by PUT where POST is answered 405, from then on at once") {
+TEST_CASE("http checkpoint: POST gets 405 and PUT succeeds -> later saves use PUT at once") {
     std::atomic<bool> works{false};
     backend peer([&](const http_request& request) {
         return http_response{request.method == "POST" ? 405 : works ? 200 : 503, {}, "{}", false};
     });
     CHECK(peer.save().error().code == errc::unavailable);
     works = true;
-    CHECK(peer.save("j", "2").value_or(settled::gone) == settled::accepted);
-    CHECK(peer.save("k", "3").value_or(settled::gone) == settled::accepted);
+    CHECK(peer.save("j", "2").value_or(settle_result::gone) == settle_result::accepted);
+    CHECK(peer.save("k", "3").value_or(settle_result::gone) == settle_result::accepted);
     CHECK(peer.load());
     const std::vector<std::string> sent = peer.requests();
     REQUIRE(sent.size() == 6);
@@ -144,21 +146,21 @@ TEST_CASE("http checkpoint: saved by PUT where POST is answered 405, from then o
     CHECK(sent[4] == R"(PUT /ojs/v1/jobs/k/checkpoint {"state":3})");
 }
 
-TEST_CASE("http checkpoint: a job the backend does not know is gone; others may be saved") {
+TEST_CASE("http checkpoint: once a save has succeeded, an API 404 for another job means gone") {
     backend peer([](const http_request& request) {
         const bool known = request.target.find("/jobs/known") != std::string::npos;
         return http_response{known ? 200 : 404, {}, known ? "{}" : api_404, false};
     });
     // Before anything was saved, both 404 may as well mean that there are no such routes; the next one is tried.
-    const result<settled> unclear = peer.save("other");
+    const result<settle_result> unclear = peer.save("other");
     REQUIRE(!unclear);
     CHECK(unclear.error().code == errc::unsupported);
-    CHECK(peer.save("known").value_or(settled::gone) == settled::accepted);
-    CHECK(peer.save("other").value_or(settled::accepted) == settled::gone);
+    CHECK(peer.save("known").value_or(settle_result::gone) == settle_result::accepted);
+    CHECK(peer.save("other").value_or(settle_result::accepted) == settle_result::gone);
     CHECK(peer.requests().back() == "GET /ojs/v1/jobs/other ");
 }
 
-TEST_CASE("http checkpoint: without a response to the query after a 404 nothing is decided") {
+TEST_CASE("http checkpoint: a 404 whose job query fails -> the save fails, and the next save is sent") {
     backend peer = missing({404, {}, api_404, false}, {503, {}, "", false});
     CHECK(peer.save().error().code == errc::unavailable);
     CHECK(peer.save().error().code == errc::unavailable);
@@ -167,7 +169,8 @@ TEST_CASE("http checkpoint: without a response to the query after a 404 nothing 
     CHECK(dropping.save().error().code == errc::disconnected);
 }
 
-TEST_CASE("http checkpoint: responses to a load") {
+TEST_CASE(
+    "http checkpoint: a load returns the state in the response, and nothing if there is no checkpoint") {
     for (const int status : {204, 404, 405, 501}) {
         const result<std::string> none = backend(status, api_404).load();
         REQUIRE(none);
@@ -191,6 +194,6 @@ TEST_CASE("http checkpoint: responses to a load") {
     const result<std::string> down = backend(503).load();
     REQUIRE(!down);
     CHECK(down.error().code == errc::unavailable);
-    CHECK(down.error().text == "GET /jobs/{id}/checkpoint answered 503");
+    CHECK(http_backend::route_of(down.error().text) == "GET /jobs/j/checkpoint answered 503");
     CHECK(backend(409, api_404).load().error().code == errc::rejected);
 }

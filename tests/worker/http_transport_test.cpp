@@ -48,7 +48,7 @@ void check_identity(const picojson::value& body) {
 
 }  // namespace
 
-TEST_CASE("http: FETCH") {
+TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to /workers/fetch") {
     const backend peer(200, "{\"jobs\":[]}");
     const result<std::vector<job>> got = fetch(*connect(peer), 4);
     REQUIRE(got);
@@ -60,7 +60,7 @@ TEST_CASE("http: FETCH") {
           "{\"count\":4,\"queues\":[\"a\",\"b\"],\"visibility_timeout_ms\":30000,\"worker_id\":\"w\\\"1\"}");
 }
 
-TEST_CASE("http: FETCH is not sent when no longer wanted") {
+TEST_CASE("http: FETCH, heartbeat and claim query are not sent if should_send returns false") {
     const backend peer(200, "{\"jobs\":[]}");
     const worker_identity self = identity();
     fetch_request request;
@@ -73,22 +73,22 @@ TEST_CASE("http: FETCH is not sent when no longer wanted") {
     CHECK(peer.requests().empty());
 }
 
-TEST_CASE("http: the response to FAIL says what becomes of the job, if it has a state") {
+TEST_CASE("http: the state in the response to a FAIL decides between will_retry, discarded and accepted") {
     struct row {
         int status;
         const char* body;
-        settled expected;
+        settle_result expected;
     };
-    const row rows[] = {{200, R"({"state":"retryable"})", settled::will_retry},
-                        {200, R"({"job":{"id":"j","state":"available"}})", settled::will_retry},
-                        {200, R"({"state":"scheduled"})", settled::will_retry},
-                        {200, R"({"state":"discarded"})", settled::discarded},
-                        {200, R"({"state":"cancelled"})", settled::discarded},
-                        {200, R"({"state":"other"})", settled::accepted},
-                        {200, R"({"state":7})", settled::accepted},
-                        {200, "{}", settled::accepted},
-                        {200, "", settled::accepted},
-                        {409, R"({"state":"retryable","error":{"code":"conflict"}})", settled::gone}};
+    const row rows[] = {{200, R"({"state":"retryable"})", settle_result::will_retry},
+                        {200, R"({"job":{"id":"j","state":"available"}})", settle_result::will_retry},
+                        {200, R"({"state":"scheduled"})", settle_result::will_retry},
+                        {200, R"({"state":"discarded"})", settle_result::discarded},
+                        {200, R"({"state":"cancelled"})", settle_result::discarded},
+                        {200, R"({"state":"other"})", settle_result::accepted},
+                        {200, R"({"state":7})", settle_result::accepted},
+                        {200, "{}", settle_result::accepted},
+                        {200, "", settle_result::accepted},
+                        {409, R"({"state":"retryable","error":{"code":"conflict"}})", settle_result::gone}};
     for (const row& each : rows) {
         CAPTURE(each.body);
         const backend peer(each.status, each.body);
@@ -101,7 +101,7 @@ TEST_CASE("http: the response to FAIL says what becomes of the job, if it has a 
     }
 }
 
-TEST_CASE("http: ACK and FAIL") {
+TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON") {
     const backend peer(200, "{\"state\":\"completed\"}");
     const std::unique_ptr<http_transport> wire = connect(peer);
     REQUIRE(wire->ack({"j\n1", "{\"n\":9007199254740993}"}, soon()));
@@ -112,9 +112,9 @@ TEST_CASE("http: ACK and FAIL") {
     CHECK(!parse(peer.last().body).contains("result"));
 
     job_error failure{"ShutdownError", "\"quoted\" \xff", true, "{\"reason\":\"forced\"}"};
-    const result<settled> failed = wire->fail({"j", failure, true}, soon());
+    const result<settle_result> failed = wire->fail({"j", failure, true}, soon());
     REQUIRE(failed);
-    CHECK(*failed == settled::accepted);
+    CHECK(*failed == settle_result::accepted);
     CHECK(peer.last().target == "/ojs/v1/workers/nack");
     const picojson::value body = parse(peer.last().body);
     CHECK(body.get("job_id").to_str() == "j");
@@ -130,7 +130,7 @@ TEST_CASE("http: ACK and FAIL") {
     CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
 }
 
-TEST_CASE("http: BEAT and registration") {
+TEST_CASE("http: heartbeats and registration send the worker's identity, and deregistration sends a DELETE") {
     const backend peer(200,
                        "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
     const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register");
@@ -165,11 +165,11 @@ TEST_CASE("http: BEAT and registration") {
         CHECK(!connect(backend(status), "/r")->deregister_worker(identity(), soon()));
     }
     CHECK(!connect(backend(500), "/r")->register_worker(identity(), soon()));
-    CHECK(connect(backend(500), "/r")->deregister_worker(identity(), soon()).error().text ==
+    CHECK(route_of(connect(backend(500), "/r")->deregister_worker(identity(), soon()).error().text) ==
           "DELETE /r/w%221 answered 500");
 }
 
-TEST_CASE("http: directives, by either name") {
+TEST_CASE("http: a directive is read from the member directive or state of a heartbeat response") {
     struct row {
         const char* body;
         directive expected;
@@ -288,7 +288,7 @@ struct downgrading {
     std::size_t seen = 0;
 };
 
-TEST_CASE("http: a heartbeat whose body is rejected is sent in the schema's, at once and from then on") {
+TEST_CASE("http: a rejected heartbeat body -> the schema's form is sent at once and from then on") {
     for (const int refusal : {400, 422}) {
         downgrading tested(accepting(is_schema_beat, refusal));
         CHECK(tested.heartbeat() == "list count schema");
@@ -296,13 +296,13 @@ TEST_CASE("http: a heartbeat whose body is rejected is sent in the schema's, at 
               R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
         CHECK(tested.heartbeat() == "schema");
         REQUIRE(tested.changes.size() == 1);
-        CHECK(tested.changes[0] ==
+        CHECK(route_of(tested.changes[0]) ==
               "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal) + ": invalid_payload");
         CHECK(tested.dropped[0].find("state") == 0);
     }
 }
 
-TEST_CASE("http: one 400 does not cost the state for good: the full form is retried, and where it matters") {
+TEST_CASE("http: a rejected full body is retried if a heartbeat must arrive or the retry interval is over") {
     std::atomic<bool> strict{true};
     downgrading tested(
         accepting([&strict](const picojson::value& body) { return !strict || is_schema_beat(body); }));
@@ -325,7 +325,7 @@ TEST_CASE("http: one 400 does not cost the state for good: the full form is retr
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
 }
 
-TEST_CASE("http: a body between the full one and the schema's is found again") {
+TEST_CASE("http: a backend that accepts larger bodies again gets the largest body that it accepts") {
     std::atomic<bool> well{true};
     const auto is_good = [&well](const picojson::value& body) {
         return well ? takes_list(body) : is_schema_beat(body);
@@ -338,7 +338,7 @@ TEST_CASE("http: a body between the full one and the schema's is found again") {
     CHECK(tested.heartbeat() == "count list");
 }
 
-TEST_CASE("http: a 404 does not prove that the full body is accepted again") {
+TEST_CASE("http: a 404 in response to a full FAIL body does not undo the downgrade") {
     std::atomic<bool> knows{true};
     downgrading tested(
         [&knows](const http_request& request) {
@@ -349,11 +349,11 @@ TEST_CASE("http: a 404 does not prove that the full body is accepted again") {
     const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
     CHECK(tested.fail(failed) == "full schema");
     knows = false;
-    CHECK(*tested.wire->fail(failed, soon()) == settled::gone);
+    CHECK(*tested.wire->fail(failed, soon()) == settle_result::gone);
     CHECK(tested.changes.size() == 1);
 }
 
-TEST_CASE("http: a heartbeat that must arrive is sent again when its connection broke, others are not") {
+TEST_CASE("http: only a heartbeat that must arrive is sent again when its connection broke") {
     const worker_identity self = identity();
     for (const bool must_arrive : {false, true}) {
         peer::server dropping([](int fd, int connection) {
@@ -369,7 +369,7 @@ TEST_CASE("http: a heartbeat that must arrive is sent again when its connection 
     }
 }
 
-TEST_CASE("http: active_jobs as a count, by dialect, and before the schema's body") {
+TEST_CASE("http: active_jobs is sent in the dialect's type, then in the other, then in the schema's body") {
     downgrading by_dialect(accepting(takes_count), true);
     CHECK(by_dialect.heartbeat() == "count");
     CHECK(by_dialect.last().get("active_jobs").get<double>() == doctest::Approx(2));
@@ -388,7 +388,7 @@ TEST_CASE("http: active_jobs as a count, by dialect, and before the schema's bod
     CHECK(downgrading(accepting(is_schema_beat), true).heartbeat() == "count list schema");
 }
 
-TEST_CASE("http: a FAIL whose body is rejected keeps all fields of the schema, with an object of details") {
+TEST_CASE("http: a FAIL in the schema's form keeps the error class, message, retryable and details") {
     const char* const class_e = R"({"error_class":"E"})";
     const struct {
         const char* code;
@@ -424,7 +424,8 @@ TEST_CASE("http: a FAIL whose body is rejected keeps all fields of the schema, w
     }
 }
 
-TEST_CASE("http: a FAIL whose checkpoint is rejected is sent without it, and keeps the rest") {
+TEST_CASE(
+    "http: a FAIL whose checkpoint is rejected is sent again without the checkpoint, otherwise in full") {
     downgrading tested(accepting([](const picojson::value& body) { return !body.contains("meta"); }));
     fail_request request = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":9007199254740993}"};
     CHECK(tested.fail(request) == "checkpoint full");
@@ -444,7 +445,7 @@ TEST_CASE("http: a FAIL whose checkpoint is rejected is sent without it, and kee
     CHECK(further.fail(request) == "schema");  // which has no place for a checkpoint
 }
 
-TEST_CASE("http: a FAIL with requeue is sent in full first, whatever the response to an earlier one") {
+TEST_CASE("http: a FAIL with requeue is sent in full first, even after an earlier full FAIL was rejected") {
     std::atomic<bool> strict{true};
     downgrading tested(  // full_body_retry_interval is an hour
         accepting([&strict](const picojson::value& body) { return !strict || is_schema_fail(body); }));
@@ -463,7 +464,7 @@ TEST_CASE("http: a FAIL with requeue is sent in full first, whatever the respons
     CHECK(tested.fail(ordinary) == "checkpoint");  // one taken in full counts as the end of the interval
 }
 
-TEST_CASE("http: a 400 without an API error changes no body and is not final") {
+TEST_CASE("http: a 400 or 422 without an API error is bad_response and does not downgrade the body") {
     for (const char* body : {"", "{}", "<html>Bad Request</html>", R"({"error":"no object"})"}) {
         CAPTURE(body);
         for (const int status : {400, 422}) {
@@ -472,7 +473,7 @@ TEST_CASE("http: a 400 without an API error changes no body and is not final") {
                 return ++asked % 2 == 1 ? http_response{status, {}, body, false} : accept_if(true);
             });
             const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
-            const result<settled> answer = tested.wire->fail(failed, soon());
+            const result<settle_result> answer = tested.wire->fail(failed, soon());
             REQUIRE(!answer);
             CHECK(answer.error().code == errc::bad_response);
             CHECK(answer.error().http_status == status);
@@ -485,7 +486,7 @@ TEST_CASE("http: a 400 without an API error changes no body and is not final") {
     }
 }
 
-TEST_CASE("http: INFO -> whether the claim holds, as far as the response says") {
+TEST_CASE("http: a claim query derives held, gone or unsupported from state, worker_id and attempt") {
     struct row {
         const char* body;
         const char* claim;
@@ -526,13 +527,13 @@ TEST_CASE("http: INFO -> whether the claim holds, as far as the response says") 
     CHECK(ask(200, R"({"state":"cancelled")") == "unavailable");
 }
 
-TEST_CASE("http: 2xx with a body that is not JSON is a failed request, on every route") {
+TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every route") {
     for (const int status : {200, 202}) {
         const backend sorry(status, "<html>Sorry, we are down for maintenance</html>");
         const std::unique_ptr<http_transport> wire = connect(sorry, "/workers/register");
-        const result<settled> acked = wire->ack({"j", ""}, soon());
+        const result<settle_result> acked = wire->ack({"j", ""}, soon());
         REQUIRE(!acked);
-        CHECK(acked.error().text ==
+        CHECK(route_of(acked.error().text) ==
               "POST /workers/ack answered " + std::to_string(status) + " with a body that is not JSON");
         CHECK(acked.error().http_status == status);
         CHECK(!fetch(*wire));
@@ -549,7 +550,7 @@ TEST_CASE("http: 2xx with a body that is not JSON is a failed request, on every 
     }
 }
 
-TEST_CASE("http: if every body is rejected nothing changes, and ACK and FETCH are not repeated") {
+TEST_CASE("http: every body is rejected -> the body is not downgraded, and ACK and FETCH are not repeated") {
     downgrading tested([](const http_request&) { return accept_if(false); });
     for (std::size_t i = 1; i <= 3; ++i) {
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
@@ -581,28 +582,30 @@ TEST_CASE("http: concurrent rejections cause one downgrade") {
     CHECK(tested.changes.size() == 1);
 }
 
-TEST_CASE("http: no error text quotes job data, the response to a 401, or a body that would have to be cut") {
+TEST_CASE("http: error texts never quote job data, the body of a 401, or a body that must be cut") {
     const std::string echo = R"({"error":{"code":"INVALID_PAYLOAD","message":"canary"},"you_said":"canary"})";
     for (const int status : {400, 401, 500}) {
+        const std::string fix =
+            status == 401 ? "; set OJS_AUTH_TOKEN to a token that the backend accepts" : "";
         const backend peer(status, echo);
         const std::unique_ptr<http_transport> wire = connect(peer);
-        CHECK(wire->ack({"j", "\"canary\""}, soon()).error().text ==
-              "POST /workers/ack answered " + std::to_string(status) + ": INVALID_PAYLOAD");
-        CHECK(wire->fail({"j", {"X", "canary", true, "{}"}, false}, soon()).error().text ==
-              "POST /workers/nack answered " + std::to_string(status) + ": INVALID_PAYLOAD");
+        CHECK(route_of(wire->ack({"j", "\"canary\""}, soon()).error().text) ==
+              "POST /workers/ack answered " + std::to_string(status) + ": INVALID_PAYLOAD" + fix);
+        CHECK(route_of(wire->fail({"j", {"X", "canary", true, "{}"}, false}, soon()).error().text) ==
+              "POST /workers/nack answered " + std::to_string(status) + ": INVALID_PAYLOAD" + fix);
         const bool quoted = fetch(*wire).error().text.find("canary") != std::string::npos;
         CHECK(quoted == (status != 401));
     }
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
-        CHECK(connect(backend(400, body))->ack({"j", ""}, soon()).error().text ==
+        CHECK(route_of(connect(backend(400, body))->ack({"j", ""}, soon()).error().text) ==
               "POST /workers/ack answered 400");
     }
     const backend peer(500, std::string(105, 'x') + "canary-4f1d8e22b7a95c03");
-    CHECK(fetch(*connect(peer)).error().text == "POST /workers/fetch answered 500");
-    CHECK(beat(*connect(peer)).error().text == "POST /workers/heartbeat answered 500");
+    CHECK(route_of(fetch(*connect(peer)).error().text) == "POST /workers/fetch answered 500");
+    CHECK(route_of(beat(*connect(peer)).error().text) == "POST /workers/heartbeat answered 500");
 }
 
-TEST_CASE("http: what a status means") {
+TEST_CASE("http: the status of a response decides between rejected, unavailable, bad_response and gone") {
     const std::pair<int, errc> rows[] = {{400, errc::rejected},    {405, errc::rejected},
                                          {413, errc::rejected},    {422, errc::rejected},
                                          {429, errc::unavailable}, {408, errc::unavailable},
@@ -611,7 +614,7 @@ TEST_CASE("http: what a status means") {
     for (const auto& [status, code] : rows) {
         const backend peer(status, api_error, {{"Retry-After", "7"}});
         const std::unique_ptr<http_transport> wire = connect(peer);
-        const result<settled> acked = wire->ack({"j", ""}, soon());
+        const result<settle_result> acked = wire->ack({"j", ""}, soon());
         const result<std::vector<job>> fetched = fetch(*wire);
         CHECK(test::code_of(acked) == code);
         CHECK(test::code_of(fetched) == code);
@@ -622,8 +625,9 @@ TEST_CASE("http: what a status means") {
     }
     for (const int status : {404, 409, 410}) {
         const backend peer(status, api_error);
-        CHECK(connect(peer)->ack({"j", ""}, soon()).value_or(settled::accepted) == settled::gone);
-        CHECK(connect(peer)->fail({"j", {}, true}, soon()).value_or(settled::accepted) == settled::gone);
+        CHECK(connect(peer)->ack({"j", ""}, soon()).value_or(settle_result::accepted) == settle_result::gone);
+        CHECK(connect(peer)->fail({"j", {}, true}, soon()).value_or(settle_result::accepted) ==
+              settle_result::gone);
         CHECK(test::code_of(fetch(*connect(peer))) == errc::rejected);
         CHECK(test::code_of(beat(*connect(peer))) == errc::rejected);
     }
@@ -631,10 +635,10 @@ TEST_CASE("http: what a status means") {
     const result<std::vector<job>> got = fetch(*connect(none));
     REQUIRE(got);
     CHECK(got->empty());
-    CHECK(*connect(none)->ack({"j", ""}, soon()) == settled::accepted);
+    CHECK(*connect(none)->ack({"j", ""}, soon()) == settle_result::accepted);
 }
 
-TEST_CASE("http: a 4xx without an API error -> a failed request on every route, to be tried again") {
+TEST_CASE("http: a 4xx other than 400 and 422 without an API error is unavailable on every route") {
     const worker_identity self = identity();
     for (const char* body :
          {"", "{}", "<html>404</html>", R"({"error":"not found"})", R"({"error":{"code":404}})"}) {
@@ -655,7 +659,7 @@ TEST_CASE("http: a 4xx without an API error -> a failed request on every route, 
     }
 }
 
-TEST_CASE("http: Retry-After is seconds or a date -> up to an hour, from the response's own date") {
+TEST_CASE("http: Retry-After is read as seconds, or as a date up to an hour after the response's Date") {
     const auto wait = [](const http_headers& headers) {
         return connect(backend(503, "", headers))->ack({"j", ""}, soon()).error().retry_after;
     };
@@ -693,7 +697,7 @@ TEST_CASE("http: Retry-After is seconds or a date -> up to an hour, from the res
     CHECK(by_the_wall_clock <= 1800s);
 }
 
-TEST_CASE("http: a redirection -> the error names its target, without a query") {
+TEST_CASE("http: the error for a redirect shows the target without its query") {
     const std::pair<const char*, const char*> rows[] = {
         {"https://other.example/ojs?token=s3cret", " to https://other.example/ojs"},
         {"/ojs/v2#x", " to /ojs/v2"},
@@ -701,15 +705,15 @@ TEST_CASE("http: a redirection -> the error names its target, without a query") 
         {"", ""}};
     for (const auto& [location, named] : rows) {
         const backend peer(308, "", {{"Location", location}});
-        const result<settled> acked = connect(peer)->ack({"j", ""}, soon());
+        const result<settle_result> acked = connect(peer)->ack({"j", ""}, soon());
         REQUIRE(test::code_of(acked) == errc::bad_response);
-        CHECK(acked.error().text == std::string("POST /workers/ack answered 308") + named);
+        CHECK(route_of(acked.error().text) == std::string("POST /workers/ack answered 308") + named);
     }
     const backend peer(308, "", {{"Location", "https://h/" + std::string(120, 'x')}});
-    CHECK(fetch(*connect(peer)).error().text == "POST /workers/fetch answered 308");
+    CHECK(route_of(fetch(*connect(peer)).error().text) == "POST /workers/fetch answered 308");
 }
 
-TEST_CASE("http: a response may repeat a secret in an escaped form -> its text is not quoted, its code is") {
+TEST_CASE("http: an error message that contains a secret, even in an escaped form, is not quoted") {
     http_client_options options;
     options.bearer_token = "s3cr/t";
     options.headers = {{"X-Api-Key", "k3y-9"}};
@@ -717,10 +721,10 @@ TEST_CASE("http: a response may repeat a secret in an escaped form -> its text i
         const backend peer(500, R"({"error":{"code":"no_queue","message":")" + message + "\"}}");
         return fetch(*connect(peer, "", options)).error().text;
     };
-    CHECK(text_of("none").find("message") != std::string::npos);
+    CHECK(route_of(text_of("none")) == "POST /workers/fetch answered 500: no_queue: none");
     for (const char* message :
          {"s3cr/t", R"(s3cr\/t)", R"(\u0073\u0033cr/t)", "s3cr%2Ft", "k3y-9", R"(k3y\u002d9)"})
-        CHECK(text_of(message) == "POST /workers/fetch answered 500: no_queue");
+        CHECK(route_of(text_of(message)) == "POST /workers/fetch answered 500: no_queue");
 }
 
 result<std::vector<job>> fetch_cut(const std::string& body, std::size_t count, std::size_t limit = 100) {
@@ -742,7 +746,7 @@ std::string shown(const result<std::vector<job>>& fetched) {
 }
 
 TEST_CASE(
-    "http: the response to FETCH is too large -> its complete jobs, and the id of the one that is cut off") {
+    "http: a FETCH response over the size limit gives its complete jobs and the id of the cut-off job") {
     const std::string args = R"("type":"t","args":["x}"])";
     const std::string large = "\"type\":\"t\",\"args\":[\"" + std::string(200, 'x') + "\"]";
     const std::pair<std::string, const char*> rows[] = {
@@ -778,7 +782,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("http: the response to FETCH breaks off or is too slow -> its complete jobs") {
+TEST_CASE("http: a FETCH response that breaks off or times out gives its complete jobs") {
     const std::string first = R"({"jobs":[{"id":"j1","type":"t","args":[]})";
     const std::pair<std::string, const char*> rows[] = {{first + R"(,{"id":"j2","args":[")", "j1 j2~"},
                                                         {first + ",", "j1"},
@@ -806,7 +810,7 @@ TEST_CASE("http: the response to FETCH breaks off or is too slow -> its complete
     }
 }
 
-TEST_CASE("http: invalid responses") {
+TEST_CASE("http: a malformed response to FETCH or a heartbeat is an error") {
     const std::string job = R"({"id":"1","type":"t","args":[]})";
     for (const std::string& body :
          {std::string(), std::string("nonsense"), std::string("[]"), std::string("7"),
@@ -830,7 +834,7 @@ TEST_CASE("http: invalid responses") {
     CHECK(wire.ack({"j", ""}, soon()).error().code == errc::unreachable);
 }
 
-TEST_CASE("http: a job's fields, with numbers digit for digit") {
+TEST_CASE("http: FETCH reads every field of a job and keeps numbers digit for digit") {
     const std::string envelope =
         "{\"id\":\"j1\",\"type\":\"t\",\"queue\":\"q\",\"args\":[9007199254740993, "
         "1.10,{\"a\":\"]\"}],\"attempt\":2,"
@@ -851,15 +855,16 @@ TEST_CASE("http: a job's fields, with numbers digit for digit") {
     CHECK(first.visibility_timeout == 60s);
     CHECK(first.envelope_json == envelope);
     CHECK(first.malformed.empty());
-    const result<std::vector<job>> seconds =
-        fetch(*connect(backend(200, "{\"jobs\":[{\"id\":\"j\",\"type\":\"t\",\"args\":[],\"timeout\":3}]}")));
+    const result<std::vector<job>> seconds = fetch(*connect(
+        backend(200, R"({"jobs":[{"id":"j","type":"t","args":[],"timeout":3,"visibility_timeout":4}]})")));
     REQUIRE(seconds);
     CHECK(seconds->front().timeout == 3s);
+    CHECK(seconds->front().visibility_timeout == 4s);
     CHECK(seconds->front().attempt == 1);
     CHECK(seconds->front().meta_json == "{}");
 }
 
-TEST_CASE("http: one unreadable job costs the others nothing") {
+TEST_CASE("http: a malformed job in a FETCH response does not affect the other jobs") {
     struct row {
         std::string envelope;
         const char* id;
@@ -894,7 +899,7 @@ TEST_CASE("http: one unreadable job costs the others nothing") {
     CHECK(got->back().timeout == 7ms);
 }
 
-TEST_CASE("http: a truncated response gives no job, wherever it was cut") {
+TEST_CASE("http: a complete response whose JSON is cut at any length gives no job") {
     const std::string whole =
         R"( {"a":"]}","jobs":[{"id":"1","type":"t","args":[7],"timeout_ms":60000,"meta":{"x":"y"}}],"b":{"c":[]}} )";
     std::string body;
@@ -916,7 +921,7 @@ TEST_CASE("http: a truncated response gives no job, wherever it was cut") {
     CHECK(got->front().timeout == 60000ms);
 }
 
-TEST_CASE("http: more jobs than requested are accepted, up to a limit") {
+TEST_CASE("http: FETCH accepts up to 1000 jobs more than requested") {
     const auto answer = [](std::size_t count) {
         std::string body = "{\"jobs\":[{}";
         for (std::size_t i = 1; i < count; ++i) body += ",{}";
@@ -930,10 +935,10 @@ TEST_CASE("http: more jobs than requested are accepted, up to a limit") {
     CHECK(more.error().text.find("more than 1003 jobs") != std::string::npos);
 }
 
-TEST_CASE("http: a FAIL has the id exactly as received, or the job has no id") {
+TEST_CASE("http: a FAIL sends the same job id as received, and a job without a valid id is malformed") {
     struct {
         std::string member;
-        std::string id;       // empty: nobody can be told
+        std::string id;       // empty: it cannot be reported
         std::string sent_as;  // as JSON
     } const cases[] = {
         {R"("id":"plain")", "plain", R"("plain")"},
@@ -980,7 +985,7 @@ TEST_CASE("http: a FAIL has the id exactly as received, or the job has no id") {
     }
 }
 
-TEST_CASE("http: jobs_extended counts for the worker's own jobs, each once") {
+TEST_CASE("http: jobs_extended is reduced to the jobs of the heartbeat, each once") {
     using ids = std::vector<std::string>;
     const std::pair<const char*, ids> rows[] = {
         {R"(["j2","x","j1","j2",7,"j\u0032",null,["j1"]])", {"j2", "j1"}}, {R"(["x"])", {}}, {R"("j1")", {}}};
@@ -991,7 +996,8 @@ TEST_CASE("http: jobs_extended counts for the worker's own jobs, each once") {
     }
 }
 
-TEST_CASE("http: a worker from its first request to its last") {
+TEST_CASE(
+    "http: every request has the headers of the worker, and the last request is a terminate heartbeat") {
     recorder::counter fetches;
     const backend peer([&](const http_request& request) -> http_response {
         if (request.target == "/base/ojs/v1/workers/fetch" && fetches.add() == 1) {
@@ -1042,4 +1048,22 @@ TEST_CASE("http: a worker from its first request to its last") {
     CHECK(last.get("state").to_str() == "terminate");
     CHECK(last.get("active_jobs").serialize() == "[]");
     CHECK(last.get("pid").get<double>() == doctest::Approx(::getpid()));
+}
+
+TEST_CASE("http: a failed request -> its error names the URL as sent, and the fix") {
+    const backend lost(404, R"({"error":{"code":"not_found","message":"no such route"}})");
+    CHECK(fetch(*connect(lost)).error().text ==
+          "POST " + lost.url() +
+              "/ojs/v1/workers/fetch answered 404: not_found: no such route"
+              "; is the base path of OJS_URL right?");
+    const backend closed(403);
+    CHECK(
+        beat(*connect(closed)).error().text ==
+        "POST " + closed.url() +
+            "/ojs/v1/workers/heartbeat answered 403; set OJS_AUTH_TOKEN to a token that the backend accepts");
+    http_transport nobody(*http_transport::make_client("http://127.0.0.1:1/base"));
+    const std::string expected =
+        "POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect to 127.0.0.1:1: Connection "
+        "refused";
+    CHECK(fetch(nobody).error().text.find(expected) == 0);
 }

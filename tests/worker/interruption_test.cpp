@@ -36,7 +36,8 @@ struct mode_file {
 
 }  // namespace
 
-TEST_CASE("timeout: the job is cancelled; returning nothing is a FAIL that uses up an attempt") {
+TEST_CASE(
+    "timeout: a handler that returns nothing after its timeout fails the job, which uses up an attempt") {
     worker_options options = recorder::options();
     const stuck_log log(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
@@ -56,7 +57,7 @@ TEST_CASE("timeout: the job is cancelled; returning nothing is a FAIL that uses 
     CHECK(log.jobs->empty());  // it returned in time
 }
 
-TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not retried") {
+TEST_CASE("revocation: a job that the backend cancels is cancelled in the worker and fails without a retry") {
     worker_options options = recorder::options();
     const kept_log log(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
@@ -81,10 +82,11 @@ TEST_CASE("revoked: a job that the backend cancels is cancelled here, and not re
     CHECK(log.wait_for("info job failed"));  // nobody's fault
     REQUIRE(busy.body->stop(guard));
     CHECK(busy.body->report().failed == 1);
-    CHECK_FALSE(busy.wire.revoke("a"));  // nobody is called any more
+    CHECK_FALSE(busy.wire.revoke("a"));  // no callback is called
 }
 
-TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and callbacks are called") {
+TEST_CASE(
+    "timeout: after a timeout or revocation, a result is an ACK, and anything else fails with that reason") {
     for (const bool revoked : {true, false}) {
         busy_worker busy(recorder::options(), with_timeout(revoked ? 1h : 5ms), [](job_context& job) {
             until_cancelled(job);
@@ -115,7 +117,7 @@ TEST_CASE("timeout: the handler's outcome counts, an exception is a timeout, and
     }
 }
 
-TEST_CASE("timeout: a job that was cancelled before does not change") {
+TEST_CASE("timeout: a job that is already cancelled keeps its cancel reason when its timeout ends") {
     worker_options options = patient();
     options.stuck_after = 1h;
     const kept_log log(options);
@@ -138,7 +140,7 @@ int mappings() {
     return lines;
 }
 
-TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
+TEST_CASE("timeout: 3000 timeouts with an on_cancel callback each leave no thread stacks mapped") {
     constexpr int jobs = 3000;
     const int before = mappings();
     recorder::transport wire;
@@ -159,13 +161,13 @@ TEST_CASE("timeout: thousands with a callback each leave no thread behind") {
     });
     REQUIRE(wire.wait_for("fail", jobs));
     let_go->set();
-    // A stack that nobody gave back is two.
+    // A stack that was not returned counts as two.
     CHECK(mappings() < before + jobs);
     REQUIRE(worker->stop(guard));
     CHECK(sums(*worker) == "claimed 3002 completed 2 failed 3000 exit 0");
 }
 
-TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once more when it is abandoned") {
+TEST_CASE("stuck: a job that ignores its cancellation is logged as stuck once and as abandoned once") {
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     const stuck_log log(options);
@@ -187,13 +189,13 @@ TEST_CASE("stuck: a job that outlives its cancellation is logged once, and once 
     CHECK((*log.jobs)[1].abandoned);
     CHECK((*log.jobs)[1].count == 1);
     CHECK(log.count("warn job abandoned") == 1);
-    CHECK(log.count("warn handlers have not returned; leaving without them") == 1);
+    CHECK(log.count("warn handlers have not returned; exiting without waiting for them") == 1);
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
     CHECK(busy.settled() == "fail timeout");  // its own fault, whichever thread reports it
     let_go->set();
 }
 
-TEST_CASE("stuck: a listener may throw") {
+TEST_CASE("stuck: an exception from on_stuck_job is logged once, and the worker stops normally") {
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
     const kept_log log(options);
@@ -249,8 +251,7 @@ struct deaf_worker {
 }  // namespace
 
 TEST_CASE(
-    "stuck: a deaf job is reported after its timeout, a new thread has its slot, and its late result is "
-    "dropped") {
+    "stuck: a job that ignores its timeout is reported, its slot is refilled, and a late result is dropped") {
     counter together;
     deaf_worker deaf(for_stuck(2), [&](job_context&) {
         together.add();
@@ -272,7 +273,7 @@ TEST_CASE(
     CHECK(sums(deaf.body) == "claimed 3 completed 2 failed 1 exit 0");
 }
 
-TEST_CASE("stuck: a slot that is to be kept takes no job until the handler returns") {
+TEST_CASE("stuck: stuck_action::keep -> the slot takes no job until the handler returns") {
     const shared_event answered = make_event();
     deaf_worker deaf(for_stuck(1), do_nothing, [answered](const stuck_job& job) {
         CHECK(job.default_action == stuck_action::stop);  // all are stuck
@@ -291,7 +292,7 @@ TEST_CASE("stuck: a slot that is to be kept takes no job until the handler retur
     CHECK(deaf.body.stop(guard));
 }
 
-TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with a status of its own") {
+TEST_CASE("stuck: all handlers are stuck -> the worker drains and exits with 75") {
     const auto take_default = [](const stuck_job& job) { return job.default_action; };
     for (const bool listens : {true, false}) {
         deaf_worker deaf(for_stuck(1), do_nothing, listens ? deaf_worker::listener(take_default) : nullptr);
@@ -304,7 +305,7 @@ TEST_CASE("stuck: a worker all of whose handlers are stuck drains, and ends with
     }
 }
 
-TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop") {
+TEST_CASE("stuck: an on_stuck_job callback that blocks delays neither other jobs nor the stop") {
     worker_options options = for_stuck(2);
     options.times.stop_timeout = 500ms;
     const shared_event asked = make_event();
@@ -327,10 +328,10 @@ TEST_CASE("stuck: a callback that blocks delays neither other jobs nor the stop"
 }
 
 #if OJS_SHUTDOWN_USE_UNWIND
-TEST_CASE("stuck: the log says where the thread is, where the signals are ours") {
+TEST_CASE("stuck: with installed signals, the log record shows the stack of the stuck thread") {
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
-    options.parts.add(operating());
+    options.extensions.add(ops());
     const stuck_log log(options);
     lifecycle unused;
     const result<signals> installed = signals::install(unused);
@@ -344,7 +345,7 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
     });
     REQUIRE(log.calls->wait_for(1));
 #ifndef __SANITIZE_THREAD__  // which keeps the signal until the read() is over
-    CHECK(log.text().find("program+0x") != std::string::npos);
+    CHECK(log.text().find("/unit 0x") != std::string::npos);
     CHECK(!value_of(log.records("warn job is stuck").at(0), "stack").empty());
 #endif
     busy.life.apply(ojs::event::report_request, {});
@@ -357,7 +358,7 @@ TEST_CASE("stuck: the log says where the thread is, where the signals are ours")
 
 #endif
 
-TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job back at once") {
+TEST_CASE("termination mode: SPOT_RECLAIM, a missing file or SIGUSR1 requeues the job at once") {
     struct row {
         const char* text;  // null: no file
         int signal;
@@ -382,7 +383,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM, no file, and SIGUSR1 hand every job b
     }
 }
 
-TEST_CASE("termination mode: the first signal asks for it, in a drain too; NORMAL_SHUTDOWN drains") {
+TEST_CASE("termination mode: first_signal_wins -> the file at the first signal decides, not later signals") {
     struct row {
         const char* mode;  // in the file
         bool signalled;    // the drain
@@ -425,7 +426,7 @@ TEST_CASE("termination mode: the first signal asks for it, in a drain too; NORMA
     }
 }
 
-TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job is requeued") {
+TEST_CASE("reclaim_wait: a handler that returns in time decides its report, and the job is requeued") {
     worker_options options = recorder::options();
     options.times.reclaim_wait = 4s;
     busy_worker busy(options, [](job_context& job) {
@@ -438,7 +439,7 @@ TEST_CASE("reclaim_wait: handlers may bring their work to an end before the job 
     CHECK(busy.settlement().requeue);
 }
 
-TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may still return a result") {
+TEST_CASE("cancel_lead: jobs are cancelled before the grace period ends, and may still return a result") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;
     options.times.cancel_lead = 1h - 5ms;
@@ -452,7 +453,7 @@ TEST_CASE("cancel_lead: jobs are cancelled inside the grace period, and may stil
     CHECK(busy.settlement().result_json == "\"saved\"");
 }
 
-TEST_CASE("river: the preset's stages") {
+TEST_CASE("dialect: use() sets the stop times of the river, spot_controller and graceful_shutdown presets") {
     worker_options options;
     options.use(dialect::river());
     CHECK(options.times.shutdown_grace_period == 10s);
@@ -483,7 +484,7 @@ worker_options river_options() {
 
 }  // namespace
 
-TEST_CASE("river: a soft stop waits for the job; the second signal cancels it and waits for its result") {
+TEST_CASE("river: the first signal waits for the job, the second cancels the job and waits for its result") {
     const shared_event drained = make_event();
     const shared_event looked = make_event();
     busy_worker busy(river_options(), [=](job_context& job) {
@@ -503,7 +504,7 @@ TEST_CASE("river: a soft stop waits for the job; the second signal cancels it an
     CHECK(busy.body->exit_code() == 0);
 }
 
-TEST_CASE("river: a job that ignores its cancellation is reported, named, and has its own exit status") {
+TEST_CASE("river: a job that ignores its cancellation is reported, and the exit status is stuck") {
     worker_options options = river_options();
     options.times.cancel_wait = 10ms;
     const stuck_log log(options);

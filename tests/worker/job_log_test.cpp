@@ -25,19 +25,19 @@ const error rejected{errc::rejected, 0, "no"};
 
 }  // namespace
 
-TEST_CASE("job log: a failed job's record has the error, its attempt, and whether it runs again") {
+TEST_CASE("job log: the record of a failed job has the error, the attempt and will_retry") {
     const struct {
-        settled response;
+        settle_result response;
         std::int64_t attempt;
         std::int64_t max_attempts;
         outcome returned;
         const char* will_retry;
-    } rows[] = {{settled::accepted, 1, 3, outcome::retry("disk full"), "yes"},
-                {settled::accepted, 3, 3, outcome::retry("disk full"), "no"},
-                {settled::accepted, 1, 0, outcome::retry("disk full"), ""},  // unknown
-                {settled::accepted, 1, 0, outcome::discard("disk full"), "no"},
-                {settled::will_retry, 3, 3, outcome::retry("disk full"), "yes"},
-                {settled::discarded, 1, 3, outcome::retry("disk full"), "no"}};
+    } rows[] = {{settle_result::accepted, 1, 3, outcome::retry("disk full"), "yes"},
+                {settle_result::accepted, 3, 3, outcome::retry("disk full"), "no"},
+                {settle_result::accepted, 1, 0, outcome::retry("disk full"), ""},  // unknown
+                {settle_result::accepted, 1, 0, outcome::discard("disk full"), "no"},
+                {settle_result::will_retry, 3, 3, outcome::retry("disk full"), "yes"},
+                {settle_result::discarded, 1, 3, outcome::retry("disk full"), "no"}};
     for (const auto& each : rows) {
         CAPTURE(each.max_attempts);
         recorder::transport wire;
@@ -55,7 +55,7 @@ TEST_CASE("job log: a failed job's record has the error, its attempt, and whethe
     }
 }
 
-TEST_CASE("job log: user code throws -> the record has what() as its error") {
+TEST_CASE("job log: an exception of a handler, transport or callback is logged with its text") {
     struct silent : std::exception {
         const char* what() const noexcept override { return nullptr; }
     };
@@ -87,7 +87,7 @@ TEST_CASE("job log: user code throws -> the record has what() as its error") {
     }
 }
 
-TEST_CASE("job log: an error's message is cut, masked before that, and left out on request") {
+TEST_CASE("job log: an error message is masked before it is cut, and omitted if error_messages is off") {
     const std::string token = "t0ken-t0ken-t0ken";
     const std::string text = std::string(1015, 'x') + token + std::string(5000, 'y');  // cut within the token
     worker_options options = recorder::options();
@@ -109,7 +109,7 @@ TEST_CASE("job log: an error's message is cut, masked before that, and left out 
     CHECK(value_of(record, "error_type") == "handler_error");
 }
 
-TEST_CASE("job log: a failed report says when it is retried, unless it is not") {
+TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retry follows") {
     worker_options options = recorder::options();
     const kept_log log(options);
     recorder::transport wire;
@@ -134,7 +134,7 @@ TEST_CASE("job log: the end of an outage is logged once") {
     std::size_t calls = 0;                                         // one job at a time
     wire.on.ack = [&](const ack_request&, time_point) -> recorder::transport::settling {
         if (refused.at(calls++)) return unreachable;
-        return settled::accepted;
+        return settle_result::accepted;
     };
     wire.give(make_job("a"));
     wire.give(make_job("b"));
@@ -149,7 +149,7 @@ TEST_CASE("job log: the end of an outage is logged once") {
     CHECK(seen == "failed failed again failed again ");
 }
 
-TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
+TEST_CASE("job log: the end of an outage that only FETCHes or heartbeats notice is logged once") {
     worker_options options = recorder::options();
     const kept_log log(options);
     recorder::transport wire;
@@ -162,14 +162,57 @@ TEST_CASE("job log: a FETCH and a heartbeat notice an outage and its end too") {
     SUBCASE("heartbeat") {
         wire.refuse("fetch", 1000, rejected);
         wire.refuse("beat", 1, unreachable);
-        run_until("beat", 1, wire, options, do_nothing);
+        const auto body = start_worker(wire, options, do_nothing);
+        REQUIRE(log.wait_for("warn backend unreachable"));  // else the last heartbeat may be answered before
+        REQUIRE(body->stop(guard).status == stop_status::ended);
     }
     const std::string text = log.text();
     CHECK(text.find(again) != std::string::npos);
     CHECK(text.find(again) == text.rfind(again));
+    CHECK(log.count("warn backend unreachable") == 1);
+    CHECK(value_of(log.records("warn backend unreachable").at(0), "error") == "connection refused");
 }
 
-TEST_CASE("job log: an interrupted run is counted, and its job requeued, or failed by the dialect") {
+TEST_CASE("job log: a worker starts -> its URL without credentials, queues, concurrency and job types") {
+    worker_options options = recorder::options(3);
+    options.url = "memory:";
+    const kept_log log(options);
+    worker body(options);
+    body.register_handler("email.send", [](job_context&) {});
+    body.register_handler("report", [](job_context&) {});
+    REQUIRE(body.start());
+    CHECK(body.stop(guard));
+    const log_record started = log.records("info worker started").at(0);
+    CHECK(value_of(started, "url") == "memory:");
+    CHECK(value_of(started, "queues") == "default");
+    CHECK(value_of(started, "concurrency") == "3");
+    CHECK(value_of(started, "job_types") == "email.send,report");
+}
+
+TEST_CASE("job log: a drain -> its record has the types of the jobs in flight") {
+    worker_options options = recorder::options();
+    options.progress_interval = 10ms;
+    const kept_log log(options);
+    busy_worker busy(options, [&log](job_context&) { CHECK(log.wait_for("info draining")); });
+    CHECK(busy.body->stop(guard));
+    CHECK(value_of(log.records("info draining").at(0), "job_types") == "work");
+}
+
+TEST_CASE("job log: a handler calls request_stop() -> the log names its job") {
+    worker_options options = recorder::options();
+    const kept_log log(options);
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    worker body(options, wire);
+    body.register_handler("work", [&](job_context&) { body.request_stop(); });
+    REQUIRE(body.start());
+    CHECK(body.wait(deadline_after(guard)));
+    const log_record record = log.records("info stop requested in the handler of a job").at(0);
+    CHECK(value_of(record, "call") == "stop()");
+    CHECK(value_of(record, "job_id") == "a");
+}
+
+TEST_CASE("job log: an interrupted run counts as interrupted, and as requeued or failed by the dialect") {
     for (const bool requeues : {true, false}) {
         worker_options options = recorder::options();
         options.dialect.requeue_interrupted = requeues;
@@ -187,7 +230,7 @@ TEST_CASE("job log: an interrupted run is counted, and its job requeued, or fail
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
-TEST_CASE("outage: lasts from the first failed request to the next response") {
+TEST_CASE("outage: an outage lasts from the earliest failed request to the next response") {
     const auto at = [](int seconds) { return time_point(std::chrono::seconds(seconds)); };
     detail::mutex guard;
     detail::outage_watch watch(guard);
@@ -202,7 +245,14 @@ TEST_CASE("outage: lasts from the first failed request to the next response") {
     CHECK(watch.note_response(at(31)) == 0s);
 }
 
-TEST_CASE("outage: only a request without a response of the backend begins one") {
+TEST_CASE("log: a backend's URL is shown without user, password and query") {
+    CHECK(detail::public_url("http://h:1/base?key=x") == "http://h:1/base");
+    CHECK(detail::public_url("amqp://u:p@h:5672/v") == "amqp://h:5672/v");
+    CHECK(detail::public_url("host=h password=x").find("=x") == std::string::npos);
+    CHECK(detail::public_url("secret@h").find("secret") == std::string::npos);
+}
+
+TEST_CASE("outage: only a request without a response, or with a 502, 503 or 504, counts as unanswered") {
     CHECK(detail::is_unanswered(unreachable));
     CHECK(detail::is_unanswered({errc::disconnected, 0, ""}));
     CHECK(detail::is_unanswered({errc::timed_out, 0, ""}));

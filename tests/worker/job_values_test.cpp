@@ -21,7 +21,7 @@ picojson::value number(double of) {
 
 }  // namespace
 
-TEST_CASE("job values: arguments as picojson values, or an error that names the argument") {
+TEST_CASE("job values: arguments are read as picojson values, or the error names the argument") {
     const std::string deep = std::string(200, '[') + std::string(200, ']');
     settle_with(R"([{"n":1.5,"l":["x"]},[1,2],"s",)" + std::string("\"\xff\",") + deep + "]",
                 [](job_context& job) {
@@ -32,7 +32,7 @@ TEST_CASE("job values: arguments as picojson values, or an error that names the 
                     const result<picojson::array> no_array = job.arg<picojson::array>(0);
                     REQUIRE_FALSE(no_array);
                     CHECK(no_array.error().code == errc::invalid_argument);
-                    CHECK(no_array.error().text == "argument 0: not a JSON value of that type");
+                    CHECK(no_array.error().text == "argument 0 is an object, not an array");
                     CHECK(job.arg<picojson::value>(3).error().text == "argument 3: invalid JSON: not UTF-8");
                     CHECK(job.arg<picojson::value>(4).error().text ==
                           "argument 4: invalid JSON: nested deeper than 100");
@@ -46,7 +46,7 @@ TEST_CASE("job values: arguments as picojson values, or an error that names the 
     });
 }
 
-TEST_CASE("job values: a value that a handler returns is the result") {
+TEST_CASE("job values: a picojson value that a handler returns is the job's result") {
     const auto result_of = [](auto handler) { return settle_with("[]", handler).result_json; };
     CHECK(result_of([](job_context&) {
               return picojson::value(picojson::object{{"n", number(2)}});
@@ -57,7 +57,7 @@ TEST_CASE("job values: a value that a handler returns is the result") {
           "\"a\xef\xbf\xbd\"");
 }
 
-TEST_CASE("job values: a checkpoint is saved as a value and found again as one") {
+TEST_CASE("job values: a checkpoint is saved and loaded as a picojson value") {
     settle_with(
         "[]",
         [](job_context& job) {
@@ -74,9 +74,10 @@ TEST_CASE("job values: a checkpoint is saved as a value and found again as one")
         R"({"checkpoint":{"page":7}})");
 }
 
-TEST_CASE("job values: numbers keep their decimal point in a locale with a comma") {
+TEST_CASE("job values: numbers keep their decimal point in a locale with a decimal comma") {
     const test::comma_locale locale;
-    if (!locale) MESSAGE("skipped: there is no locale with a decimal comma, and localedef cannot make one");
+    if (!locale)
+        MESSAGE("not in such a locale: there is none with a decimal comma, and localedef cannot make one");
     const recorder::call settled = settle_with("[1.5]", [](job_context& job) {
         CHECK(job.arg<picojson::value>(0)->get<double>() == 1.5);
         CHECK(job.save_checkpoint(number(2.5)));

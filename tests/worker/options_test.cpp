@@ -69,13 +69,13 @@ const duration_variable duration_variables[] = {
     {"OJS_VISIBILITY_TIMEOUT", nullptr, &worker_options::visibility_timeout},
     {"OJS_REQUEST_TIMEOUT", nullptr, &worker_options::request_timeout},
     {"OJS_STUCK_AFTER", nullptr, &worker_options::stuck_after},
-    {"OJS_REPEAT_SIGNAL_GAP", nullptr, &worker_options::repeat_signal_gap},
+    {"OJS_SIGNAL_DEBOUNCE", nullptr, &worker_options::signal_debounce},
     {"OJS_PROGRESS_INTERVAL", nullptr, &worker_options::progress_interval},
 };
 
 }  // namespace
 
-TEST_CASE("options: the defaults") {
+TEST_CASE("options: an empty environment gives valid defaults") {
     const worker_options out = good({});
     CHECK(out.url == "http://127.0.0.1:8080");  // the others are in docs/options.md, which is tested below
     CHECK(out.times.shutdown_grace_period == 30s);
@@ -87,7 +87,7 @@ TEST_CASE("options: the defaults") {
     CHECK(validate(worker_options()));
 }
 
-TEST_CASE("options: a dialect sets its grace period, and a variable overrides it") {
+TEST_CASE("options: a dialect sets its grace period, and a variable overrides the dialect") {
     CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
     CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
     const worker_options out = good({{"OJS_DIALECT", "worker_protocol"}});
@@ -103,18 +103,18 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides it
         good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).times.shutdown_grace_period ==
         7s);
     for (const char* value : {"", "Website", "tide"}) check_bad("OJS_DIALECT", value);
-    CHECK(good({}).unknown_type == unknown_type_action::requeue);
-    CHECK(good({{"OJS_UNKNOWN_TYPE", "requeue"}}).unknown_type == unknown_type_action::requeue);
-    CHECK(good({{"OJS_UNKNOWN_TYPE", "fail"}}).unknown_type == unknown_type_action::fail);
-    CHECK(good({{"OJS_UNKNOWN_TYPE", "discard"}}).unknown_type == unknown_type_action::discard);
-    for (const char* value : {"", "Requeue", "ignore"}) check_bad("OJS_UNKNOWN_TYPE", value);
+    CHECK(good({}).on_unknown_type == unknown_type_action::requeue);
+    CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "requeue"}}).on_unknown_type == unknown_type_action::requeue);
+    CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "fail"}}).on_unknown_type == unknown_type_action::fail);
+    CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "discard"}}).on_unknown_type == unknown_type_action::discard);
+    for (const char* value : {"", "Requeue", "ignore"}) check_bad("OJS_ON_UNKNOWN_TYPE", value);
     worker_options set;
     set.use(dialect::worker_protocol());
     CHECK(set.times.shutdown_grace_period == 25s);
     CHECK(set.dialect.name == "worker_protocol");
 }
 
-TEST_CASE("options: every variable is read") {
+TEST_CASE("options: a variable sets its option, and durations may omit the unit") {
     const worker_options out = good({{"OJS_URL", "http://backend:81/base"},
                                      {"OJS_QUEUES", "a, b ,c"},
                                      {"OJS_CONCURRENCY", "1000"},
@@ -129,8 +129,8 @@ TEST_CASE("options: every variable is read") {
     CHECK(out.queues == std::vector<std::string>{"a", "b", "c"});
     CHECK(out.concurrency == 1000);
     CHECK(out.labels == std::vector<std::string>{"x", "y"});
-    CHECK(out.job_types == std::vector<std::string>{"email.send", "sms.send"});
-    CHECK(good({{"OJS_JOB_TYPES", ""}}).job_types.empty());
+    CHECK(out.expected_job_types == std::vector<std::string>{"email.send", "sms.send"});
+    CHECK(good({{"OJS_JOB_TYPES", ""}}).expected_job_types.empty());
     CHECK(out.worker_id == "w-1");
     CHECK(out.auth_token == "s3cret");
     CHECK(out.termination_mode_file == "/run/mode");
@@ -152,7 +152,7 @@ TEST_CASE("options: every variable is read") {
     }
 }
 
-TEST_CASE("options: the first of several names counts, also for errors") {
+TEST_CASE("options: if several variables of one option are set, only the first is read") {
     CHECK(good({{"OJS_BACKEND_URL", "http://b"}}).url == "http://b");
     CHECK(good({{"OJS_BACKEND_URL", "http://b"}, {"OJS_URL", "http://a"}}).url == "http://a");
     CHECK(good({{"OJS_QUEUE", "q"}}).queues == std::vector<std::string>{"q"});
@@ -170,7 +170,7 @@ TEST_CASE("options: the first of several names counts, also for errors") {
     check_bad("OJS_QUEUE", "");
 }
 
-TEST_CASE("options: an invalid value is refused with the names of variable and value") {
+TEST_CASE("options: an invalid value is refused with an error that shows the variable and the value") {
     for (const char* name : {"OJS_HEARTBEAT_INTERVAL", "OJS_POLL_INTERVAL", "OJS_VISIBILITY_TIMEOUT",
                              "OJS_REQUEST_TIMEOUT", "OJS_STOP_TIMEOUT", "OJS_PROGRESS_INTERVAL"}) {
         check_bad(name, "0s");
@@ -197,7 +197,7 @@ TEST_CASE("options: an invalid value is refused with the names of variable and v
     for (const char* value : {"", "no", "2"}) check_bad("OJS_LOG_ERROR_MESSAGES", value);
 }
 
-TEST_CASE("options: white space around a name in a variable -> cut; a control character -> refused") {
+TEST_CASE("options: white space around a name is trimmed, and a control character in a name is refused") {
     for (const std::string space : {" ", "\t", "\n", "\r\n", "\v", "\f", " \n\t "}) {
         const auto around = [&](const std::string& name) { return space + name + space; };
         const worker_options out = good({{"OJS_QUEUES", around("email") + "," + around("a b")},
@@ -208,12 +208,12 @@ TEST_CASE("options: white space around a name in a variable -> cut; a control ch
                                          {"OJS_WORKER_ID", around("w")}});
         CHECK(out.queues == std::vector<std::string>{"email", "a b"});
         CHECK(out.labels == std::vector<std::string>{"l"});
-        CHECK(out.job_types == std::vector<std::string>{"t", "u"});
+        CHECK(out.expected_job_types == std::vector<std::string>{"t", "u"});
         CHECK(out.stop_signals == std::vector<int>{SIGTERM, SIGINT});
         CHECK(out.worker_id == "w");
         CHECK(out.termination_mode_file == "/run/a mode");
         CHECK(good({{"OJS_QUEUE", around("email")}}).queues == std::vector<std::string>{"email"});
-        CHECK(good({{"OJS_JOB_TYPES", space}}).job_types.empty());
+        CHECK(good({{"OJS_JOB_TYPES", space}}).expected_job_types.empty());
         for (const char* name : {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN"}) {
             for (const std::string token : {"s3cret" + space, space + "s3cret", "s3\ncret" + space}) {
                 const result<worker_options> refused = read({{name, token}});
@@ -229,7 +229,7 @@ TEST_CASE("options: white space around a name in a variable -> cut; a control ch
             const result<worker_options> refused = read({{name, value}});
             REQUIRE(!refused);
             CHECK(refused.error().text.find(name + std::string("='")) == 0);
-            CHECK(holds(refused.error().text, "holds a control character"));
+            CHECK(holds(refused.error().text, "contains a control character"));
         }
     }
     const auto refused = [](const char* part, auto change) {
@@ -239,15 +239,16 @@ TEST_CASE("options: white space around a name in a variable -> cut; a control ch
         REQUIRE(!validate(options));
         CHECK(holds(validate(options).error().text, part));
     };
-    refused("options.queues (OJS_QUEUES OJS_QUEUE) holds", [](auto& o) { o.queues = {"a", "b\n"}; });
-    refused("options.labels (OJS_LABELS) holds", [](auto& o) { o.labels = {"b\r"}; });
-    refused("options.job_types (OJS_JOB_TYPES) holds", [](auto& o) { o.job_types = {"\tb"}; });
-    refused("options.worker_id (OJS_WORKER_ID) holds", [](auto& o) { o.worker_id = "b\n"; });
+    refused("options.queues (OJS_QUEUES OJS_QUEUE) contains", [](auto& o) { o.queues = {"a", "b\n"}; });
+    refused("options.labels (OJS_LABELS) contains", [](auto& o) { o.labels = {"b\r"}; });
+    refused("options.expected_job_types (OJS_JOB_TYPES) contains",
+            [](auto& o) { o.expected_job_types = {"\tb"}; });
+    refused("options.worker_id (OJS_WORKER_ID) contains", [](auto& o) { o.worker_id = "b\n"; });
     refused("options.auth_token (OJS_AUTH_TOKEN) begins or ends", [](auto& o) { o.auth_token = "b\n"; });
-    refused("options.health_token (OJS_HEALTH_TOKEN) holds", [](auto& o) { o.health_token = "a\nb"; });
+    refused("options.health_token (OJS_HEALTH_TOKEN) contains", [](auto& o) { o.health_token = "a\nb"; });
 }
 
-TEST_CASE("options: stop signals, by name or number") {
+TEST_CASE("options: OJS_STOP_SIGNALS takes names or numbers, and refuses signals that cannot stop a worker") {
     using numbers = std::vector<int>;
     CHECK(good({}).stop_signals == numbers{SIGTERM, SIGINT, SIGHUP});
     CHECK(good({{"OJS_STOP_SIGNALS", "TERM"}}).stop_signals == numbers{SIGTERM});
@@ -271,7 +272,8 @@ TEST_CASE("options: stop signals, by name or number") {
     CHECK(!validate(none));
 }
 
-TEST_CASE("options: https takes a stream, which may be set after the environment was read") {
+TEST_CASE(
+    "options: an https URL is valid only with https_stream, which may be set after from_environment()") {
     result<worker_options> out = read({{"OJS_URL", "https://h"}});
     REQUIRE(out);
     const result<void> valid = validate(*out);
@@ -284,7 +286,7 @@ TEST_CASE("options: https takes a stream, which may be set after the environment
     CHECK(holds(validate(*out).error().text, "url (OJS_URL) 'https://h:0'"));
 }
 
-TEST_CASE("options: the first of several errors is reported, without passwords") {
+TEST_CASE("options: only the first of several errors is reported, and no error shows a password") {
     const result<worker_options> two = read({{"OJS_CONCURRENCY", "x"}, {"OJS_POLL_INTERVAL", "y"}});
     REQUIRE(!two);
     CHECK(holds(two.error().text, "OJS_CONCURRENCY"));
@@ -298,7 +300,7 @@ TEST_CASE("options: the first of several errors is reported, without passwords")
     }
 }
 
-TEST_CASE("options: out of range together or alone") {
+TEST_CASE("options: validate() refuses values that are out of range, alone or in combination") {
     const auto refused = [](const char* part, auto change) {
         CAPTURE(part);
         worker_options options;
@@ -344,7 +346,7 @@ TEST_CASE("options: out of range together or alone") {
     CHECK(out.error().text == "OJS_STOP_TIMEOUT='99ms': must be at least 100ms");
 }
 
-TEST_CASE("options: without a lookup the process's own environment is read") {
+TEST_CASE("options: from_environment() without a lookup reads the environment of the process") {
     REQUIRE(::setenv("OJS_CONCURRENCY", "17", 1) == 0);
     const result<worker_options> out = worker_options::from_environment();
     ::unsetenv("OJS_CONCURRENCY");
@@ -352,7 +354,7 @@ TEST_CASE("options: without a lookup the process's own environment is read") {
     CHECK(out->concurrency == 17);
 }
 
-TEST_CASE("options: report_usage prints the error and returns 64") {
+TEST_CASE("options: report_usage() prints the error and returns 64") {
     int status = 0;
     const std::string text = test::standard_error_of([&] {
         status = report_usage({errc::invalid_argument, 0, "OJS_X='y': no"});
@@ -361,7 +363,27 @@ TEST_CASE("options: report_usage prints the error and returns 64") {
     CHECK(text == "error: OJS_X='y': no\n");
 }
 
-TEST_CASE("options: a registration path is one below /ojs/v1") {
+TEST_CASE("options: report_usage() prints one JSON line with OJS_LOG_FORMAT=json") {
+    ::setenv("OJS_LOG_FORMAT", "json", 1);
+    const std::string text = test::standard_error_of([&] {
+        report_usage({errc::invalid_argument, 0, "OJS_X='y': no"});
+    });
+    ::unsetenv("OJS_LOG_FORMAT");
+    CHECK(detail::is_json(text.substr(0, text.size() - 1)));
+    CHECK(holds(text, "\"severity\":\"ERROR\""));
+    CHECK(holds(text, "OJS_X='y': no"));
+}
+
+TEST_CASE("options: an empty variable -> the error says to unset it") {
+    for (const char* name :
+         {"OJS_URL", "OJS_CONCURRENCY", "OJS_STOP_TIMEOUT", "OJS_AUTH_TOKEN", "OJS_LOG_LEVEL"}) {
+        const auto refused = read({{name, ""}});
+        REQUIRE_MESSAGE(!refused, name);
+        CHECK(refused.error().text == std::string(name) + "='': is empty; unset it, or give it a value");
+    }
+}
+
+TEST_CASE("options: OJS_REGISTRATION_PATH accepts only a plain path that begins with a slash") {
     for (const char* good : {"/workers/register", "/workers", "/a-b_c.d/%20"}) {
         const auto got = read({{"OJS_REGISTRATION_PATH", good}});
         REQUIRE_MESSAGE(got, good);
@@ -376,7 +398,7 @@ TEST_CASE("options: a registration path is one below /ojs/v1") {
     }
 }
 
-TEST_CASE("options: in a pod the default drain fits into the pod's default grace period") {
+TEST_CASE("options: in a pod the default drain fits into the default grace period of the pod") {
     const auto in_pod = [](const variables& set) {
         return drain_with("/var/run/secrets/kubernetes.io/serviceaccount/namespace", set);
     };
@@ -396,7 +418,7 @@ TEST_CASE("options: in a pod the default drain fits into the pod's default grace
     CHECK(read({})->times.shutdown_grace_period == 30s);
 }
 
-TEST_CASE("options: the default drain fits into a known platform's grant") {
+TEST_CASE("options: the default drain fits into the stop timeout of a known platform") {
     const auto drain_on = [](const variables& set) { return drain_with("/.dockerenv", set); };
     const variables ecs = {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}};
     const variables cloud_run = {{"K_SERVICE", "s"}, {"K_REVISION", "s-1"}};
@@ -493,7 +515,7 @@ class documented_options {
 
 }  // namespace
 
-TEST_CASE("options: docs/options.md has every row, with its variables, default and bounds") {
+TEST_CASE("options: docs/options.md lists every option with its variables, default and bounds") {
     documented_options documented;
     if (documented.text.empty()) {
         MESSAGE("skipped: docs/options.md is not in this folder");

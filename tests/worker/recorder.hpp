@@ -69,7 +69,7 @@ inline ojs::job make_job(std::string id, std::string type = "work", std::string 
 
 class transport : public ojs::transport {
   public:
-    using settling = ojs::result<ojs::settled>;
+    using settling = ojs::result<ojs::settle_result>;
 
     // Called inside the call, without any lock. Set before the worker starts.
     struct hooks {
@@ -162,7 +162,7 @@ class transport : public ojs::transport {
         begun.result_json = request.result_json;
         ojs::error why;
         if (is_refused(std::move(begun), why, request.should_send)) return why;
-        return on.ack ? on.ack(request, deadline) : settling(ojs::settled::accepted);
+        return on.ack ? on.ack(request, deadline) : settling(ojs::settle_result::accepted);
     }
 
     settling fail(const ojs::fail_request& request, ojs::time_point deadline) override {
@@ -173,7 +173,7 @@ class transport : public ojs::transport {
         begun.checkpoint_json = request.checkpoint_json;
         ojs::error why;
         if (is_refused(std::move(begun), why, request.should_send)) return why;
-        return on.fail ? on.fail(request, deadline) : settling(ojs::settled::accepted);
+        return on.fail ? on.fail(request, deadline) : settling(ojs::settle_result::accepted);
     }
 
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,

@@ -18,7 +18,7 @@ struct settled_job {
 
 }  // namespace
 
-TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is answered") {
+TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is accepted") {
     for (const errc code : {errc::unreachable, errc::unavailable, errc::timed_out, errc::disconnected}) {
         recorder::transport wire;
         wire.refuse("ack", 2, {code, 0, "no"});
@@ -33,7 +33,7 @@ TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is 
     }
 }
 
-TEST_CASE("settlement: Retry-After of an ACK is waited for") {
+TEST_CASE("settlement: an ACK is not repeated before its Retry-After is over") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 300ms;
@@ -43,8 +43,7 @@ TEST_CASE("settlement: Retry-After of an ACK is waited for") {
     CHECK(wire.calls("ack")[1].at - wire.calls("ack")[0].at >= 300ms);
 }
 
-TEST_CASE(
-    "settlement: a Retry-After never outlasts the drain: one try at its beginning, one before its end") {
+TEST_CASE("settlement: a drain shortens a Retry-After: one try as the drain begins, one before it ends") {
     recorder::transport wire;
     wire.give(make_job("a"));
     error later{errc::unavailable, 0, "later"};
@@ -63,7 +62,7 @@ TEST_CASE(
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE("settlement: a 400 without an API error is final only when repeated") {
+TEST_CASE("settlement: a 400 without an API error becomes final only after repeated tries") {
     const error stray{errc::bad_response, 0, "POST /workers/ack answered 400", 400};
     recorder::transport wire;
     wire.refuse("ack", 2, stray);
@@ -80,7 +79,7 @@ TEST_CASE("settlement: a 400 without an API error is final only when repeated") 
     CHECK(never.body->exit_code() == 75);
 }
 
-TEST_CASE("settlement: a Retry-After longer than the stop costs no job its report") {
+TEST_CASE("settlement: a Retry-After longer than the stop -> the FAIL is repeated before the stop ends") {
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 1h;
     worker_options options = recorder::options();
@@ -94,15 +93,16 @@ TEST_CASE("settlement: a Retry-After longer than the stop costs no job its repor
     CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
 }
 
-TEST_CASE("settlement: a reservation that is gone is counted, and not reported again") {
+TEST_CASE(
+    "settlement: a job whose claim is gone at its ACK is counted as gone, and the ACK is not repeated") {
     recorder::transport wire;
-    wire.on.ack = [](const ack_request&, time_point) { return settled::gone; };
+    wire.on.ack = [](const ack_request&, time_point) { return settle_result::gone; };
     const settled_job done(wire);
     CHECK(wire.settlements("a").size() == 1);
     CHECK(sums(*done.body) == "claimed 1 gone 1 exit 0");
 }
 
-TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
+TEST_CASE("settlement: an ACK that is rejected is sent again without its result") {
     recorder::transport wire;
     wire.refuse("ack", 1, {errc::rejected, 0, "too large"});
     const settled_job done(wire);
@@ -114,7 +114,7 @@ TEST_CASE("settlement: an ACK whose result is rejected is sent without it") {
     CHECK(done.body->report().completed == 1);
 }
 
-TEST_CASE("settlement: a rejected report is named, and changes the exit status") {
+TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported, and the exit status is 75") {
     recorder::transport wire;
     wire.refuse("ack", 9, {errc::rejected, 0, "no"});
     wire.refuse("fail", 9, {errc::rejected, 0, "no"});
@@ -140,7 +140,7 @@ TEST_CASE("settlement: a rejected report is named, and changes the exit status")
     check_last_word(wire);
 }
 
-TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop, nor follow it") {
+TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop, and is not sent after it") {
     for (const char* type : {"work", "nobody's"}) {  // is reported outside of handlers
         recorder::transport wire;
         recorder::event let_go, judged;
@@ -173,7 +173,8 @@ TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop
     }
 }
 
-TEST_CASE("settlement: tries in the stop have deadlines that leave room for another") {
+TEST_CASE(
+    "settlement: a try in the stop takes at most half of stop_timeout, so that another try can follow") {
     std::vector<std::chrono::milliseconds> given;
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 0ms;
@@ -182,7 +183,7 @@ TEST_CASE("settlement: tries in the stop have deadlines that leave room for anot
         given.push_back(
             std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
         if (given.size() == 1) return recorder::transport::settling(error{errc::timed_out, 0, "lost"});
-        return recorder::transport::settling(settled::gone);  // the first one did arrive
+        return recorder::transport::settling(settle_result::gone);  // the first one did arrive
     };
     REQUIRE(busy.body->stop(guard));
     REQUIRE(given.size() == 2);
@@ -192,7 +193,8 @@ TEST_CASE("settlement: tries in the stop have deadlines that leave room for anot
     CHECK(busy.body->exit_code() == 0);
 }
 
-TEST_CASE("settlement: with the backend down the stop is bounded, names the jobs, and exits 75") {
+TEST_CASE(
+    "settlement: the backend is down -> the stop ends, lists all jobs as unreported, and exits with 75") {
     for (const errc code : {errc::unreachable, errc::unavailable, errc::disconnected}) {
         recorder::transport wire;
         wire.refuse("fail", 100000, {code, 0, "down"});
@@ -240,17 +242,17 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
     }
 }
 
-TEST_CASE("settlement: handlers that return before the stop reports their jobs report them themselves") {
+TEST_CASE("settlement: a handler that returns before the stop has reported its job sends the ACK itself") {
     constexpr int reporters = 128;  // as many threads report at a time
     constexpr int late = 32;        // as many jobs wait for their turn meanwhile
     constexpr int slots = reporters + late;
     recorder::transport wire;
     for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
     counter running, being_reported;
-    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settle_result> {
         being_reported.add();
         CHECK(wire.wait_for("ack", late));
-        return settled::accepted;
+        return settle_result::accepted;
     };
     worker_options options = recorder::options(slots);
     options.times.shutdown_grace_period = 0ms;
@@ -303,7 +305,8 @@ struct overdue {
 
 }  // namespace
 
-TEST_CASE("settlement: after its lease a job is reported unless the backend says that its claim is gone") {
+TEST_CASE(
+    "settlement: a job whose lease has ended is reported unless the backend says that its claim is gone") {
     struct row {
         result<bool> claim;
         const char* sums;
@@ -323,7 +326,7 @@ TEST_CASE("settlement: after its lease a job is reported unless the backend says
     }
 }
 
-TEST_CASE("settlement: a heartbeat that renews a lease by name after its end -> no claim query") {
+TEST_CASE("settlement: an expired lease that a heartbeat renews by job id needs no claim query") {
     overdue tested;
     tested.renewed = {"a"};
     tested.at_end = [&] {
@@ -336,8 +339,8 @@ TEST_CASE("settlement: a heartbeat that renews a lease by name after its end -> 
 }
 
 TEST_CASE(
-    "settlement: claimed again while its earlier claim is queried -> the ACK is for the new one, to its "
-    "end") {
+    "settlement: a job claimed again during the query for its earlier claim -> the ACK settles the new "
+    "claim") {
     overdue tested;
     tested.options = recorder::options(2);
     tested.options.poll_interval = 1ms;
@@ -347,14 +350,15 @@ TEST_CASE(
         job again = make_job("a");
         again.attempt = 4;
         tested.wire.give(again);
-        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        CHECK(
+            log.wait_for("warn the backend handed out a job that is still running here; not started twice"));
         return false;  // of the earlier claim
     };
     tested.wire.refuse("ack", 1, error{errc::unavailable, 0, "no", 503});
     CHECK(tested.run("ack", 2) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE("settlement: a claim query that fails -> it is repeated, and nothing is reported meanwhile") {
+TEST_CASE("settlement: a claim query that fails is repeated, and the job is not reported meanwhile") {
     for (const error& failure :
          {error{errc::unreachable, 0, "down"}, error{errc::unavailable, 0, "503", 503},
           error{errc::timed_out, 0, "slow"}, error{errc::unavailable, 0, "a proxy's page", 404}}) {
@@ -367,19 +371,17 @@ TEST_CASE("settlement: a claim query that fails -> it is repeated, and nothing i
         CHECK(tested.wire.settlements("a").empty());
         CHECK(log.count("warn claim query failed") == 3);
         CHECK(log.count("warn ACK failed") == 0);
-        CHECK(log.count("warn claim gone") == 0);
+        CHECK(log.count("warn claim lost") == 0);
     }
 }
 
-TEST_CASE(
-    "settlement: a route for claim queries that only a proxy answers, with 404 -> the job is reported") {
+TEST_CASE("settlement: claim queries that always get a proxy's 404 do not prevent the ACK") {
     overdue tested;
     tested.wire.refuse("claim", 1000, {errc::unavailable, 0, "a proxy's page", 404});
     CHECK(tested.run("ack", 1) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE(
-    "settlement: heartbeats that are rejected, slow or lost -> the ACK is sent, and the slot is free again") {
+TEST_CASE("settlement: heartbeats that fail past the end of the lease do not prevent the ACK") {
     for (const error& failure : {error{errc::rejected, 0, "no such worker", 404},
                                  error{errc::timed_out, 0, "slow"}, error{errc::unreachable, 0, "down"}}) {
         overdue tested;
@@ -391,8 +393,7 @@ TEST_CASE(
 }
 
 // As a process that was frozen reads responses late: the lease is over by then, and another worker may have the job.
-TEST_CASE(
-    "settlement: a heartbeat's response that is read after the lease it renewed -> the claim is queried") {
+TEST_CASE("settlement: a renewal that is read after the renewed lease has ended -> the claim is queried") {
     constexpr std::chrono::milliseconds lease = 300ms;
     overdue tested(lease);
     const kept_log log(tested.options);
@@ -415,14 +416,14 @@ TEST_CASE(
         CHECK(sent.wait());
         std::this_thread::sleep_for(lease);  // it is the passing of time that is meant
         ended.set();
-        CHECK(log.wait_for("debug a directive names a queue"));
+        CHECK(log.wait_for("debug the backend asked to pause a queue"));
     };
     CHECK(tested.run("fetch", 2) == "claimed 1 gone 1 exit 0");
     CHECK(tested.wire.settlements("a").empty());
 }
 
 TEST_CASE(
-    "settlement: a job whose lease ends before its handler starts -> it starts only if its claim holds") {
+    "settlement: a job whose lease ends before its handler starts runs only if the claim is confirmed") {
     struct row {
         const char* what;
         result<bool> claim;
@@ -480,11 +481,12 @@ TEST_CASE(
         worker_options options = recorder::options(2);
         options.poll_interval = 1ms;
         const kept_log log(options);
-        wire.on.ack = [&](const ack_request&, time_point) -> result<settled> {
-            if (wire.calls("ack").size() > 1) return settled::accepted;
+        wire.on.ack = [&](const ack_request&, time_point) -> result<settle_result> {
+            if (wire.calls("ack").size() > 1) return settle_result::accepted;
             wire.give(make_job("a"));
-            CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
-            if (first_is_gone) return settled::gone;  // of the earlier claim
+            CHECK(log.wait_for(
+                "warn the backend handed out a job that is still running here; not started twice"));
+            if (first_is_gone) return settle_result::gone;  // of the earlier claim
             return error{errc::unavailable, 0, "no", 503};
         };
         wire.give(make_job("a"));
@@ -496,19 +498,19 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "settlement: a job claimed again while its FAIL is in flight -> no more FAIL, and the new claim runs") {
+    "settlement: a job claimed again during its FAIL -> the FAIL is not repeated, and the new claim runs") {
     for (const bool arrives : {true, false}) {
         recorder::transport wire;
         worker_options options = recorder::options(2);
         options.poll_interval = 1ms;
         counter runs;
-        wire.on.fail = [&](const fail_request& request, time_point) -> result<settled> {
+        wire.on.fail = [&](const fail_request& request, time_point) -> result<settle_result> {
             job again = make_job("a");
             again.attempt = 2;
             wire.give(again);
             CHECK(runs.wait_for(2));
             CHECK(!request.should_send());
-            if (arrives) return settled::accepted;
+            if (arrives) return settle_result::accepted;
             return error{errc::disconnected, 0, "it was carried out; the response is lost"};
         };
         wire.give(make_job("a"));
@@ -523,8 +525,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "settlement: a FAIL that waits for the end of a FETCH is repeated within a stop that begins meanwhile") {
+TEST_CASE("settlement: a FAIL retry that waits for a FETCH is sent within a stop that begins meanwhile") {
     // Its second FETCH ends with the second FAIL.
     struct slow_transport : recorder::transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -538,10 +539,10 @@ TEST_CASE(
         recorder::event failing;
         recorder::event let_go;
     } wire;
-    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settle_result> {
         if (wire.calls("fail").size() == 1) return error{errc::disconnected, 0, "the response is lost"};
         wire.let_go.set();
-        return settled::accepted;
+        return settle_result::accepted;
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options(2);
@@ -559,15 +560,16 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "settlement: a response that is older than the claim in progress -> its FAIL is sent all the same") {
+    "settlement: an older attempt of a job in a FETCH response does not prevent the retry of its FAIL") {
     recorder::transport wire;
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
     const kept_log log(options);
-    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
-        if (wire.calls("fail").size() > 1) return settled::accepted;
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settle_result> {
+        if (wire.calls("fail").size() > 1) return settle_result::accepted;
         wire.give(make_job("a"));
-        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        CHECK(
+            log.wait_for("warn the backend handed out a job that is still running here; not started twice"));
         return error{errc::unavailable, 0, "503"};
     };
     job second = make_job("a");
@@ -578,7 +580,7 @@ TEST_CASE(
     CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
 }
 
-TEST_CASE("settlement: a FAIL without a response -> not repeated while a FETCH may return the next claim") {
+TEST_CASE("settlement: a FAIL without a response is not repeated while a FETCH may return the next claim") {
     recorder::transport wire;
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
@@ -590,7 +592,7 @@ TEST_CASE("settlement: a FAIL without a response -> not repeated while a FETCH m
         repeated.wait_until(steady_clock::now() + 200ms);  // longer than the back-off
         wire.give(make_job("a"));
     };
-    wire.on.fail = [&](const fail_request&, time_point) -> result<settled> {
+    wire.on.fail = [&](const fail_request&, time_point) -> result<settle_result> {
         if (wire.calls("fail").size() > 1) repeated.set();
         CHECK(wire.wait_for("fetch", 2));
         lost.set();
@@ -606,7 +608,7 @@ TEST_CASE("settlement: a FAIL without a response -> not repeated while a FETCH m
 }
 
 TEST_CASE(
-    "settlement: an ACK's claim is gone, and a FETCH has the next one -> it is acknowledged, without a run") {
+    "settlement: the claim of an ACK is gone, and a FETCH returns the job -> the ACK settles the new claim") {
     recorder::transport wire;
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;
@@ -615,14 +617,14 @@ TEST_CASE(
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() != 2) return;
         CHECK(gone.wait());
-        CHECK(!log.wait_for("warn claim gone", 200ms));
+        CHECK(!log.wait_for("warn claim lost", 200ms));
         wire.give(make_job("a"));
     };
-    wire.on.ack = [&](const ack_request&, time_point) -> result<settled> {
-        if (wire.calls("ack").size() > 1) return settled::accepted;
+    wire.on.ack = [&](const ack_request&, time_point) -> result<settle_result> {
+        if (wire.calls("ack").size() > 1) return settle_result::accepted;
         CHECK(wire.wait_for("fetch", 2));
         gone.set();
-        return settled::gone;
+        return settle_result::gone;
     };
     wire.give(make_job("a"));
     counter runs;
@@ -640,7 +642,8 @@ TEST_CASE("settlement: a job claimed again before its FAIL was sent -> the FAIL 
     wire.give(make_job("a"));
     const auto worker = run_until("fail", 1, wire, options, [&](job_context&) {
         wire.give(make_job("a"));
-        CHECK(log.wait_for("warn a job that is in progress here was claimed again"));
+        CHECK(
+            log.wait_for("warn the backend handed out a job that is still running here; not started twice"));
         return outcome::retry("no");
     });
     CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
@@ -680,7 +683,7 @@ TEST_CASE("settlement: a job that is in one response twice is settled once") {
     CHECK(worker->exit_code() == 0);
 }
 
-TEST_CASE("settlement: a job twice in a response, a stop reports it in between -> it is settled once") {
+TEST_CASE("settlement: a stop between two copies of a job in one response -> the job is settled once") {
     recorder::transport wire;
     for (const char* id : {"a", "b", "a"}) wire.give(make_job(id));
     recorder::event answer;
@@ -702,14 +705,14 @@ TEST_CASE("settlement: a job twice in a response, a stop reports it in between -
     CHECK(worker->report().claimed == 2);
 }
 
-TEST_CASE("settlement: a job that comes again after it was settled is another job") {
+TEST_CASE("settlement: a job that is claimed again after its settlement is settled again") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("a"));
     CHECK(run_until("ack", 2, wire, do_nothing)->report().completed == 2);
 }
 
-TEST_CASE("settlement: a transport that throws ends no thread") {
+TEST_CASE("settlement: exceptions of the transport end no thread, and every job is settled") {
     recorder::transport wire;
     std::atomic<int> left[6] = {{1}, {2}, {2}, {1}, {1}, {1}};
     const auto maybe = [&left](int which) {
@@ -717,10 +720,10 @@ TEST_CASE("settlement: a transport that throws ends no thread") {
     };
     wire.on.fetch = [&](std::size_t) { maybe(0); };
     wire.on.ack = [&](const ack_request&, time_point) {
-        return maybe(1), result<settled>(settled::accepted);
+        return maybe(1), result<settle_result>(settle_result::accepted);
     };
     wire.on.fail = [&](const fail_request&, time_point) {
-        return maybe(2), result<settled>(settled::accepted);
+        return maybe(2), result<settle_result>(settle_result::accepted);
     };
     wire.on.beat = [&](const heartbeat_request&) { return maybe(3), heartbeat_response(); };
     wire.on.register_worker = [&] { maybe(4); };
@@ -738,7 +741,7 @@ TEST_CASE("settlement: a transport that throws ends no thread") {
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
-TEST_CASE("settlement: a back-off waits at most for half of what a stop has left, but half a second") {
+TEST_CASE("settlement: a back-off takes at most half of the time to the deadline, or half a second") {
     const time_point now = steady_clock::now();
     const auto delay = [now](time_point deadline, std::chrono::milliseconds wanted) {
         return detail::next_try_at(now, deadline, wanted) - now;
@@ -753,7 +756,7 @@ TEST_CASE("settlement: a back-off waits at most for half of what a stop has left
 }
 
 TEST_CASE(
-    "fetch limit: a FETCH that may have lost claimed jobs -> fewer, then more again, but not as many soon") {
+    "fetch limit: a FETCH that may have lost jobs lowers the count, which then doubles up to a ceiling") {
     using detail::fetch_limit;
     constexpr auto all = job_extent::complete;
     const auto claimed = [](std::size_t jobs) { return result<std::size_t>(jobs); };
@@ -789,7 +792,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("lease: it ends when the boot clock or the time of day says so") {
+TEST_CASE("lease: a lease ends by the boot clock or by the time of day, whichever is earlier") {
     using detail::lease_time;
     const lease_time begin{100s, 1000s};
     job given = make_job("a");
@@ -808,7 +811,28 @@ TEST_CASE("lease: it ends when the boot clock or the time of day says so") {
     CHECK(!job->lease_expired({139s, 529s}));
 }
 
-TEST_CASE("settlement: retry_now() locks, so that no pause() misses it") {
+TEST_CASE("job_table: claim_again() moves the jobs that are not in progress to the front, in their order") {
+    const auto group = detail::make_ref<detail::job_cancel_group>();
+    detail::job_table jobs(group->guard);
+    detail::job_queue known;
+    for (const char* id : {"a", "b"})
+        known.push(detail::make_ref<detail::active_job>(make_job(id), steady_clock::now(),
+                                                        detail::lease_time(), 1s,
+                                                        detail::ref<detail::registered_handler>(), group));
+    jobs.add(known);
+    CHECK(jobs.size() == 2);
+    std::vector<job> claimed;
+    for (const char* id : {"c", "a", "d", "b", "a", "e"}) claimed.push_back(make_job(id));
+    const std::size_t others = jobs.claim_again(claimed, detail::lease_time::now());
+    std::string ids;
+    for (const job& each : claimed) ids += each.id;
+    CHECK(others == 3);
+    CHECK(ids.substr(0, 3) == "cde");
+    CHECK(ids.size() == 6);
+    jobs.for_each([](const detail::active_job& each) { CHECK(each.was_claimed_again()); });
+}
+
+TEST_CASE("report_limits: retry_now() takes the mutex under which pause() checks for changes") {
     ojs::detail::state_lock state;
     ojs::detail::report_limits limits(state);
     std::atomic<bool> paused{false};

@@ -11,7 +11,7 @@ using ojs::worker_options;
 using ojs::detail::startup_findings;
 using std::chrono::milliseconds;
 
-TEST_CASE("startup findings: the drain and the reports do not fit -> one warning by the known time") {
+TEST_CASE("startup findings: a drain plus reports longer than container_grace_period is a budget finding") {
     const auto found = [](milliseconds grace, milliseconds container, milliseconds steps = 0ms) {
         worker_options options = quiet_options();
         options.times.shutdown_grace_period = grace;
@@ -28,10 +28,10 @@ TEST_CASE("startup findings: the drain and the reports do not fit -> one warning
     CHECK(holds(found(30s, 35s, 1s), "budget-tight: "));
     CHECK(holds(found(30s, 30s), "budget-exceeded: "));
     CHECK(holds(found(ojs::no_limit, 30s), "budget-exceeded: the drain (unlimited)"));
-    CHECK(holds(found(0s, 0s, ojs::no_limit), ""));
+    CHECK(found(0s, 0s, ojs::no_limit).empty());
 }
 
-TEST_CASE("startup findings: a supervisor or platform with a short time -> named, also by hand") {
+TEST_CASE("startup findings: a supervisor or platform with a short stop timeout is named in a warning") {
     const std::pair<variables, const char*> cases[] = {
         {{{"PM2_HOME", ".pm2"}}, "1s600ms that PM2"},
         {{{"pm_id", "0"}}, "1s600ms that PM2"},
@@ -50,7 +50,7 @@ TEST_CASE("startup findings: a supervisor or platform with a short time -> named
     }
 }
 
-TEST_CASE("startup findings: a container's command below s6-overlay, or a shell as PID 1") {
+TEST_CASE("startup findings: s6-overlay above the worker, or a shell as PID 1, is named in a warning") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
     file_tree s6;
     s6.file("/.dockerenv", "").process("1", 1, 0, "s6-svscan", "s6-svscan");
@@ -67,7 +67,8 @@ TEST_CASE("startup findings: a container's command below s6-overlay, or a shell 
     check_found(found, "pid1-wrapper", severity::warning, "'sh', a shell, which does not pass signals on");
 }
 
-TEST_CASE("startup findings: started in a container from a terminal -> nothing about the container") {
+TEST_CASE(
+    "startup findings: a worker started from a terminal in a Docker container has no container findings") {
     const auto ids = [](const std::string& marker, int parent, int terminal) {
         file_tree tree;
         tree.file(marker, "").process("1", 1, 0, "sh", "sh|-c|x");
@@ -85,7 +86,9 @@ TEST_CASE("startup findings: started in a container from a terminal -> nothing a
           "pid1-wrapper;budget-unknown;");
 }
 
-TEST_CASE("startup findings: an unknown variable -> a warning with its name, and the doctor's guess") {
+TEST_CASE(
+    "startup findings: an unknown OJS_ variable is named in a warning, and doctor() suggests the right "
+    "name") {
     const std::pair<const char*, const char*> set[] = {
         {"OJS_GRACE_PEROID", "OJS_GRACE_PERIOD"}, {"OJS_LOGLEVEL", "OJS_LOG_LEVEL"}, {"OJS_ABRACADABRA", ""}};
     const char* const fine[] = {"OJS_SERVICE_HOST", "OJS_PORT_80_TCP_ADDR", "OJS_LABELS", "XOJS_URL"};
@@ -111,7 +114,7 @@ TEST_CASE("startup findings: an unknown variable -> a warning with its name, and
     }
 }
 
-TEST_CASE("startup findings: every variable that is read is known") {
+TEST_CASE("startup findings: no variable that from_environment() reads is reported as unknown") {
     std::vector<std::string> asked;
     const auto note = [&asked](const char* name) -> const char* {
         asked.emplace_back(name);
@@ -129,7 +132,7 @@ TEST_CASE("startup findings: every variable that is read is known") {
     CHECK(asked.size() > 30);
 }
 
-TEST_CASE("startup findings: a stale mode file, but not a missing one") {
+TEST_CASE("startup findings: a stale termination-mode file causes a warning, and a missing file does not") {
     file_tree tree;
     const ojs::detail::container_probe nowhere = probe();
     worker_options options = quiet_options();

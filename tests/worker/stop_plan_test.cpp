@@ -39,7 +39,7 @@ const auto signalled = [](facts& now) {
     has_mode_file(now);
     now.own.cause = {cause_kind::signal, SIGTERM};
 };
-// The lifecycle that the worker follows drains as well; whoever asked for that, it was no signal.
+// The lifecycle that the worker follows drains as well; it was not requested by a signal.
 const auto shared_drains = [](facts& now) {
     has_mode_file(now);
     now.shared.phase = phase::draining;
@@ -61,7 +61,7 @@ const auto shared_is_quiet = [](facts& now) { now.shared.phase = phase::quiet; }
 // What every change of the phase asks for, and these.
 std::vector<action> changed(std::vector<action> more) {
     for (const action each :
-         {action::notify_parts, action::wake_pool, action::log_change, action::call_on_transition})
+         {action::notify_extensions, action::wake_pool, action::log_change, action::call_on_transition})
         more.insert(std::lower_bound(more.begin(), more.end(), each), each);  // in the order of the acts
     return more;
 }
@@ -152,7 +152,7 @@ std::vector<action> due(const facts& before, const facts& now) {
 
 }  // namespace
 
-TEST_CASE("stop plan: each change asks for its actions, in this order") {
+TEST_CASE("stop plan: each change of state makes exactly the actions of its row due, in order") {
     for (const row& each : rows) {
         CAPTURE(each.what);
         CHECK(due(each.before, each.now) == each.actions);
@@ -160,11 +160,12 @@ TEST_CASE("stop plan: each change asks for its actions, in this order") {
     }
 }
 
-TEST_CASE("stop plan: the worker's own signal is the cause, whatever the shared lifecycle drains for") {
+TEST_CASE(
+    "stop plan: the worker's own signal is the cause of a drain that the shared lifecycle requests too") {
     CHECK(detail::drain_cause(in(phase::draining, shared_drains, signalled)).signal == SIGTERM);
 }
 
-TEST_CASE("runs: one leaves threads -> the last ends this process with its highest status") {
+TEST_CASE("runs: a run() has abandoned threads -> the last run() exits the process with the highest status") {
     detail::all_runs_holder = detail::fork_generation();  // as if another thread had it
     detail::all_runs = detail::run_state{detail::fork_generation(), 9, false, 9};
     const pid_t child = ::fork();

@@ -7,7 +7,7 @@
 using namespace ojs;
 using namespace recorder;
 
-TEST_CASE("stopping: quiet and resume, each announced at once") {
+TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once") {
     recorder::transport wire;
     const auto worker = start_worker(wire, do_nothing);
     REQUIRE(wire.wait_for("fetch", 1));
@@ -30,7 +30,7 @@ TEST_CASE("stopping: quiet and resume, each announced at once") {
     check_last_word(wire);
 }
 
-TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
+TEST_CASE("stopping: a quiet worker finishes its job and sends no FETCH") {
     recorder::transport wire;
     recorder::event let_go;
     wire.give(make_job("a"));
@@ -52,7 +52,7 @@ TEST_CASE("stopping: a quiet worker works on and fetches nothing") {
     CHECK(wire.calls("fetch").size() == fetches);
 }
 
-TEST_CASE("stopping: a signal on the shared lifecycle and stop() together force nothing") {
+TEST_CASE("stopping: one signal on the shared lifecycle and one stop() together do not force the stop") {
     for (const bool signal_first : {true, false}) {
         std::atomic<stop_mode> mode{stop_mode::forced};
         worker_options options = recorder::options();
@@ -68,7 +68,8 @@ TEST_CASE("stopping: a signal on the shared lifecycle and stop() together force 
     }
 }
 
-TEST_CASE("stopping: the directives quiet and terminate; none un-quiets") {
+TEST_CASE(
+    "stopping: the worker obeys quiet and terminate, and a heartbeat without a directive resumes nothing") {
     recorder::transport wire;
     wire.direct(directive::quiet);
     std::vector<std::pair<phase, cause_kind>> changes;
@@ -94,7 +95,7 @@ TEST_CASE("stopping: the directives quiet and terminate; none un-quiets") {
     check_last_word(wire);
 }
 
-TEST_CASE("stopping: a repeated directive terminate forces nothing") {
+TEST_CASE("stopping: a repeated terminate directive does not force the stop") {
     recorder::event let_go;
     recorder::event began;
     recorder::transport wire;
@@ -118,7 +119,7 @@ TEST_CASE("stopping: a repeated directive terminate forces nothing") {
     CHECK(worker->report().interrupted == 0);
 }
 
-TEST_CASE("stopping: beats go on in the drain, then there is one last one, and nothing after") {
+TEST_CASE("stopping: heartbeats continue in the drain, and the last heartbeat is the last request") {
     const shared_event let_go = make_event();
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
@@ -140,7 +141,7 @@ TEST_CASE("stopping: beats go on in the drain, then there is one last one, and n
     check_last_word(busy.wire);
 }
 
-TEST_CASE("stopping: the drain deadline is known before the supervisor has noticed the stop") {
+TEST_CASE("stopping: job.deadline() returns the drain deadline before the supervisor has noticed the stop") {
     for (const bool shared : {false, true}) {
         CAPTURE(shared);
         lifecycle life(0ms);
@@ -171,7 +172,7 @@ TEST_CASE("stopping: the drain deadline is known before the supervisor has notic
     }
 }
 
-TEST_CASE("stopping: the details of an interrupted job") {
+TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace period and elapsed time") {
     struct row {
         const char* name;
         worker_options options;
@@ -232,7 +233,8 @@ TEST_CASE("stopping: the details of an interrupted job") {
     }
 }
 
-TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the website dialect its own words") {
+TEST_CASE(
+    "stopping: a long_running job fails with ShutdownTimeout, and with shutdown in the website dialect") {
     handler_options long_running;
     long_running.long_running = true;
     busy_worker timeout(patient(), until_cancelled, long_running);
@@ -251,7 +253,8 @@ TEST_CASE("stopping: a long_running handler gets ShutdownTimeout, and the websit
     }
 }
 
-TEST_CASE("stopping: outcomes of cancelled handlers, with and without having seen the cancellation") {
+TEST_CASE(
+    "stopping: an empty return or exception is an interruption only if the handler saw its cancellation") {
     const struct {
         const char* name;
         bool sees;  // its cancellation
@@ -295,7 +298,7 @@ TEST_CASE("stopping: outcomes of cancelled handlers, with and without having see
     }
 }
 
-TEST_CASE("stopping: a FETCH in flight") {
+TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are requeued after a stop") {
     lifecycle life(0ms);
     recorder::transport wire;
     recorder::event in_fetch;
@@ -342,7 +345,7 @@ TEST_CASE("stopping: a FETCH in flight") {
     check_last_word(wire);
 }
 
-TEST_CASE("stopping: jobs of a FETCH that ends after the last heartbeat are named") {
+TEST_CASE("stopping: jobs of a FETCH that ends after the last heartbeat are listed as unreported") {
     recorder::transport wire;
     wire.give(make_job("odd", "nobody's"));
     recorder::event in_fetch;
@@ -391,7 +394,8 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
     }
 }
 
-TEST_CASE("stopping: stop() before the start, after the end, from many threads, forever") {
+TEST_CASE(
+    "stopping: stop() returns its status before start(), after the end, on timeout and from many threads") {
     recorder::transport wire;
     wire.give(make_job("a"));
     {
@@ -428,7 +432,7 @@ TEST_CASE("stopping: stop() before the start, after the end, from many threads, 
     check_last_word(busy.wire);
 }
 
-TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
+TEST_CASE("stopping: a worker that goes out of scope stops and settles its job") {
     recorder::transport wire;
     wire.give(make_job("a"));
     recorder::event began;
@@ -441,8 +445,7 @@ TEST_CASE("stopping: a worker that goes out of scope is stopped first") {
 }
 
 TEST_CASE(
-    "stopping: a handler that ignores cancellation does not delay the stop, and finds nothing freed when it "
-    "returns") {
+    "stopping: a handler that ignores its cancellation does not delay the stop, and may outlive the worker") {
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<counter>();
     recorder::transport wire;
@@ -478,7 +481,8 @@ TEST_CASE(
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
-TEST_CASE("stopping: two workers on one lifecycle") {
+TEST_CASE(
+    "stopping: two workers share a lifecycle -> a signal stops both, and request_stop() stops only one") {
     lifecycle life(0ms);
     recorder::transport wires[2];
     std::unique_ptr<worker> workers[2];
@@ -521,7 +525,7 @@ TEST_CASE("stopping: two workers on one lifecycle") {
 }
 
 // In a child, as run() may end the process.
-TEST_CASE("stopping: of two run() calls with one lifecycle one ends -> signals still reach the other") {
+TEST_CASE("stopping: one of two run() calls on a lifecycle ends -> signals still reach the other worker") {
     CHECK(test::status_of(test::forked([] {
               lifecycle life(0ms);
               recorder::transport wires[2];
@@ -538,7 +542,7 @@ TEST_CASE("stopping: of two run() calls with one lifecycle one ends -> signals s
           })) == 0);
 }
 
-TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes no place") {
+TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused until another worker has stopped") {
     lifecycle life(0ms);
     recorder::transport wire;
     std::vector<std::unique_ptr<worker>> workers;
@@ -555,7 +559,7 @@ TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused, and takes
     for (const auto& each : workers) CHECK(each->wait(deadline_after(guard)));
 }
 
-TEST_CASE("stopping: on_transition is called for each change once, in order, and may throw") {
+TEST_CASE("stopping: on_transition is called once for each change, in order, even if it throws") {
     std::vector<phase> phases;
     worker_options options = recorder::patient();
     options.on_transition = [&](const lifecycle_state& now) {
@@ -574,7 +578,7 @@ TEST_CASE("stopping: on_transition is called for each change once, in order, and
     check_last_word(busy.wire);
 }
 
-TEST_CASE("stopping: a stop from before the worker was built is kept: no FETCH at all") {
+TEST_CASE("stopping: a lifecycle stopped before the worker is built -> the worker sends no FETCH") {
     for (const int signals : {1, 2, 3}) {
         CAPTURE(signals);
         lifecycle life(0ms);
@@ -589,7 +593,7 @@ TEST_CASE("stopping: a stop from before the worker was built is kept: no FETCH a
     }
 }
 
-TEST_CASE("stopping: a quiet from before the worker was built is kept, until resumed") {
+TEST_CASE("stopping: a lifecycle quieted before the worker is built -> the worker is quiet until resumed") {
     lifecycle life(0ms);
     send(life, SIGTSTP);
     recorder::transport wire;
@@ -602,7 +606,7 @@ TEST_CASE("stopping: a quiet from before the worker was built is kept, until res
 }
 
 // However close on the heels of its quiet, and of the one before. The simulation has every order.
-TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
+TEST_CASE("stopping: a resume of the shared lifecycle right after its quiet is not lost") {
     lifecycle life(0ms);
     recorder::transport wire;
     worker_options options = recorder::options();
@@ -626,7 +630,7 @@ TEST_CASE("stopping: no resume of an outside lifecycle is lost") {
     }
 }
 
-TEST_CASE("stopping: on the third signal retries end, and all remaining jobs are named") {
+TEST_CASE("stopping: the third signal ends the retries and logs all remaining jobs") {
     constexpr int jobs = 30;
     recorder::transport wire;
     wire.refuse("fail", 100000, {errc::unavailable, 0, "down"});
@@ -647,14 +651,14 @@ TEST_CASE("stopping: on the third signal retries end, and all remaining jobs are
     REQUIRE(worker->wait(deadline_after(guard)));
     CHECK(worker->exit_code() == exit_status::unreported);
     CHECK(worker->report().unreported.size() == jobs);
-    const std::vector<log_record> leaving = log.records("error third stop signal: leaving at once");
+    const std::vector<log_record> leaving = log.records("error third stop signal: exiting immediately");
     REQUIRE(leaving.size() == 1);
     const std::string named = "," + value_of(leaving[0], "job_ids") + ",";
     for (int i = 0; i < jobs; ++i) CHECK(named.find(",j" + std::to_string(i) + ",") != std::string::npos);
     check_last_word(wire);
 }
 
-TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported jobs") {
+TEST_CASE("stopping: a FETCH without a response is logged while a FAIL is still in flight") {
     recorder::transport wire;
     wire.give(make_job("a"));
     recorder::event in_fetch;
@@ -664,7 +668,7 @@ TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported job
     const auto until_logged = [&] { CHECK(log.wait_for("warn a FETCH is still unanswered")); };
     wire.on.fail = [&](const fail_request&, time_point) {
         until_logged();
-        return result<settled>(error{errc::unavailable, 0, "down"});
+        return result<settle_result>(error{errc::unavailable, 0, "down"});
     };
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() < 2) return;
@@ -677,7 +681,7 @@ TEST_CASE("stopping: an unanswered FETCH is logged along with the unreported job
     CHECK(sums(*worker) == "claimed 1 interrupted 1 unreported a exit 75");
 }
 
-TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone") {
+TEST_CASE("stopping: the third signal ends a stop that waits only for a FETCH") {
     lifecycle life(0ms);
     recorder::transport wire;
     recorder::event asked, may_answer;
@@ -694,7 +698,7 @@ TEST_CASE("stopping: the third signal ends a stop that waits for a FETCH alone")
     may_answer.set();
 }
 
-TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they are cancelled") {
+TEST_CASE("stopping: a drain with no_limit has no deadline and ends when its jobs are cancelled") {
     worker_options options = patient();
     options.times.shutdown_grace_period = no_limit;
     CHECK(validate(options));
@@ -709,7 +713,7 @@ TEST_CASE("stopping: without a limit the drain ends with its jobs, or when they 
     CHECK(busy.settlement().error.details_json.find("\"grace_period_ms\":null") != std::string::npos);
 }
 
-TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the report") {
+TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report() lists their results") {
     recorder::transport wire;
     wire.give(make_job("deaf"));
     const shared_event began = make_event();
@@ -744,7 +748,7 @@ TEST_CASE("stopping: on_shutdown steps run after the last report, and are in the
         CHECK(steps[1].name == "hangs");
         CHECK(steps[1].status == step_status::timed_out);
         CHECK(steps[2].status == step_status::done);
-        const std::vector<log_record> logged = log.records("info shutdown step");
+        const std::vector<log_record> logged = log.records("info shutdown step finished");
         REQUIRE(logged.size() == 2);  // the one that hangs is an error
         for (const log_record& step : logged) CHECK(std::string(step.component) == "sequence");
     }
@@ -773,7 +777,7 @@ TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancella
     CHECK_FALSE(*overtaken);
 }
 
-TEST_CASE("stopping: on_shutdown steps of a worker without a log write nothing") {
+TEST_CASE("stopping: on_shutdown steps write nothing to standard error if the log is off") {
     const std::string written = test::standard_error_of([] {
         recorder::transport wire;
         worker worker(recorder::options(), wire);
@@ -786,7 +790,8 @@ TEST_CASE("stopping: on_shutdown steps of a worker without a log write nothing")
     CHECK(written == "end");
 }
 
-TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, and the sums at the end") {
+TEST_CASE(
+    "stopping: the log shows the queues at start-up, the progress of the drain, and the sums at the end") {
     worker_options options = recorder::options();
     options.queues = {"default", "other"};
     options.progress_interval = 10ms;
@@ -805,13 +810,13 @@ TEST_CASE("stopping: the log names the queues at the start, jobs in the drain, a
     CHECK(log.text().find("threads have not ended") == std::string::npos);
 }
 
-TEST_CASE("stopping: wait() returns when the worker cannot start") {
+TEST_CASE("stopping: a stop() that waits while start() fails returns never_started") {
     recorder::transport wire;
     worker_options options = recorder::options();
     const auto taken = http_server::start("127.0.0.1:0", [](const http_request&) { return http_response(); });
     REQUIRE(taken);
     options.health_address = taken->address();
-    options.parts.add(operating());
+    options.extensions.add(ops());
     for (int i = 0; i < 20; ++i) {
         worker tested(options, wire);
         tested.register_handler("work", [](job_context&) {});
@@ -821,8 +826,9 @@ TEST_CASE("stopping: wait() returns when the worker cannot start") {
     }
 }
 
-TEST_CASE("stopping: stop() and wait() inside a call of the worker -> they return at once, and it stops") {
-    struct call_inside : worker_part {
+TEST_CASE(
+    "stopping: stop() and wait() inside a callback of the worker return at once, and the worker stops") {
+    struct call_inside : worker_extension {
         explicit call_inside(std::function<void()> given) : call(std::move(given)) {}
         result<void> start(const running_worker_ref& /*worker*/) override { return {}; }
         time_point on_tick(time_point /*now*/) override {
@@ -856,7 +862,7 @@ TEST_CASE("stopping: stop() and wait() inside a call of the worker -> they retur
             if (place == hook && record.message == "worker started") call();
             if (place == hook_of_a_job && record.message == "job completed") call();
         };
-        if (place == part) options.parts.add({"test", [&] { return new call_inside(call); }});
+        if (place == part) options.extensions.add({"test", [&] { return new call_inside(call); }});
         recorder::transport wire;
         if (place == fetch) wire.on.fetch = [&](std::size_t) { call(); };
         if (place == beat) {
@@ -893,7 +899,7 @@ TEST_CASE("stopping: stop() and wait() inside a call of the worker -> they retur
     }
 }
 
-TEST_CASE("stopping: a resume by call after a SIGCONT -> its cause is the call") {
+TEST_CASE("stopping: a resume by call after a SIGCONT has the call as its cause") {
     lifecycle life(0ms);
     recorder::transport wire;
     std::mutex mutex;

@@ -48,7 +48,7 @@ void check_refused(const result<void>& started, errc code, const std::string& pa
 
 }  // namespace
 
-TEST_CASE("scheme: a program adds one -> it opens the transport, also for copied options") {
+TEST_CASE("scheme: a scheme that a program adds opens the transport, also for copied options") {
     std::atomic<int> alive{0};
     recorder::event done;
     std::vector<log_record> logged;
@@ -90,7 +90,7 @@ TEST_CASE("scheme: a program adds one -> it opens the transport, also for copied
     CHECK(logged.front().fields.front().value == "***");
 }
 
-TEST_CASE("scheme: the last one added under a name counts, and overrides a built-in one") {
+TEST_CASE("scheme: the last scheme added under a name wins, even over a built-in scheme") {
     const error first{errc::system, 0, "first"};
     const error second{errc::unreachable, 7, "second"};
     for (const char* url : {"q:", "http://host", "memory:"}) {
@@ -104,7 +104,7 @@ TEST_CASE("scheme: the last one added under a name counts, and overrides a built
     }
 }
 
-TEST_CASE("scheme: one that returns no transport, or throws, ends the start with an error") {
+TEST_CASE("scheme: a scheme that returns no transport or throws makes start() fail with an error") {
     const auto add = [](transport_scheme added) {
         return [added](worker_options& options) { options.transports.add(added); };
     };
@@ -119,7 +119,7 @@ TEST_CASE("scheme: one that returns no transport, or throws, ends the start with
     check_refused(start_with("q:", add({"q", hungry, nullptr})), errc::unavailable, "out of memory");
 }
 
-TEST_CASE("scheme: the environment may name one that is added later; else the start says what there is") {
+TEST_CASE("scheme: from_environment() accepts an unknown scheme, and start() refuses the URL with advice") {
     for (const char* url : {"other:x", "localhost:80", "spool:/dir", "nonsense"}) {
         CAPTURE(url);
         CHECK(from_url(url));
@@ -159,7 +159,7 @@ std::string advised_for(const std::string& url, void (*change)(worker_options&))
     return "";
 }
 
-TEST_CASE("scheme: an address that cannot be meant -> the start shows the schemes, and doctor one that can") {
+TEST_CASE("scheme: a malformed URL -> start() lists the schemes, and doctor() suggests a corrected URL") {
     const struct {
         const char* url;
         const char* problem;
@@ -201,7 +201,7 @@ TEST_CASE("scheme: an address that cannot be meant -> the start shows the scheme
                   "(redacted: may contain credentials)': the scheme is missing; write http://HOST:PORT (");
 }
 
-TEST_CASE("scheme: the path of the API is refused, because it is appended, wherever it stands at the end") {
+TEST_CASE("scheme: a URL that ends in /ojs/v1 is refused, because the worker appends that path") {
     const struct {
         const char* url;
         const char* suggestion;

@@ -5,7 +5,7 @@ using namespace ojs;
 using namespace recorder;
 using test::holds;
 
-TEST_CASE("worker: jobs run and are settled, in the backend's order") {
+TEST_CASE("worker: with one slot, jobs run and are settled in the backend's order") {
     recorder::transport wire;
     for (int i = 0; i < 50; ++i) wire.give(make_job("j" + std::to_string(i)));
     std::vector<std::string> order;  // one slot: one handler at a time
@@ -26,7 +26,7 @@ TEST_CASE("worker: jobs run and are settled, in the backend's order") {
     check_last_word(wire);
 }
 
-TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exactly the free ones") {
+TEST_CASE("worker: concurrent jobs never exceed the slots, and FETCH asks for no more than the free slots") {
     for (const int slots : {1, 3, 10}) {
         CAPTURE(slots);
         recorder::transport wire;
@@ -61,7 +61,8 @@ TEST_CASE("worker: never more jobs at a time than slots, and FETCH asks for exac
     }
 }
 
-TEST_CASE("worker: a backend that returns more jobs than requested") {
+TEST_CASE(
+    "worker: a backend returns more jobs than requested -> all run, and never more at a time than slots") {
     recorder::transport wire;
     wire.extra = {"b", "c", "d", "e", "f", "g", "h", "i"};
     wire.give(make_job("a"));
@@ -72,7 +73,7 @@ TEST_CASE("worker: a backend that returns more jobs than requested") {
     CHECK(worker->report().completed == 9);
 }
 
-TEST_CASE("worker: a slot that comes free is filled at once, however long the poll interval") {
+TEST_CASE("worker: a slot that becomes free is filled at once, without waiting for poll_interval") {
     recorder::transport wire;
     recorder::event let_go;
     counter fetched;
@@ -88,7 +89,8 @@ TEST_CASE("worker: a slot that comes free is filled at once, however long the po
     REQUIRE(wire.wait_for("ack", 2));
 }
 
-TEST_CASE("worker: jobs that cannot be run -> requeued and named, and none is skipped") {
+TEST_CASE(
+    "worker: a job that is malformed or of unknown type is requeued, and a job without an id is unreported") {
     recorder::transport wire;
     wire.give(make_job("unknown", "no.such\ntype"));
     job bad = make_job("bad");
@@ -113,7 +115,7 @@ TEST_CASE("worker: jobs that cannot be run -> requeued and named, and none is sk
     CHECK(holds(counted, "args is not an array"));
 }
 
-TEST_CASE("worker: an argument that the library does not represent -> only reading it fails") {
+TEST_CASE("worker: an argument that the library cannot represent fails only when it is read") {
     job given = make_job("a");
     const std::string deep = std::string(200, '[') + std::string(200, ']');
     given.args_json = "[1e400," + deep + ",\"\\ud800\",7]";
@@ -130,7 +132,7 @@ TEST_CASE("worker: an argument that the library does not represent -> only readi
     CHECK(settled.result_json == "7");
 }
 
-TEST_CASE("worker: a required argument that is not there fails its attempt with that text alone") {
+TEST_CASE("worker: require() of a missing argument fails the attempt with that error as its message") {
     const auto handler = [](job_context& job) { return std::to_string(job.require<int>(0)); };
     const call failed = run_one(make_job("without"), handler);
     CHECK(failed.text() == "fail handler_error");
@@ -138,7 +140,7 @@ TEST_CASE("worker: a required argument that is not there fails its attempt with 
     CHECK(run_one(make_job("with", "work", "[7]"), handler).result_json == "7");
 }
 
-TEST_CASE("worker: jobs that nobody could be told about are counted, and the first 10,000 named") {
+TEST_CASE("worker: all unreported jobs are counted, and report() lists the first 10,000") {
     constexpr std::size_t jobs = 10010;
     struct nameless : recorder::transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -155,7 +157,7 @@ TEST_CASE("worker: jobs that nobody could be told about are counted, and the fir
     CHECK(holds(end, " unreported=" + std::to_string(jobs) + " "));
 }
 
-TEST_CASE("worker: what a handler throws is a retryable FAIL") {
+TEST_CASE("worker: an exception of a handler is a retryable FAIL with a printable, bounded message") {
     const call thrown =
         run_one(make_job("a"), [](job_context&) { throw std::runtime_error("disk\x01 full"); });
     CHECK(holds(thrown.error.message, "full"));
@@ -168,7 +170,7 @@ TEST_CASE("worker: what a handler throws is a retryable FAIL") {
     for (const call& each : {thrown, number, endless}) CHECK(each.text() == "fail handler_error");
 }
 
-TEST_CASE("worker: every kind of outcome") {
+TEST_CASE("worker: each kind of outcome is reported as its own ACK or FAIL") {
     const struct {
         outcome returned;
         outcome_kind kind;
@@ -191,7 +193,7 @@ TEST_CASE("worker: every kind of outcome") {
     CHECK(outcome::discard("x").text() == "x");
 }
 
-TEST_CASE("worker: results are JSON, and text that is not becomes a JSON string") {
+TEST_CASE("worker: a returned text that is JSON is the result, and other text becomes a JSON string") {
     const std::pair<const char*, const char*> rows[] = {{"[1,2]", "[1,2]"},
                                                         {"9007199254740993", "9007199254740993"},
                                                         {"say \"hi\"\n", "\"say \\\"hi\\\"\\u000a\""},
@@ -205,7 +207,7 @@ TEST_CASE("worker: results are JSON, and text that is not becomes a JSON string"
     CHECK(run_one(make_job("a"), [](job_context&) { return std::string("7"); }).result_json == "7");
 }
 
-TEST_CASE("worker: plain functions, members of the job and copies of callables as handlers") {
+TEST_CASE("worker: functions, function objects and move-only lambdas work as handlers") {
     std::string (*const plain)(job_context&) = [](job_context& job) { return "\"" + job.id() + "\""; };
     CHECK(run_one(make_job("abc"), plain).result_json == "\"abc\"");
     struct counting {
@@ -223,7 +225,7 @@ TEST_CASE("worker: plain functions, members of the job and copies of callables a
           }).result_json == "4");
 }
 
-TEST_CASE("worker: a handler sees its job") {
+TEST_CASE("worker: job_context gives the handler the fields and metadata of its job") {
     job given = make_job("id-1", "work", "[1]");
     given.queue = "mail";
     given.attempt = 3;
@@ -251,7 +253,7 @@ TEST_CASE("worker: a handler sees its job") {
     CHECK(settled.what == "ack");
 }
 
-TEST_CASE("worker: arguments by type, digit for digit") {
+TEST_CASE("worker: arg() returns an argument in the requested type, or an error if the type does not fit") {
     const char* args =
         "[ \"text\" , 9223372036854775807,-9223372036854775807, 9007199254740993, 1.5, true,"
         "{\"a\": [1, 2]}, null, -0, 9223372036854775808, \"7\", 1e3 ]";
@@ -262,11 +264,11 @@ TEST_CASE("worker: arguments by type, digit for digit") {
         CHECK(*job.arg<double>(4) == doctest::Approx(1.5));
         CHECK(*job.arg<bool>(5));
         CHECK(*job.arg<std::string>(6) == "{\"a\": [1, 2]}");
-        CHECK(*job.arg<std::string>(7) == "null");
-        CHECK(job.require(0, std::string("other")) == "text");
-        CHECK(job.require(7, 4) == 4);  // null
-        CHECK(job.require<std::string>(20, "default") == "default");
-        CHECK_THROWS_AS(job.require(0, 4), bad_argument);
+        CHECK(job.arg<std::string>(7).error().text == "argument 7 is null, not a string");
+        CHECK(job.arg_or(0, std::string("other")) == "text");
+        CHECK(job.arg_or(7, 4) == 4);  // null
+        CHECK(job.arg_or(20, "default") == "default");
+        CHECK_THROWS_AS(job.arg_or(0, 4), bad_argument);
         CHECK(*job.arg<double>(1) > 9e18);
         const auto refused = [](const auto& answer) {
             return !answer && answer.error().code == errc::invalid_argument;
@@ -313,32 +315,32 @@ void check_refused(const char* written, const char* range) {
     });
 }
 
-TEST_CASE("worker: a number argument as every type that holds it, and no other") {
+TEST_CASE("worker: arg() reads a number as every type that can hold it, and refuses the others") {
     check_number<int>("2147483647", 2147483647);
     check_number<int>("-2147483648", std::numeric_limits<int>::min());
-    check_refused<int>("2147483648", "32 bits, from -2147483648 to 2147483647");
-    check_refused<int>("-2147483649", "32 bits, from -2147483648 to 2147483647");
+    check_refused<int>("2147483648", "not an integer from -2147483648 to 2147483647");
+    check_refused<int>("-2147483649", "not an integer from -2147483648 to 2147483647");
     check_number<unsigned>("4294967295", 4294967295U);
-    check_refused<unsigned>("4294967296", "32 bits, from 0 to 4294967295");
+    check_refused<unsigned>("4294967296", "not an integer from 0 to 4294967295");
     check_refused<unsigned>("-1", "from 0 to 4294967295");
     check_number<unsigned>("-0", 0);
     check_number<int>("-0", 0);
-    check_refused<long long>("1e3", "64 bits");
+    check_refused<long long>("1e3", "not an integer from");
     check_number<std::uint64_t>("18446744073709551615", std::numeric_limits<std::uint64_t>::max());
-    check_refused<std::uint64_t>("18446744073709551616", "64 bits, from 0 to 18446744073709551615");
+    check_refused<std::uint64_t>("18446744073709551616", "not an integer from 0 to 18446744073709551615");
     check_refused<std::uint64_t>("-9223372036854775808", "from 0 to 18446744073709551615");
     check_number<long long>("-9223372036854775808", std::numeric_limits<long long>::min());
     check_refused<long long>("9223372036854775808",
-                             "64 bits, from -9223372036854775808 to 9223372036854775807");
+                             "not an integer from -9223372036854775808 to 9223372036854775807");
     check_number<std::int8_t>("-128", std::numeric_limits<std::int8_t>::min());
-    check_refused<std::int8_t>("128", "8 bits, from -128 to 127");
+    check_refused<std::int8_t>("128", "not an integer from -128 to 127");
     check_number<std::uint8_t>("255", std::uint8_t{255});
-    check_refused<std::uint8_t>("256", "8 bits, from 0 to 255");
+    check_refused<std::uint8_t>("256", "not an integer from 0 to 255");
     check_number<short>("-32768", std::numeric_limits<short>::min());
-    check_refused<unsigned short>("65536", "16 bits, from 0 to 65535");
-    check_refused<int>("2.5", "32 bits");
-    check_refused<int>("\"7\"", "32 bits");
-    check_refused<int>("\"hush\"", "32 bits");
+    check_refused<unsigned short>("65536", "not an integer from 0 to 65535");
+    check_refused<int>("2.5", "from -2147483648");
+    check_refused<int>("\"7\"", "from -2147483648");
+    check_refused<int>("\"hush\"", "from -2147483648");
     check_number<float>("0.25", 0.25F);
     check_number<float>("3.4028234663852886e38", std::numeric_limits<float>::max());
     check_refused<float>("3.41e38", "from -3.4e38 to 3.4e38");
@@ -349,7 +351,31 @@ TEST_CASE("worker: a number argument as every type that holds it, and no other")
     check_refused<long double>("null", "a number");
 }
 
-TEST_CASE("worker: without a handler nothing starts") {
+TEST_CASE("job_context: require() reads a member by name, and its error names the type found") {
+    const char* args = R"([{"to":"a@b.c","copies":2,"cc":null,"n":[1]},7])";
+    const call settled = run_one(make_job("a", "work", args), [](job_context& job) {
+        CHECK(job.require<std::string>(0, "to") == "a@b.c");
+        CHECK(*job.arg<int>(0, "copies") == 2);
+        CHECK(job.arg_or(0, "copies", 1) == 2);
+        CHECK(job.arg_or(0, "cc", "none") == "none");
+        CHECK(job.arg_or(0, "bcc", std::string("none")) == "none");
+        CHECK(job.arg_or(2, "copies", 1) == 1);
+        CHECK(*job.arg<std::string>(0, "n") == "[1]");
+        CHECK(job.arg<int>(0, "").error().text == R"(argument 0 has no member "")");
+        CHECK(job.arg<int>(0, "To").error().text == R"(argument 0 has no member "To")");
+        CHECK(job.arg<int>(1, "to").error().text == "argument 1 is a number, not an object");
+        CHECK(job.arg<bool>(0, "to").error().text ==
+              R"(argument 0, member "to", is a string, not true or false)");
+        CHECK(job.arg<int>(2, "to").error().text == "the job has no argument 2");
+        CHECK_THROWS_WITH_AS(job.require<double>(0, "cc"),
+                             R"(argument 0, member "cc", is null, not a number)", bad_argument);
+        CHECK_THROWS_AS(job.arg_or(0, "to", 1), bad_argument);
+        CHECK_THROWS_AS(job.arg_or(1, "to", 1), bad_argument);  // a number has no members
+    });
+    CHECK(settled.what == "ack");
+}
+
+TEST_CASE("worker: start() fails without a handler, and succeeds once a handler is registered") {
     recorder::transport wire;
     worker idle(recorder::options(), wire);
     const result<void> started = idle.start();
@@ -365,7 +391,8 @@ TEST_CASE("worker: without a handler nothing starts") {
     CHECK(idle.stop(guard));
 }
 
-TEST_CASE("worker: a second handler of a type, an empty one, one of no type -> start() and run() fail") {
+TEST_CASE(
+    "worker: a second handler of a type, an empty handler or an empty type makes start() and run() fail") {
     const auto check = [](const char* named, const char* fault, auto registered) {
         CAPTURE(named);
         recorder::transport wire;
@@ -397,7 +424,7 @@ TEST_CASE("worker: a second handler of a type, an empty one, one of no type -> s
     check("''", "no type", [](worker& in) { return in.register_handler("", do_nothing); });
 }
 
-TEST_CASE("worker: a handler that comes after the start is refused, with an error in the log") {
+TEST_CASE("worker: a handler that is registered after start-up is refused, and the error is logged") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("b", "late"));
@@ -418,7 +445,7 @@ TEST_CASE("worker: a handler that comes after the start is refused, with an erro
     CHECK(worker.exit_code() == 0);
 }
 
-TEST_CASE("worker: starting twice is refused, while it runs and after it ended") {
+TEST_CASE("worker: a second start() or run() is refused, while the worker runs and after it has ended") {
     recorder::transport wire;
     const auto worker = start_worker(wire, do_nothing);
     const auto check_busy = [&] {
@@ -433,7 +460,7 @@ TEST_CASE("worker: starting twice is refused, while it runs and after it ended")
     check_last_word(wire);
 }
 
-TEST_CASE("worker: run() works in the calling thread until stopped") {
+TEST_CASE("worker: run() returns the exit status once the worker has stopped") {
     recorder::transport wire;
     wire.give(make_job("a"));
     worker_options options = recorder::options();
@@ -446,12 +473,12 @@ TEST_CASE("worker: run() works in the calling thread until stopped") {
     check_last_word(wire);
 }
 
-TEST_CASE("operating: job types that it is deployed for without a handler -> named once, at start") {
+TEST_CASE("operating: job types that job_types lists and no handler serves are named once at start-up") {
     const auto warned = [](std::vector<std::string> deployed) {
         recorder::transport wire;
         worker_options options = recorder::options();
-        options.job_types = std::move(deployed);
-        options.parts.add(operating());
+        options.expected_job_types = std::move(deployed);
+        options.extensions.add(ops());
         const kept_log log(options, log_level::warn);
         run_until("fetch", 1, wire, options, do_nothing);
         std::string types;
@@ -463,7 +490,7 @@ TEST_CASE("operating: job types that it is deployed for without a handler -> nam
     CHECK(warned({}).empty());
 }
 
-TEST_CASE("worker: a failed FETCH is retried, not before Retry-After") {
+TEST_CASE("worker: a failed FETCH is retried, but not before its Retry-After is over") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 400ms;
@@ -473,7 +500,7 @@ TEST_CASE("worker: a failed FETCH is retried, not before Retry-After") {
     CHECK(wire.calls("fetch")[1].at - wire.calls("fetch")[0].at >= 400ms);
 }
 
-TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
+TEST_CASE("worker: a slot that becomes free does not shorten the Retry-After of a FETCH") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
     later.retry_after = 1h;
@@ -495,7 +522,7 @@ TEST_CASE("worker: a slot that comes free does not cut a Retry-After short") {
     CHECK(wire.calls("fetch").size() == 2);
 }
 
-TEST_CASE("worker: no error of a FETCH ends the worker") {
+TEST_CASE("worker: an error of FETCH, heartbeat or registration does not end the worker") {
     for (const errc code : {errc::unreachable, errc::timed_out, errc::disconnected, errc::bad_response,
                             errc::rejected, errc::system}) {
         recorder::transport wire;
@@ -507,7 +534,7 @@ TEST_CASE("worker: no error of a FETCH ends the worker") {
     }
 }
 
-TEST_CASE("worker: the fields of a heartbeat") {
+TEST_CASE("worker: a heartbeat lists the active jobs and the state") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("b"));
@@ -532,7 +559,7 @@ TEST_CASE("worker: the fields of a heartbeat") {
     CHECK(wire.calls("beat").back().active.empty());
 }
 
-TEST_CASE("worker: the log holds no arguments, unless a handler's error quotes them") {
+TEST_CASE("worker: the log shows job arguments only if a handler's error quotes them") {
     for (const bool quoted : {true, false}) {
         recorder::transport wire;
         wire.give(make_job("a", "work", "[\"hush-hush\"]"));
@@ -549,7 +576,7 @@ TEST_CASE("worker: the log holds no arguments, unless a handler's error quotes t
     }
 }
 
-TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by SIGCONT") {
+TEST_CASE("worker: a paused queue is not fetched until resume() or SIGCONT resumes the queue") {
     lifecycle life(0ms);
     struct counting : memory_transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -598,7 +625,7 @@ TEST_CASE("worker: a queue is paused and resumed by call, by directive, and by S
     CHECK(tested.stop(guard));
 }
 
-TEST_CASE("worker: a directive pauses the queues it names, and quiets the worker if those are all") {
+TEST_CASE("worker: a quiet directive pauses the queues it names, and quiets the worker once all are paused") {
     recorder::transport wire;
     worker_options options = recorder::options();
     options.queues = {"a", "b"};
@@ -638,7 +665,7 @@ struct insistent : recorder::transport {
     insistent() {
         on.fail = [this](const fail_request& request, time_point) -> settling {
             if (request.job_id == "u") claimed = false;
-            return settled::accepted;
+            return settle_result::accepted;
         };
     }
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -664,7 +691,7 @@ const char* const no_handler = "warn no handler for this job type";
 
 }  // namespace
 
-TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
+TEST_CASE("unknown type: the option unknown_type decides between requeue, fail and discard") {
     const struct {
         unknown_type_action action;
         const char* report;
@@ -676,14 +703,14 @@ TEST_CASE("unknown type: requeued, failed or discarded, as the options say") {
         recorder::transport wire;
         wire.give(make_job("u", "no.such"));
         worker_options options = recorder::options();
-        options.unknown_type = each.action;
+        options.on_unknown_type = each.action;
         const auto worker = run_until("fail", 1, wire, options, do_nothing);
         CHECK(wire.settled("u") == each.report);
         CHECK(sums(*worker) == each.expected);
     }
 }
 
-TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hands back at once in a drain") {
+TEST_CASE("unknown type: requeues of one job are delayed longer each time, and are immediate in a drain") {
     insistent wire;
     wire.give(make_job("good"));
     worker_options options = recorder::options();  // one slot
@@ -706,14 +733,14 @@ TEST_CASE("unknown type: a lone worker does not spin, runs known types, and hand
     CHECK(worker->exit_code() == 0);
 }
 
-TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
+TEST_CASE("unknown type: at most 100 jobs are claimed in addition to the slots") {
     constexpr std::size_t jobs = 150;
     recorder::transport wire;
     counter claimed;
     wire.on.fetched = [&](std::size_t taken) { claimed.add(static_cast<int>(taken)); };
     wire.on.fail = [&](const fail_request&, time_point) -> recorder::transport::settling {
         claimed.add(-1);
-        return settled::accepted;
+        return settle_result::accepted;
     };
     for (std::size_t i = 0; i < jobs; ++i) wire.give(make_job("u" + std::to_string(i), "no.such"));
     const auto worker = run_until("fail", jobs, wire, recorder::options(2), do_nothing);
@@ -721,7 +748,7 @@ TEST_CASE("unknown type: at most 100 are claimed in addition to the slots") {
     CHECK(worker->report().requeued == jobs);
 }
 
-TEST_CASE("unknown type: a job that was handed back makes no more room than its slot") {
+TEST_CASE("unknown type: a requeued job frees only its own slot") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("u", "no.such"));
@@ -736,11 +763,38 @@ TEST_CASE("unknown type: a job that was handed back makes no more room than its 
     let_go.set();
 }
 
-TEST_CASE("unknown type: only the first 64 are remembered and logged") {
+TEST_CASE("unknown type: only the first 64 types are logged") {
     recorder::transport wire;
     for (int i = 0; i < 100; ++i) wire.give(make_job("u" + std::to_string(i), "type " + std::to_string(i)));
     worker_options options = recorder::options(100);
     const kept_log log(options, log_level::warn);
     run_until("fail", 100, wire, options, do_nothing);
     CHECK(log.count(no_handler) == 64);
+}
+
+TEST_CASE("worker: a transport announces work -> an idle worker polls only once per heartbeat_interval") {
+    struct announcing final : recorder::transport {
+        bool announces_work() const noexcept override { return true; }
+        void on_work_available(function<void()> callback) override { tell = std::move(callback); }
+        function<void()> tell;
+    };
+    worker_options options = recorder::options();
+    options.poll_interval = 1ms;
+    options.heartbeat_interval = 1h;
+    recorder::transport polled;
+    announcing wire;
+    worker beside(options, polled);
+    worker announced(options, wire);
+    for (worker* const each : {&beside, &announced}) {
+        each->register_handler("work", [](job_context&) {});
+        REQUIRE(each->start());
+    }
+    REQUIRE(wire.wait_for("fetch", 1));
+    REQUIRE(polled.wait_for("fetch", polled.calls("fetch").size() + 50));
+    CHECK(wire.calls("fetch").size() == 1);
+    wire.give(make_job("a"));
+    wire.tell();
+    CHECK(wire.wait_for("ack", 1));
+    CHECK(announced.stop(guard));
+    CHECK(beside.stop(guard));
 }

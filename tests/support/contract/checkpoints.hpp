@@ -5,7 +5,7 @@
 
 namespace transport_contract {
 
-inline bool is_unsupported(const ojs::result<ojs::settled>& answer) {
+inline bool is_unsupported(const ojs::result<ojs::settle_result>& answer) {
     return !answer && answer.error().code == ojs::errc::unsupported;
 }
 

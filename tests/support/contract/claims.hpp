@@ -61,7 +61,7 @@ inline void queues_change(trial& t) {
     t.equal(worker.claim_one().id, ids[1], "what is claimed of both");
     worker.identity.queues = {second};
     const std::string waits = t.push("[]", 3, first);
-    t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that is not asked for any more");
+    t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that is no longer requested");
     worker.identity.queues = {first};
     t.equal(worker.claim_one().id, waits, "what is claimed of the first queue");
     for (const std::string& each : {ids[0], ids[1], waits}) worker.ack(each);

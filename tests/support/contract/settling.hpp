@@ -27,8 +27,8 @@ inline void settled_once_in_a_race(trial& t) {
     t.push_many(rounds);
     for (int i = 0; i < rounds; ++i) {
         const std::string id = worker.claim_one().id;
-        ojs::result<ojs::settled> acked = ojs::error{};
-        ojs::result<ojs::settled> failed = ojs::error{};
+        ojs::result<ojs::settle_result> acked = ojs::error{};
+        ojs::result<ojs::settle_result> failed = ojs::error{};
         test::at_once(2, [&](int number) {
             (number == 0 ? acked : failed) = number == 0 ? worker.try_ack(id) : worker.try_fail(id, false);
         });
@@ -103,7 +103,7 @@ inline void requeued_at_once(trial& t) {
 }
 
 inline void late_report_is_gone(trial& t) {
-    if (!t.can.knows_holder) return t.leave_out("the queue does not know who has claimed a job");
+    if (!t.can.knows_holder) return t.leave_out("the queue does not know which worker has claimed a job");
     test_worker early(t);
     test_worker later(t);
     const std::string id = early.claim_new();

@@ -140,9 +140,9 @@ template <class T>
 std::string text_of(const ojs::result<T>& of) {
     return of ? "no error" : std::string(ojs::to_string(of.error().code)) + ": " + of.error().text;
 }
-inline std::string text_of(const ojs::result<ojs::settled>& answer) {
-    if (!answer) return text_of<ojs::settled>(answer);
-    return *answer == ojs::settled::gone ? "gone" : "accepted";
+inline std::string text_of(const ojs::result<ojs::settle_result>& answer) {
+    if (!answer) return text_of<ojs::settle_result>(answer);
+    return *answer == ojs::settle_result::gone ? "gone" : "accepted";
 }
 
 // A worker as its transport sees it: claims and reports jobs. Thread-safe except for kill().
@@ -215,11 +215,12 @@ class test_worker {
         return {&identity, "running", ids, must_arrive, nullptr, claims};
     }
 
-    ojs::result<ojs::settled> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {
+    ojs::result<ojs::settle_result> try_ack(const std::string& id,
+                                            const std::string& result_json = "{\"n\":1}") {
         return wire->ack(acking(id, result_json), soon());
     }
-    ojs::result<ojs::settled> try_fail(const std::string& id, bool retryable, bool requeue = false,
-                                       const std::string& checkpoint_json = "") {
+    ojs::result<ojs::settle_result> try_fail(const std::string& id, bool retryable, bool requeue = false,
+                                             const std::string& checkpoint_json = "") {
         const ojs::job_error why = {"handler_error", "no", retryable, "{\"n\":1}"};
         return wire->fail(failing(id, why, requeue, checkpoint_json), soon());
     }
@@ -250,8 +251,8 @@ class test_worker {
     std::shared_ptr<ojs::transport> wire;
 
   private:
-    void accept(const std::string& id, const char* what, const ojs::result<ojs::settled>& answer) {
-        trial_.check(answer && *answer != ojs::settled::gone,
+    void accept(const std::string& id, const char* what, const ojs::result<ojs::settle_result>& answer) {
+        trial_.check(answer && *answer != ojs::settle_result::gone,
                      std::string(what) + " of job " + id + " is answered " + text_of(answer));
         const std::lock_guard<std::mutex> held(mutex_);
         held_.erase(id);
@@ -271,19 +272,19 @@ class test_worker {
     std::map<std::string, ojs::job> claimed_;  // as the last FETCH with that id brought it
 };
 
-inline bool is_gone(const ojs::result<ojs::settled>& answer) {
-    return answer && *answer == ojs::settled::gone;
+inline bool is_gone(const ojs::result<ojs::settle_result>& answer) {
+    return answer && *answer == ojs::settle_result::gone;
 }
-inline bool is_accepted(const ojs::result<ojs::settled>& answer) {
-    return answer && *answer != ojs::settled::gone;
+inline bool is_accepted(const ojs::result<ojs::settle_result>& answer) {
+    return answer && *answer != ojs::settle_result::gone;
 }
-inline bool is_refused(const ojs::result<ojs::settled>& answer) {
+inline bool is_refused(const ojs::result<ojs::settle_result>& answer) {
     return is_gone(answer) || (!answer && answer.error().code == ojs::errc::rejected);
 }
-inline void check_gone(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
+inline void check_gone(trial& t, const ojs::result<ojs::settle_result>& answer, const std::string& what) {
     t.check(is_gone(answer), what + " is answered " + text_of(answer) + " and not gone");
 }
-inline void check_accepted(trial& t, const ojs::result<ojs::settled>& answer, const std::string& what) {
+inline void check_accepted(trial& t, const ojs::result<ojs::settle_result>& answer, const std::string& what) {
     t.check(is_accepted(answer), what + " is answered " + text_of(answer));
 }
 

@@ -53,7 +53,7 @@ inline bool send_others_by(trial& t, test_worker& worker, const std::string& ack
 
 // Repeats a report that may not have arrived, as the worker does, and checks that it counts once.
 inline void repeat_settlement(trial& t, test_worker& worker, const std::string& id, bool acks) {
-    ojs::result<ojs::settled> again = ojs::error{};
+    ojs::result<ojs::settle_result> again = ojs::error{};
     const bool answered = t.eventually([&] {
         again = acks ? worker.try_ack(id) : worker.try_fail(id, false);
         return again || !is_retryable(again.error());

@@ -1,4 +1,4 @@
-// worker_part: the calls of a part, and the guarantees of running_worker.
+// worker_extension: the calls of an extension, and the guarantees of running_worker.
 #include <stdlib.h>
 
 #include "busy_worker.hpp"
@@ -10,7 +10,7 @@ using test::holds;
 
 namespace {
 
-// Records the calls of a test's parts in order; outlives them.
+// Records the calls of a test's extensions in order; outlives them.
 struct trace {
     void add(const std::string& line) {
         const std::lock_guard<std::mutex> held(mutex);
@@ -31,16 +31,16 @@ struct trace {
 
     mutable std::mutex mutex;
     std::vector<std::string> lines;
-    running_worker_ref worker;  // of the part that was started last
+    running_worker_ref worker;  // of the extension that was started last
     counter turns;
     counter drained_turns;
     counter deleted;
 };
 using shared_trace = std::shared_ptr<trace>;
 
-struct noted_part : worker_part {
-    explicit noted_part(shared_trace given) : seen(std::move(given)) {}
-    ~noted_part() override { seen->deleted.add(); }
+struct noted_extension : worker_extension {
+    explicit noted_extension(shared_trace given) : seen(std::move(given)) {}
+    ~noted_extension() override { seen->deleted.add(); }
     result<void> start(const running_worker_ref& worker) override {
         seen->add("start");
         seen->worker = worker;
@@ -72,7 +72,7 @@ struct noted_part : worker_part {
 template <class Part>
 worker_options options_with(const shared_trace& seen, const char* name = "noted") {
     worker_options out = recorder::options();
-    out.parts.add({name, [seen] { return new Part(seen); }});
+    out.extensions.add({name, [seen] { return new Part(seen); }});
     return out;
 }
 
@@ -90,10 +90,10 @@ error refused_start(const worker_options& options) {
 
 }  // namespace
 
-TEST_CASE("parts: are called from the worker's start to its end, and not after") {
+TEST_CASE("extensions: the first call of an extension is start(), and the last is stop()") {
     const auto seen = std::make_shared<trace>();
     {
-        busy_worker busy(options_with<noted_part>(seen), [](job_context& job) {
+        busy_worker busy(options_with<noted_extension>(seen), [](job_context& job) {
             while (!job.stop_requested()) static_cast<void>(job.sleep_for(1ms));
         });
         const running_worker_ref asked = seen->worker;
@@ -122,9 +122,9 @@ TEST_CASE("parts: are called from the worker's start to its end, and not after")
     CHECK(seen->count("stop") == 1);
 }
 
-TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
-    struct failing_tick : noted_part {
-        using noted_part::noted_part;
+TEST_CASE("extensions: an extension whose on_tick() throws is not called again at once") {
+    struct failing_tick : noted_extension {
+        using noted_extension::noted_extension;
         time_point on_tick(time_point /*now*/) override {
             seen->turns.add();
             throw std::runtime_error("tick");
@@ -140,12 +140,13 @@ TEST_CASE("parts: one whose on_tick() throws is not called again at once") {
     REQUIRE(busy.body->stop(guard));
 }
 
-TEST_CASE("parts: jobs that still wait for a thread are requeued, not interrupted, nor told as settled") {
+TEST_CASE(
+    "extensions: jobs still waiting for a thread at the stop are requeued without an on_job_settled call") {
     const auto seen = std::make_shared<trace>();
     recorder::transport wire;
     wire.extra = {"b", "c"};
     wire.give(make_job("a"));
-    worker_options options = options_with<noted_part>(seen);
+    worker_options options = options_with<noted_extension>(seen);
     options.dialect.requeue_interrupted = false;
     const shared_event began = make_event();
     const auto worker = start_worker(wire, options, [&](job_context&) {
@@ -166,10 +167,10 @@ TEST_CASE("parts: jobs that still wait for a thread are requeued, not interrupte
                         [](const std::string& line) { return line.find("default work") == 0; }) == 1);
 }
 
-TEST_CASE("parts: on_tick() follows wake(), and the end of a job of a quiet worker") {
+TEST_CASE("extensions: on_tick() is called after wake() and after the last job of a quiet worker") {
     const auto seen = std::make_shared<trace>();
     const shared_event let_go = make_event();
-    busy_worker busy(options_with<noted_part>(seen), [=](job_context&) { CHECK(let_go->wait()); });
+    busy_worker busy(options_with<noted_extension>(seen), [=](job_context&) { CHECK(let_go->wait()); });
     REQUIRE(busy.body->quiet());
     REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
     const int before = seen->turns.count();
@@ -180,20 +181,21 @@ TEST_CASE("parts: on_tick() follows wake(), and the end of a job of a quiet work
     CHECK(seen->drained_turns.wait_for(1));
 }
 
-TEST_CASE("parts: one that cannot start ends the start, and the next start creates new ones") {
-    struct refusing_part : noted_part {
-        using noted_part::noted_part;
+TEST_CASE(
+    "extensions: an extension that cannot start makes start() fail, and the next start() creates new ones") {
+    struct refusing_extension : noted_extension {
+        using noted_extension::noted_extension;
         result<void> start(const running_worker_ref& worker) override {
-            static_cast<void>(noted_part::start(worker));
-            const auto times = seen->count("start");  // two parts each time
+            static_cast<void>(noted_extension::start(worker));
+            const auto times = seen->count("start");  // two extensions each time
             if (times == 2) return error{errc::busy, 0, "taken"};
             if (times == 4) throw std::runtime_error("out of order");
             return {};
         }
     };
     const auto seen = std::make_shared<trace>();
-    worker_options options = options_with<noted_part>(seen, "first");
-    options.parts.add({"second", [seen] { return new refusing_part(seen); }});
+    worker_options options = options_with<noted_extension>(seen, "first");
+    options.extensions.add({"second", [seen] { return new refusing_extension(seen); }});
     recorder::transport wire;
     worker tested(options, wire);
     tested.register_handler("work", [](job_context&) {});
@@ -209,14 +211,14 @@ TEST_CASE("parts: one that cannot start ends the start, and the next start creat
     CHECK(seen->deleted.count() == 4);
     CHECK(tested.stop(guard));
 
-    options.parts.add({"second", nullptr});
+    options.extensions.add({"second", nullptr});
     CHECK(holds(refused_start(options).text, "'second'"));
 }
 
-TEST_CASE("parts: their exceptions are logged and stop nothing") {
-    struct throwing_part : noted_part {
-        using noted_part::noted_part;
-        [[noreturn]] static void fail() { throw std::runtime_error("a part's fault"); }
+TEST_CASE("extensions: exceptions of an extension are logged, and affect neither the worker nor the others") {
+    struct throwing_part : noted_extension {
+        using noted_extension::noted_extension;
+        [[noreturn]] static void fail() { throw std::runtime_error("an extension's fault"); }
         void on_phase(const lifecycle_state& /*state*/) override { fail(); }
         time_point on_tick(time_point /*now*/) override { fail(); }
         void on_heartbeat(bool /*answered*/) override { fail(); }
@@ -229,20 +231,20 @@ TEST_CASE("parts: their exceptions are logged and stop nothing") {
     };
     const auto seen = std::make_shared<trace>();
     worker_options options = options_with<throwing_part>(seen, "throws");
-    options.parts.add({"noted", [seen] { return new noted_part(seen); }});
+    options.extensions.add({"noted", [seen] { return new noted_extension(seen); }});
     options.log.level = log_level::error;
     options.log.hook = [seen](const log_record& record) { seen->add(record.message); };
     busy_worker busy(std::move(options), [](job_context&) {});
     REQUIRE(busy.wire.wait_for("ack", 1));
     CHECK(busy.body->stop(guard));
-    CHECK(seen->count("a worker part threw; ignored") > 4);
-    CHECK(seen->count("a worker part threw in stop()") == 1);
-    CHECK(seen->count("stop") == 1);  // of the other part
+    CHECK(seen->count("a worker extension threw; ignored") > 4);
+    CHECK(seen->count("a worker extension threw in stop()") == 1);
+    CHECK(seen->count("stop") == 1);  // of the other extension
     CHECK(seen->count("terminated") == 1);
     CHECK(seen->count("default work completed") == 1);
 }
 
-TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them") {
+TEST_CASE("extensions: a thread abandoned by a destroyed worker does not call the extensions") {
     const auto seen = std::make_shared<trace>();
     const shared_event asked = make_event();
     const shared_event answer = make_event();
@@ -252,9 +254,9 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
         thread_local const counts_at_end of_this_thread(ended);
         asked->set();
         CHECK(answer->wait());
-        return result<settled>(settled::accepted);
+        return result<settle_result>(settle_result::accepted);
     };
-    worker_options options = options_with<noted_part>(seen);
+    worker_options options = options_with<noted_extension>(seen);
     options.request_timeout = 10ms;
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 100ms;
@@ -270,33 +272,35 @@ TEST_CASE("parts: a thread abandoned by a destroyed worker no longer calls them"
     CHECK(seen->all().back() == "stop");
 }
 
-TEST_CASE("parts: options that an extension refuses end the start before a part is created") {
+TEST_CASE("extensions: an extension refuses the options -> start() fails before any is created") {
     worker_options options = recorder::options();
     const auto refuse = [](const ojs::loop_options& given) -> result<void> {
         return error{errc::invalid_argument, 0, "not " + given.worker_id};
     };
     int made = 0;
     options.worker_id = "me";
-    options.parts.add({"strict", [&made]() -> worker_part* { return ++made, nullptr; }, refuse, nullptr});
+    options.extensions.add(
+        {"strict", [&made]() -> worker_extension* { return ++made, nullptr; }, refuse, nullptr});
     CHECK(refused_start(options).text == "not me");
     CHECK(validate(options).error().text == "not me");
     CHECK(made == 0);
 }
 
-TEST_CASE("parts: a health address without its extension ends the start and names the header") {
+TEST_CASE(
+    "extensions: a health address without its extension makes start() fail, and the error names the header") {
     worker_options options = recorder::options();
     options.health_address = "127.0.0.1:0";
     const error refused = refused_start(options);
     CHECK(refused.code == errc::unsupported);
-    for (const char* word : {"OJS_HEALTH_ADDR", "ojs_operating.hpp", "ojs::operating()"})
+    for (const char* word : {"OJS_HEALTH_ADDR", "ojs_ops.hpp", "ojs::ops()"})
         CHECK(holds(refused.text, word));
-    options.parts.add(operating());
+    options.extensions.add(ops());
     CHECK(validate(options));
 }
 
-TEST_CASE("parts: NOTIFY_SOCKET names no socket, with the extension -> one warning") {
+TEST_CASE("extensions: ops() logs one warning if NOTIFY_SOCKET names no socket") {
     worker_options options = recorder::options();
-    options.parts.add(operating());
+    options.extensions.add(ops());
     const kept_log log(options, log_level::warn);
     recorder::transport wire;
     worker tested(std::move(options), wire);
@@ -305,5 +309,5 @@ TEST_CASE("parts: NOTIFY_SOCKET names no socket, with the extension -> one warni
     ::setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
     CHECK(tested.run() == 0);
     ::unsetenv("NOTIFY_SOCKET");
-    CHECK(log.count("warn service manager not reached") == 1);
+    CHECK(log.count("warn cannot notify the service manager") == 1);
 }
