@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: Debian's, in a folder of its own, on a Unix socket (and on a port only where asked)."""
+"""A private PostgreSQL server: Debian's, in a folder of its own, on a Unix socket (and on a port only where asked)."""
 
 import json
 import os
@@ -134,8 +134,8 @@ class Pooler:
 
 
 class Postgres:
-    """clean_up(function): how to be told of the end, such as a test's addCleanup. durable: fsync; without, a
-    server that is killed keeps everything all the same, as long as the machine goes on. tcp: a port on loopback as well.
+    """clean_up(function): how to register for the end, such as a test's addCleanup. durable: fsync; without, a
+    server that is killed keeps everything while the machine runs. tcp: a port on loopback as well.
     standby_of: another, which this one follows until pg_promote()."""
 
     def __init__(self, clean_up, durable=False, tcp=False, standby_of=None, **settings):

@@ -17,10 +17,10 @@ class River(Database):
         columns = {"kind": kind, "args": args if args is not None else {}, "max_attempts": 25, **columns}
         values = [value[0] if isinstance(value, tuple) else literal(value) for value in columns.values()]
         queue = columns.get("queue", "default")
-        told = f", pg_notify('public.river_insert', {literal({'queue': queue})})" if notify else ""
+        notified = f", pg_notify('public.river_insert', {literal({'queue': queue})})" if notify else ""
         found = self.ask(f"WITH made AS (INSERT INTO river_job ({', '.join(columns)}) SELECT {', '.join(values)} "
                          f"FROM generate_series(1, {count}) RETURNING id), all_of AS (SELECT array_to_json(array_agg(id)) ids "
-                         f"FROM made) SELECT ids{told} FROM all_of")
+                         f"FROM made) SELECT ids{notified} FROM all_of")
         return json.loads(found.split("\x1f")[0])
 
     def one(self, kind, args=None, **columns):
@@ -54,13 +54,13 @@ class River(Database):
 
     def cancel(self, job_id, notify=True):
         """As a client's JobCancel does: what runs is asked, what does not is cancelled."""
-        told = (", pg_notify('public.river_control', json_build_object('action', 'cancel', 'job_id', id, 'queue', queue)::text)"
+        notified = (", pg_notify('public.river_control', json_build_object('action', 'cancel', 'job_id', id, 'queue', queue)::text)"
                 if notify else "")
         self.ask(f"""WITH asked AS (UPDATE river_job SET
             state = CASE state WHEN 'running' THEN state ELSE 'cancelled' END,
             finalized_at = CASE state WHEN 'running' THEN NULL ELSE now() END,
             metadata = jsonb_set(metadata, '{{cancel_attempted_at}}', to_jsonb(now()))
-            WHERE id = {job_id} AND finalized_at IS NULL RETURNING id, queue) SELECT id{told} FROM asked""")
+            WHERE id = {job_id} AND finalized_at IS NULL RETURNING id, queue) SELECT id{notified} FROM asked""")
 
     def pause(self, queue, notify=True, action="pause"):
         paused_at = "coalesce(paused_at, now())" if action == "pause" else "NULL"

@@ -4,7 +4,7 @@ River's own worker where Go is installed. `make river-bench` runs this.
 
     river_bench.py [--jobs N] [--rounds N] [--no-fsync]
 
-All work on one server, one after the other in each round; what is told are medians over the rounds, and the spread. A time is
+All work on one server, one after the other in each round; it prints medians over the rounds, and the spread. A time is
 the database's, from the first claim to the last job that is done; the CPU is the worker's own, of the whole process.
 """
 

@@ -6,7 +6,7 @@ account of every job:
 
 The jobs are inserted over --seconds, by default a hundredth of their number.
 
-Each job ends in the state that its handler decides, none runs in two processes at once, none is lost, and no attempt is told
+Each job ends in the state that its handler decides, none runs in two processes at once, none is lost, and no attempt is reported
 twice. Handlers write down when they begin and end, in a file that all processes append to. The neighbours are River's own
 workers, where Go is installed; their killed jobs come back when River's leader finds them, a minute later.
 """
@@ -158,22 +158,22 @@ class Chaos:
             "SELECT id, kind, state, attempt, max_attempts, attempted_by, errors FROM river_job")}
         trace = Trace(self.trace_file)
         ended = {(run.job, run.attempt) for runs in trace.runs.values() for run in runs if run.ended}
-        # An attempt that a handler decided; others were told by who rescued the job, whose worker had not come to run it.
+        # An attempt that a handler decided; others were reported by the worker that rescued the job before it ran.
         decided = {(job, row["attempt"]) for job, row in rows.items() if row["kind"] != "fail"}
         decided |= {(job, error["attempt"]) for job, row in rows.items() for error in row["errors"] or []
                     if "as asked" in error["error"]}
-        told = {job: [error["attempt"] for error in row["errors"] or []] for job, row in rows.items()}
+        reported = {job: [error["attempt"] for error in row["errors"] or []] for job, row in rows.items()}
         return {
             "lost from the table": [job for job in self.expected if job not in rows],
             "in another state than decided": [(job, row["kind"], row["state"], row["errors"]) for job, row in rows.items()
                                               if row["state"] != self.expected[job]],
             "run by two at once": trace.overlaps,
             "decided without a run": sorted(decided - ended),
-            "an attempt told twice": [(job, attempts) for job, attempts in told.items() if len(set(attempts)) < len(attempts)],
+            "an attempt reported twice": [(job, attempts) for job, attempts in reported.items() if len(set(attempts)) < len(attempts)],
             "failed, but not as often as allowed": [
-                (job, told[job]) for job, row in rows.items()
-                if row["kind"] == "fail" and told[job] != list(range(1, row["max_attempts"] + 1))],
-            "more errors than attempts": [(job, row) for job, row in rows.items() if len(told[job]) > row["attempt"]],
+                (job, reported[job]) for job, row in rows.items()
+                if row["kind"] == "fail" and reported[job] != list(range(1, row["max_attempts"] + 1))],
+            "more errors than attempts": [(job, row) for job, row in rows.items() if len(reported[job]) > row["attempt"]],
             "exit statuses": [each for each in self.statuses if each not in (0, 75)],
         }
 

@@ -150,10 +150,10 @@ struct lone_worker {
         request.should_send = std::move(should_send);
         return river->fetch(request, transport_contract::soon());
     }
-    ojs::result<ojs::settled> ack(const std::string& id) {
+    ojs::result<ojs::settle_result> ack(const std::string& id) {
         return river->ack({id, ""}, transport_contract::soon());
     }
-    ojs::result<ojs::settled> fail(const std::string& id) {
+    ojs::result<ojs::settle_result> fail(const std::string& id) {
         ojs::fail_request request;
         request.job_id = id;
         request.error = {"handler_error", "no", true, ""};
@@ -166,7 +166,7 @@ struct lone_worker {
 
 }  // namespace
 
-TEST_CASE("postgres_connection: a PREPARE that times out on a lock leaves no server process behind") {
+TEST_CASE("postgres_connection: the server process of a PREPARE that times out on a lock is ended") {
     connection holder, held_up, inspector;
     holder.ask("BEGIN");
     holder.ask("LOCK TABLE river_queue IN ACCESS EXCLUSIVE MODE");
@@ -180,7 +180,7 @@ TEST_CASE("postgres_connection: a PREPARE that times out on a lock leaves no ser
     holder.ask("ROLLBACK");
 }
 
-TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent one") {
+TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH") {
     lone_worker worker("nobody pushes here either");
     std::atomic<int> fetching{2};
     std::atomic<int> failed{0};
@@ -200,7 +200,7 @@ TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent one")
 }
 
 TEST_CASE(
-    "river_transport: a report that timed out and was settled by another batch is accepted when repeated") {
+    "river_transport: a report that timed out is accepted when repeated, even if another batch settled it") {
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
@@ -218,7 +218,7 @@ TEST_CASE(
         std::thread patient([&] {
             begun = true;
             const auto answer = report(0, std::chrono::seconds(2));
-            CHECK((!answer || *answer == ojs::settled::accepted));
+            CHECK((!answer || *answer == ojs::settle_result::accepted));
         });
         while (!begun) {
         }
@@ -227,11 +227,11 @@ TEST_CASE(
         patient.join();
         const auto again = report(1, std::chrono::seconds(10));
         REQUIRE(again);
-        CHECK(*again == ojs::settled::accepted);
+        CHECK(*again == ojs::settle_result::accepted);
     }
 }
 
-TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is accepted") {
+TEST_CASE("river_transport: exactly one of a concurrent ACK and FAIL of the same job is accepted") {
     connection database;
     lone_worker worker("race");
     database.insert("race", 40);
@@ -240,8 +240,8 @@ TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is a
         REQUIRE(jobs);
         REQUIRE(jobs->size() == 2);
         std::atomic<int> accepted{0};
-        const auto count = [&](const ojs::result<ojs::settled>& answer) {
-            accepted += answer && *answer == ojs::settled::accepted;
+        const auto count = [&](const ojs::result<ojs::settle_result>& answer) {
+            accepted += answer && *answer == ojs::settle_result::accepted;
         };
         std::thread fails([&] { count(worker.fail(jobs->front().id)); });
         count(worker.ack(jobs->front().id));
@@ -251,7 +251,7 @@ TEST_CASE("river_transport: of an ACK and a FAIL of a job in one batch, one is a
     }
 }
 
-TEST_CASE("river_transport: jobs of a lost FETCH response are requeued without an attempt") {
+TEST_CASE("river_transport: the jobs of a lost FETCH response are requeued without using an attempt") {
     connection database;
     losing_relay wire;
     lone_worker worker("lost", wire.url());
@@ -264,11 +264,11 @@ TEST_CASE("river_transport: jobs of a lost FETCH response are requeued without a
     REQUIRE(jobs->size() == 2);
     for (const ojs::job& each : *jobs) {
         CHECK(each.attempt == 1);
-        CHECK(*worker.ack(each.id) == ojs::settled::accepted);
+        CHECK(*worker.ack(each.id) == ojs::settle_result::accepted);
     }
 }
 
-TEST_CASE("river_transport: a repeated report is accepted, and does not settle the next run") {
+TEST_CASE("river_transport: a repeated report is accepted and does not settle the next run") {
     connection database;
     losing_relay wire;
     lone_worker worker("again", wire.url());
@@ -283,11 +283,11 @@ TEST_CASE("river_transport: a repeated report is accepted, and does not settle t
     CHECK(worker.river->heartbeat(beat, transport_contract::soon())->jobs_extended == beat.active_jobs);
     database.ask("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE queue = 'again'");
     CHECK(worker.fetch(1)->empty());  // claimed, and given back once the report is settled
-    CHECK(*worker.fail(id) == ojs::settled::accepted);
+    CHECK(*worker.fail(id) == ojs::settle_result::accepted);
     const auto jobs = worker.fetch(1);
     REQUIRE(jobs->size() == 1);
     CHECK(jobs->front().attempt == 2);
-    CHECK(*worker.fail(id) == ojs::settled::accepted);
+    CHECK(*worker.fail(id) == ojs::settle_result::accepted);
     const postgres_rows row =
         database.ask("SELECT state, array_to_string(errors, ',') FROM river_job WHERE queue = 'again'");
     CHECK(row.text(0, 0) == "discarded");
@@ -295,7 +295,7 @@ TEST_CASE("river_transport: a repeated report is accepted, and does not settle t
     CHECK(row.text(0, 1).find("\"attempt\": 2") != std::string::npos);
 }
 
-TEST_CASE("contract: river_transport") {
+TEST_CASE("river_transport: the transport contract passes, without the check for reports after a lease") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out == std::vector<std::string>{"after its lease a worker's reports are gone"});

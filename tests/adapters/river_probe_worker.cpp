@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ojs_operating.hpp"
+#include "ojs_ops.hpp"
 #include "ojs_river.hpp"
 
 namespace {
@@ -45,7 +45,7 @@ int main() {
     if (!options) return ojs::report_usage(options.error());
     const std::chrono::milliseconds grace = options->times.shutdown_grace_period;
     options->use(ojs::dialect::river());
-    options->parts.add(ojs::operating());
+    options->extensions.add(ojs::ops());
     if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->times.shutdown_grace_period = grace;
     ojs::river_options of_river;
     of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };

@@ -268,7 +268,7 @@ class Notices(Adapter):
                 self.stop(worker)
 
     def test_a_cancelled_job_that_fails_is_not_tried_again(self):
-        for notify in (True, False):  # and where nobody told the worker before it was done
+        for notify in (True, False):  # and without a notification before it was done
             with self.subTest(notify=notify):
                 worker = self.worker(OJS_HEARTBEAT_INTERVAL="20s", OJS_VISIBILITY_TIMEOUT="60s")
                 job = self.begun(self.db.one("spin_fail", {"ms": 1000}))
@@ -365,7 +365,7 @@ class Crashes(Adapter):
     def accounted_for(self, jobs, worker):
         self.all_final(worker)
         self.stop(worker)
-        self.assertNotIn("claim gone", worker.said(), "it knows its own settlement again")
+        self.assertNotIn("claim lost", worker.said(), "it knows its own settlement again")
         self.assertEqual(self.db.states(), {"completed": len(jobs)})
         trace = self.trace()
         self.assertEqual(trace.overlaps, [])
@@ -479,7 +479,7 @@ class BadInput(Adapter):
 
     def test_nothing_is_claimed_that_cannot_be_reported(self):
         job = self.db.one("noop")
-        worker = self.told("too many connections", DATABASE_URL=self.role("few", limit=0))
+        worker = self.logged("too many connections", DATABASE_URL=self.role("few", limit=0))
         for limit, refusals in ((1, 1), (3, 1), (4, 3)):
             before = worker.said().count("too many connections")
             self.assertTrue(eventually(lambda: worker.said().count("too many connections") >= before + refusals), worker.said())
@@ -492,7 +492,7 @@ class BadInput(Adapter):
         job = self.db.one("noop")
         for mode in ("transaction", "statement"):
             with self.subTest(mode=mode):
-                self.refused(r"\Aerror: .*pool_mode.*\n\Z", DATABASE_URL=postgres.Pooler(self.addCleanup, self.server, mode).url(self.db))
+                self.refused(r'"message":"cannot start".*pool_mode', DATABASE_URL=postgres.Pooler(self.addCleanup, self.server, mode).url(self.db))
         self.assertEqual(self.db.job(job)["attempt"], 0)
         worker = self.worker(DATABASE_URL=postgres.Pooler(self.addCleanup, self.server, "session").url(self.db))
         self.becomes(job, "completed", worker)
@@ -503,7 +503,7 @@ class BadInput(Adapter):
         job = self.db.one("sleep", {"ms": 600}, metadata={"cancel_attempted_at": "2024-01-01T00:00:00Z"})
         self.becomes(job, "completed", self.worker())
 
-    def told(self, pattern, **variables):
+    def logged(self, pattern, **variables):
         worker = self.worker(OJS_REQUEST_TIMEOUT="500ms", **variables)
         worker.prints(pattern)
         return worker
@@ -533,19 +533,19 @@ class BadInput(Adapter):
             found = self.db.url(options=f"-csearch_path={'s' * size}")
             for variables in ({"DATABASE_URL": found}, {"program": "river_worker", "RIVER_SCHEMA": "s" * size}):
                 with self.subTest(size=size, **variables):
-                    self.alive(self.told("worker started", **variables)) if fits else self.refused(f"s{{{size}}}", **variables)
+                    self.alive(self.logged("worker started", **variables)) if fits else self.refused(f"s{{{size}}}", **variables)
 
     def test_urls_that_mean_nothing(self):
         for url in ("nonsense=1", "postgres://[", "user='x"):
             with self.subTest(url=url):
-                self.refused(r"\Aerror: ", DATABASE_URL=url)
-        self.alive(self.told(r"invalid port number", DATABASE_URL="host=/x port=99999"))
+                self.refused(r'"message":"cannot start"', DATABASE_URL=url)
+        self.alive(self.logged(r"invalid port number", DATABASE_URL="host=/x port=99999"))
 
     def test_nobody_listens_and_then_somebody_does(self):
         job = self.db.one("noop")
         self.server.stop()
         self.addCleanup(lambda: self.server.process.poll() is None or self.server.start())
-        worker = self.told(r"(?i)connection to server.*failed|No such file or directory|Connection refused")
+        worker = self.logged(r"(?i)connection to server.*failed|No such file or directory|Connection refused")
         self.alive(worker)
         self.server.start()
         self.becomes(job, "completed", worker)
@@ -555,7 +555,7 @@ class BadInput(Adapter):
         self.db.ask("DROP ROLE IF EXISTS guarded")
         self.db.ask("CREATE ROLE guarded LOGIN PASSWORD 'right'")
         eventually(lambda: subprocess.run(["psql", "-w", "-c", "", self.db.url(user="guarded")], capture_output=True).returncode)
-        worker = self.told("password authentication failed", DATABASE_URL=self.db.url(user="guarded", password="wrong"))
+        worker = self.logged("password authentication failed", DATABASE_URL=self.db.url(user="guarded", password="wrong"))
         self.assertNotIn("wrong", worker.said())
 
     def test_a_database_that_refuses_is_worked_on_once_it_does_not(self):
@@ -568,7 +568,7 @@ class BadInput(Adapter):
             with self.subTest(error):
                 self.db.ask(refuse)
                 job = self.db.one("noop")
-                worker = self.told(error, DATABASE_URL=url)
+                worker = self.logged(error, DATABASE_URL=url)
                 self.assertEqual((self.db.state(job), self.db.job(job)["attempt"]), ("available", 0))
                 self.db.ask(allow)
                 self.end_connections()

@@ -29,7 +29,7 @@ FLIPS = int(os.environ.get("OJS_TEST_FLIPS", "60"))  # conversations with a bit 
 
 
 def relay(test, port, change):
-    """Between a client and a server: change(from_server, offset, data) says what goes on in place of data, and whether
+    """Between a client and a server: change(from_server, offset, data) says what is sent in place of data, and whether
     anything does after it."""
 
     def play(client):
@@ -93,7 +93,7 @@ class Tls(unittest.TestCase):
         return request
 
     def refused(self, port, why, *flags, **how):
-        self.assertRegex(self.ask(port, *flags, **how), rf"\Aerror unreachable \S+:\d+: handshake failed: TLS: {why}\n\Z")
+        self.assertRegex(self.ask(port, *flags, **how), rf"\Aerror unreachable GET https://\S+:\d+/: handshake failed: TLS: {why}\n\Z")
 
 
 class Certificates(Tls):
@@ -134,7 +134,7 @@ class Certificates(Tls):
 
         def answers():
             lists.write_text(self.root.revocations() + self.middle.revocations() + gone.revocations())
-            return [self.ask(port, "--crl", lists).strip()[:80] for port in ports]
+            return [self.ask(port, "--crl", lists).strip()[:90] for port in ports]
 
         self.assertEqual([each[:6] for each in answers()], ["ok 200"] * 3)
         self.middle.revoke(of_middle[0])
@@ -192,7 +192,7 @@ class Certificates(Tls):
             self.assertRegex(request(), f"the server refused the client certificate {shown[1]}: ")
             shutil.copy(other[3], shown[3])
             self.assertRegex(request(), rf"{shown[1]} \(not the one on disk: {shown[3]}: key values mismatch\): ")
-            shown[3].unlink()  # whoever replaces it may be at it
+            shown[3].unlink()  # it may be in the middle of a replacement
             shutil.copy(other[1], shown[1])
             self.assertIn("the server refused the client certificate", request())
             shutil.copy(other[3], shown[3])
@@ -222,7 +222,7 @@ class Connections(Tls):
         self.assertEqual(before, [["New"] * 4, ["Reused"] * 4, ["Reused"] * 4])
         self.assertTrue(eventually(lambda: time.time() > end + 1, seconds + GUARD))
         for each in requests:
-            self.assertRegex(each(), r"\Aerror unreachable localhost:\d+: handshake failed: TLS: certificate has expired\Z")
+            self.assertRegex(each(), r"\Aerror unreachable GET https://localhost:\d+/: handshake failed: TLS: certificate has expired\Z")
 
     def test_no_session_is_resumed_once_the_file_of_authorities_has_changed(self):
         root, stranger = (each.certificate.read_text() for each in (self.root, self.stranger))
@@ -241,7 +241,7 @@ class Connections(Tls):
             self.assertIn(f"TLS cannot use {ca}: ", request())
             ca.write_text(root)
             self.assertEqual([request(), request()], ["New", "Reused"])
-            ca.unlink()  # whoever replaces it may be at it
+            ca.unlink()  # it may be in the middle of a replacement
             self.assertEqual(request(), "Reused")
 
     def test_a_child_made_by_fork_has_a_connection_of_its_own(self):
@@ -281,7 +281,7 @@ class Connections(Tls):
     def test_a_handshake_that_stalls_ends_with_the_deadline(self):
         silent = Peer(self, lambda c: c.recv(1) and threading.Event().wait(GUARD))
         self.assertRegex(self.ask(silent.port, "--timeout", "300ms"),
-                         r"\Aerror unreachable localhost:\d+: the deadline passed during the handshake\n\Z")
+                         r"\Aerror unreachable GET https://localhost:\d+/: the deadline passed during the handshake\n\Z")
 
     def test_an_answer_that_is_cut_anywhere_is_none(self):
         port = self.s_server()  # whose answers have no length: they end with the connection

@@ -46,7 +46,7 @@ for (const over of ["tcp", "unix"]) {
       (answer) => {
         if (answer instanceof Error || answer.state === State.SHUTDOWN_COMPLETE) return true;
         states.add(State[answer.state]);
-        assert.ok(answer.metrics.inFlightRequests <= least, "work in hand grows in a drain");
+        assert.ok(answer.metrics.inFlightRequests <= least, "work in flight grows in a drain");
         least = answer.metrics.inFlightRequests;
         return false;
       },
@@ -76,7 +76,7 @@ for (const [behavior, name, wanted, check] of [
   });
 }
 
-test("the binary codec, gRPC-Web and gRPC end with an error, and the service goes on", async (t) => {
+test("the binary codec, gRPC-Web and gRPC end with an error, and the service continues", async (t) => {
   const runner = await startRunner(t, "tcp");
   const binary = await refusal(client(runner.http, {}).getShutdownStatus(us));
   assert.equal(binary.code, Code.Unimplemented);

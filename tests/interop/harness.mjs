@@ -54,7 +54,7 @@ export class Child {
     this.process.kill(name);
   }
 
-  // When it returns, no thread of it runs any more: SIGSTOP alone is only on its way then.
+  // When it returns, none of its threads runs: SIGSTOP alone is only on its way then.
   async freeze() {
     this.signal("SIGSTOP");
     const tasks = `/proc/${this.process.pid}/task`;

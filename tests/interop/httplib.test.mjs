@@ -30,7 +30,7 @@ async function abort(server) {
   );
 }
 
-test("cpp-httplib: what is in hand is answered, whoever keeps a connection open waits in vain", { skip }, async (t) => {
+test("cpp-httplib: a request in flight gets its response, an idle connection does not delay the end", { skip }, async (t) => {
   const server = await start(t, { LAME_DUCK_MS: "600000" });
   const agent = new Agent({ keepAlive: true });
   t.after(() => agent.destroy());
@@ -45,7 +45,7 @@ test("cpp-httplib: what is in hand is answered, whoever keeps a connection open 
   await assert.rejects(ask(server, "/hello"), { code: "ECONNREFUSED" });
 });
 
-test("cpp-httplib: a request that is in hand at SIGTERM is answered", { skip }, async (t) => {
+test("cpp-httplib: a request in flight at SIGTERM gets its response", { skip }, async (t) => {
   const server = await start(t);
   const inHand = ask(server, "/hello");
   await server.prints(/^GET \/hello$/);

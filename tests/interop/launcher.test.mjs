@@ -30,7 +30,7 @@ const log = (launcher) => launcher.lines.join("\n");
 test("it starts, says that it is ready, and is shut down", async (t) => {
   const launcher = await startLauncher(t, "clean");
   await launcher.prints(/node-1 listening clean/);
-  await launcher.prints(/node-1 told ready true/);
+  await launcher.prints(/node-1 notified ready true/);
   await launcher.prints(/node-1 refused foreign NotFound/);
   await launcher.prints(/node-1 refused own method Unimplemented/);
   await launcher.prints(/process ready/);
@@ -41,7 +41,7 @@ test("it starts, says that it is ready, and is shut down", async (t) => {
   const stopped = await launcher.ask("stop", "node-1", "--reason", "bad disk é");
   assert.equal(stopped.status, 0, stopped.text + log(launcher));
   assert.match(log(launcher), /node-1 shutdown 5 15 true bad disk é/);
-  assert.match(log(launcher), /node-1 told complete true/);
+  assert.match(log(launcher), /node-1 notified complete true/);
   const over = await launcher.ask("status", "node-1");
   assert.match(over.text, /COMPLETE/);
   launcher.signal("SIGTERM");
@@ -53,8 +53,8 @@ test("one that does not say it is ready is asked", async (t) => {
   const launcher = await startLauncher(t, "silent");
   await launcher.prints(/node-1 asked for readiness/);
   await launcher.prints(/process ready/);
-  assert.doesNotMatch(log(launcher), /told ready/);
+  assert.doesNotMatch(log(launcher), /notified ready/);
   launcher.signal("SIGTERM");
   assert.equal(await launcher.end(), 0);
-  assert.match(log(launcher), /node-1 told complete true/);
+  assert.match(log(launcher), /node-1 notified complete true/);
 });

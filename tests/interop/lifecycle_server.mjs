@@ -1,4 +1,4 @@
-// A child of a launcher, written on connect-node's server: it says that it is ready, drains when told to, and says that it
+// A child of a launcher, written on connect-node's server: it says that it is ready, drains on request, and says that it
 // has ended. Each call and each answer is a line on its output.
 //
 //     node lifecycle_server.mjs [clean|silent]
@@ -40,7 +40,7 @@ async function end() {
     message: "drained",
     shutdownDurationMs: BigInt(Date.now() - asked),
   });
-  say("told complete", ack.acknowledged);
+  say("notified complete", ack.acknowledged);
   process.exit(0);
 }
 
@@ -85,7 +85,7 @@ server.listen(socketPath(process.env.OJS_LIFECYCLE_ADDR), async () => {
   say("listening", behavior);
   if (behavior === "silent") return;
   const ack = await launcher.notifyReady({ processId, message: "from node" });
-  say("told ready", ack.acknowledged);
+  say("notified ready", ack.acknowledged);
   for (const [what, call] of [
     ["foreign", () => launcher.notifyReady({ processId: "nobody-1" })],
     ["own method", () => launcher.getShutdownStatus({ processId })],

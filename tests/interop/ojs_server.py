@@ -172,7 +172,7 @@ class Worker:
 
 
 def fail(server, queue):
-    """a job that fails is tried again, then discarded"""
+    """a job that fails is retried, then discarded"""
     job = server.push(queue, "fail", attempts=2)
     with Worker(server, queue) as worker:
         server.wait_state(job, "discarded")
@@ -216,7 +216,7 @@ def worker_beats(server, queue):
 
 
 def quiet_and_resume(server, queue):
-    """SIGTSTP: nothing is begun; SIGCONT: work goes on"""
+    """SIGTSTP: nothing is begun; SIGCONT: work continues"""
     running = server.push(queue, "probe.sleep", 1000)
     with Worker(server, queue, concurrency=1) as worker:  # so that no FETCH is in flight: its job would be run
         worker.wait_line("job fetched")

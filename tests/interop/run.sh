@@ -17,7 +17,7 @@ for program in node npm curl; do
 done
 
 mkdir -p "$INTO"
-# Installed anew only where the lock file is another one, so that later runs need no network.
+# Installed only if the lock file has changed, so that later runs need no network.
 if ! cmp -s "$HERE/package-lock.json" "$INTO/installed"; then
     cp "$HERE/package.json" "$HERE/package-lock.json" "$INTO"
     (cd "$INTO" && npm ci --ignore-scripts --no-audit --no-fund) >"$INTO/npm.log" 2>&1 ||

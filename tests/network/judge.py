@@ -125,7 +125,7 @@ class Account:
             self.hold(late <= (0 if before else NEVER if frozen else SLACK), "started late", run.job, run.worker, f"{late:.3f} s")
 
     def check_dropped_reports(self):
-        """Who holds a claim, and has the job done, goes on reporting until the backend itself has answered. The time between
+        """The holder of a claim reports a finished job until the backend itself has responded. The time between
         two tries at most doubles, and a Retry-After adds a second."""
         for job, claims in self.claims.items():
             for claim in (c for c in claims if c.how == "expired" and c.run and c.run.how in ("done", "failed")):

@@ -52,7 +52,7 @@ class Chaos:
         self.workers.append(out)
 
     def running(self):
-        """Those that are neither told to stop nor frozen."""
+        """Those that are neither stopping nor frozen."""
         for each in self.workers:
             if each.ended is None and each.process.poll() is not None:
                 each.ended = time.monotonic()

@@ -28,7 +28,7 @@ UNIT_TESTS = Path(__file__).with_name("alerts_test.yml")
 DASHBOARD = json.loads((HERE / "dashboard.json").read_text())
 HAS_PROMETHEUS = all(map(shutil.which, ("prometheus", "promtool")))
 METRIC = re.compile(r"\bojs_\w+")
-# A worker drains once, and what that took is told from then to its end, which no scrape of ours is sure to meet.
+# A worker drains once; that time is reported from then to its end, which a scrape may miss.
 REPORTED_AT_THE_END = {"ojs_worker_drain_duration_seconds_bucket", "ojs_worker_shutdown_duration_seconds_bucket"}
 # What fires as soon as what is done to the launcher below has happened; all others want it to last.
 FIRE_AT_ONCE = {"OjsLauncherForced", "OjsLauncherKilled", "OjsLauncherReadinessFailures", "OjsLauncherRolledBack",

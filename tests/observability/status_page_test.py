@@ -83,11 +83,11 @@ class StatusPage(unittest.TestCase):
 
     def check_quiet(self, tab, launcher):
         """Nothing was asked of anybody else, and nothing was complained about."""
-        for each in tab.told("Network.requestWillBeSent"):
+        for each in tab.events_of("Network.requestWillBeSent"):
             url = each["request"]["url"]
             self.assertTrue(url.startswith((f"http://{launcher.address}/", "data:", "about:")), url)
-        self.assertEqual(tab.told("Runtime.exceptionThrown"), [])
-        self.assertEqual([each["entry"]["text"] for each in tab.told("Log.entryAdded")], [])
+        self.assertEqual(tab.events_of("Runtime.exceptionThrown"), [])
+        self.assertEqual([each["entry"]["text"] for each in tab.events_of("Log.entryAdded")], [])
 
     def test_groups_processes_phases_and_what_is_in_hand(self):
         launcher = self.launcher(
@@ -102,14 +102,14 @@ class StatusPage(unittest.TestCase):
         self.assertIn("min 1", text)
         self.check_quiet(tab, launcher)
 
-    def test_a_rolling_replacement_as_it_happens(self):
+    def test_a_rollout_as_it_happens(self):
         slow = runners("kv", 3, ["--behavior", "slow-drain", "--drain-duration", "700ms", "--initial-work", "7"])
         launcher = self.launcher(slow)
         tab = self.tab(launcher)
         tab.shows("3 of 3 ready")
         tab.value(WATCH)
         launcher.tool("roll", "kv", "--no-wait")
-        tab.shows("Last replacement: replaced 3 of 3", "kv-6", "rolling replace ended")
+        tab.shows("Last rollout: replaced 3 of 3", "kv-6", "rollout finished")
         seen = tab.value("seen")
         middle = ("replacing", "draining", "\nreplaced 1 of 3")
         self.assertTrue(any(all(each in text for each in middle) for text in seen), seen)
@@ -128,7 +128,7 @@ class StatusPage(unittest.TestCase):
         tab.shows("2 of 2 ready")
         launcher.write(runners("kv", 2, ["--never-ready"], health_check_timeout="1s"))
         launcher.tool("roll", "kv", status=1)
-        tab.shows("Last replacement: rolled back, kv-3: was not ready in time")
+        tab.shows("Last rollout: rolled back: kv-3 was not ready within 1s")
 
     def test_it_says_that_the_launcher_is_gone_and_finds_the_next_one(self):
         launcher = self.launcher(runners("kv", 2))

@@ -191,7 +191,7 @@ class Tab:
 
         return eventually(seen, lambda: f"the page does not show {texts} but\n{self.text()}")
 
-    def told(self, method):
+    def events_of(self, method):
         with self.browser.news:
             return [each["params"] for each in self.browser.events
                     if each["method"] == method and each.get("sessionId") == self.session]

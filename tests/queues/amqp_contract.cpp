@@ -41,7 +41,8 @@ bool is_quorum() {
 
 struct message {
     std::string id, body, type, content_type;
-    std::int64_t attempt = 0, max_attempts = 0;  // 0: without the header
+    std::int64_t attempt = 0, max_attempts = 0;              // 0: without the header
+    std::vector<std::pair<std::string, std::string>> texts;  // more headers
 };
 
 // Plain librabbitmq. Throws.
@@ -59,7 +60,8 @@ class broker {
     ~broker() { amqp_destroy_connection(state_); }
 
     void declare(const std::string& queue) {
-        amqp_table_entry_t type = text_entry("x-queue-type", queue_type());
+        const std::string of = queue_type();
+        amqp_table_entry_t type = text_entry("x-queue-type", of);
         amqp_queue_declare(state_, 1, bytes_of(queue), 0, 1, 0, 0, {1, &type});
         done("queue.declare");
     }
@@ -83,6 +85,7 @@ class broker {
         std::vector<amqp_table_entry_t> headers;
         if (what.attempt > 0) headers.push_back(number_entry("x-ojs-attempt", what.attempt));
         if (what.max_attempts > 0) headers.push_back(number_entry("x-ojs-max-attempts", what.max_attempts));
+        for (const auto& [name, value] : what.texts) headers.push_back(text_entry(name.c_str(), value));
         amqp_basic_properties_t properties{};
         properties._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_HEADERS_FLAG;
         properties.delivery_mode = 2;
@@ -133,9 +136,7 @@ class broker {
         amqp_table_entry_t out{};
         out.key = amqp_cstring_bytes(name);
         out.value.kind = AMQP_FIELD_KIND_UTF8;
-        static std::string kept;
-        kept = text;
-        out.value.value.bytes = bytes_of(kept);
+        out.value.value.bytes = bytes_of(text);
         return out;
     }
     static amqp_table_entry_t number_entry(const char* name, std::int64_t number) {
@@ -189,10 +190,11 @@ class paused_between_fetches : public ojs::transport {
         }
         return got;
     }
-    ojs::result<ojs::settled> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return settled(request.claim, on_->ack(request, deadline));
     }
-    ojs::result<ojs::settled> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
+                                         ojs::time_point deadline) override {
         return settled(request.claim, on_->fail(request, deadline));
     }
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
@@ -217,7 +219,8 @@ class paused_between_fetches : public ojs::transport {
         const std::lock_guard<std::mutex> lock(mutex_);
         return claims_.size();
     }
-    ojs::result<ojs::settled> settled(const std::string& claim, ojs::result<ojs::settled> response) {
+    ojs::result<ojs::settle_result> settled(const std::string& claim,
+                                            ojs::result<ojs::settle_result> response) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (response) claims_.erase(claim);
         return response;
@@ -313,10 +316,10 @@ struct lone_worker {
         }));
         return out;
     }
-    ojs::result<ojs::settled> ack(const ojs::job& of) {
+    ojs::result<ojs::settle_result> ack(const ojs::job& of) {
         return wire->ack({of.id, "", nullptr, of.claim, &of}, soon());
     }
-    ojs::result<ojs::settled> fail(const ojs::job& of, bool retryable = true, bool requeue = false) {
+    ojs::result<ojs::settle_result> fail(const ojs::job& of, bool retryable = true, bool requeue = false) {
         return wire->fail(
             {of.id, {"handler_error", "no", retryable, "{}"}, requeue, "", nullptr, of.claim, &of}, soon());
     }
@@ -363,16 +366,16 @@ void reconnect(transport_contract::relay& wire, lone_worker& worker) {
     CHECK(lone_worker::eventually([&] { return worker.try_fetch(0).has_value(); }));
 }
 
-bool is_accepted(const ojs::result<ojs::settled>& response) {
-    return response && *response == ojs::settled::accepted;
+bool is_accepted(const ojs::result<ojs::settle_result>& response) {
+    return response && *response == ojs::settle_result::accepted;
 }
-bool is_gone(const ojs::result<ojs::settled>& response) {
-    return response && *response == ojs::settled::gone;
+bool is_gone(const ojs::result<ojs::settle_result>& response) {
+    return response && *response == ojs::settle_result::gone;
 }
 
 }  // namespace
 
-TEST_CASE("open_amqp: an unusable URL is an error without its password") {
+TEST_CASE("open_amqp: an invalid URL is refused with an error that does not show its password") {
     for (const char* url :
          {"amqp://u:secret@host:port/", "amqps://u:secret@host/", "http://u:secret@host/", ""}) {
         ojs::amqp_options options;
@@ -384,7 +387,7 @@ TEST_CASE("open_amqp: an unusable URL is an error without its password") {
     }
 }
 
-TEST_CASE("amqp_transport: a refused login, and a missing virtual host, are errors of the registration") {
+TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port fails the registration") {
     lone_worker worker;
     const std::string at = "127.0.0.1:" + std::to_string(broker_port());
     const std::pair<std::string, const char*> wrong[] = {
@@ -402,7 +405,7 @@ TEST_CASE("amqp_transport: a refused login, and a missing virtual host, are erro
     }
 }
 
-TEST_CASE("amqp_transport: a missing queue does not stop the other one, and is consumed once it exists") {
+TEST_CASE("amqp_transport: a missing queue does not stop another queue, and is consumed once it exists") {
     lone_worker worker;
     const std::string missing = worker.queue + "-missing";
     worker.identity.queues = {missing};
@@ -432,13 +435,14 @@ TEST_CASE("amqp_transport: a deleted queue is reported, and consumed again once 
     CHECK(worker.fetch()[0].body == "two");
 }
 
-TEST_CASE("amqp_transport: a message's properties decide type, args_json and body of its job") {
+TEST_CASE("amqp_transport: the properties of a message decide type, args_json, body and meta of its job") {
     lone_worker worker;
     const std::string json = "application/json; charset=utf-8";
     worker.server.publish(worker.queue, {"1", "plain", "", "", 0, 0});
     worker.server.publish(worker.queue, {"2", "[1.50]", "sum", json, 0, 0});
     worker.server.publish(worker.queue, {"3", "{\"a\":1}", "", json, 0, 7});
-    worker.server.publish(worker.queue, {"4", "{\"a\":", "", json, 3, 0});
+    worker.server.publish(worker.queue,
+                          {"4", "{\"a\":", "", json, 3, 0, {{"traceparent", "00-1"}, {"say", "\""}}});
     const auto jobs = worker.fetch(4);
     CHECK(jobs[0].type == "message");
     CHECK(jobs[0].args_json == "[]");
@@ -452,9 +456,11 @@ TEST_CASE("amqp_transport: a message's properties decide type, args_json and bod
     CHECK(jobs[2].malformed.empty());
     CHECK_FALSE(jobs[3].malformed.empty());
     CHECK(jobs[3].attempt == 3);
+    CHECK(jobs[2].meta_json == "{}");
+    CHECK(jobs[3].meta_json == R"({"traceparent":"00-1","say":"\""})");
 }
 
-TEST_CASE("amqp_transport: quiet hands back what was not fetched; ACKs go on; a resume consumes again") {
+TEST_CASE("amqp_transport: quiet returns unfetched messages to the queue, and a resume consumes them again") {
     lone_worker worker({}, 3);
     for (int i = 0; i < 6; ++i) worker.server.publish(worker.queue, {std::to_string(i), "", "", "", 0, 0});
     const ojs::job held = worker.fetch()[0];
@@ -472,7 +478,8 @@ TEST_CASE("amqp_transport: quiet hands back what was not fetched; ACKs go on; a 
     CHECK(worker.server.count(worker.queue) == 2);
 }
 
-TEST_CASE("amqp_transport: a job that runs over a reconnect is settled by its redelivery") {
+TEST_CASE(
+    "amqp_transport: a job that runs across a reconnect is settled exactly once, through its redelivery") {
     transport_contract::relay wire(broker_port());
     lone_worker worker(options_at(wire.port()));
     worker.server.publish(worker.queue, {"same", "one", "", "", 0, 0});
@@ -508,7 +515,7 @@ TEST_CASE("amqp_transport: a job that runs over a reconnect is settled by its re
     }
 }
 
-TEST_CASE("amqp_transport: two messages with one message-id both run, over a reconnect, too") {
+TEST_CASE("amqp_transport: two messages with the same message-id both run, also across a reconnect") {
     transport_contract::relay wire(broker_port());
     lone_worker worker(options_at(wire.port()));
     worker.server.publish(worker.queue, {"same", "one", "", "", 0, 0});
@@ -527,8 +534,7 @@ TEST_CASE("amqp_transport: two messages with one message-id both run, over a rec
 }
 
 TEST_CASE(
-    "amqp_transport: a redelivery of another message with the message-id of a job in progress is another "
-    "job") {
+    "amqp_transport: a redelivered message that shares the message-id of a running job is a separate job") {
     transport_contract::relay wire(broker_port());
     lone_worker worker(options_at(wire.port()));
     worker.server.publish(worker.queue, {"same", "one", "", "", 0, 0});
@@ -546,7 +552,8 @@ TEST_CASE(
     CHECK(worker.server.count(worker.queue) == 0);
 }
 
-TEST_CASE("amqp_transport: a message with the message-id of one just acknowledged is another job") {
+TEST_CASE(
+    "amqp_transport: a message that reuses the message-id of an acknowledged message is a separate job") {
     lone_worker worker;
     worker.server.publish(worker.queue, {"same", "one", "", "", 0, 0});
     CHECK(is_accepted(worker.ack(worker.fetch()[0])));
@@ -557,7 +564,7 @@ TEST_CASE("amqp_transport: a message with the message-id of one just acknowledge
     CHECK(is_accepted(worker.ack(other)));
 }
 
-TEST_CASE("amqp_transport: a worker does not run a job twice that runs over a reconnect") {
+TEST_CASE("amqp_transport: a worker runs a job only once when a reconnect redelivers it") {
     transport_contract::relay wire(broker_port());
     lone_worker queue;
     auto opened = open(options_at(wire.port()));
@@ -591,8 +598,8 @@ TEST_CASE("amqp_transport: a worker does not run a job twice that runs over a re
 }
 
 TEST_CASE(
-    "amqp_transport: without a connection a heartbeat fails while running, and in a drain says that claims "
-    "are lost") {
+    "amqp_transport: without a connection a heartbeat fails while running, and reports lost claims in a "
+    "drain") {
     auto wire = std::make_unique<transport_contract::relay>(broker_port());
     lone_worker worker(options_at(wire->port()));
     worker.server.publish(worker.queue, {"1", "", "", "", 0, 0});
@@ -612,24 +619,24 @@ TEST_CASE(
     CHECK(is_gone(worker.ack(held)));
 }
 
-TEST_CASE("amqp_transport: a retry waits in a queue of its delay, and counts its attempt") {
+TEST_CASE("amqp_transport: a retry waits in a queue for its delay, and counts its attempt") {
     ojs::amqp_options options;
     options.retry_delays = {300ms, 0ms};
     lone_worker worker(options);
     worker.server.publish(worker.queue, {"again", "body", "", "", 0, 3});
     const ojs::job first = worker.fetch()[0];
     const ojs::time_point failed_at = ojs::steady_clock::now();
-    CHECK(*worker.fail(first) == ojs::settled::will_retry);
+    CHECK(*worker.fail(first) == ojs::settle_result::will_retry);
     CHECK(worker.server.count(worker.queue + ".retry.300") >= 0);
     const ojs::job second = worker.fetch()[0];
     CHECK(ojs::steady_clock::now() - failed_at >= 300ms);
     CHECK(second.id == "again");
     CHECK(second.body == "body");
     CHECK(second.attempt == 2);
-    CHECK(*worker.fail(second) == ojs::settled::will_retry);
+    CHECK(*worker.fail(second) == ojs::settle_result::will_retry);
     const ojs::job third = worker.fetch()[0];
     CHECK(third.attempt == 3);
-    CHECK(*worker.fail(third) == ojs::settled::discarded);
+    CHECK(*worker.fail(third) == ojs::settle_result::discarded);
     CHECK(worker.server.take(worker.queue + ".dead") ==
           std::make_pair(std::string("body"), std::string("handler_error: no")));
     CHECK(is_gone(worker.fail(third)));
@@ -639,7 +646,7 @@ TEST_CASE("amqp_transport: a retry waits in a queue of its delay, and counts its
     worker.server.remove(worker.queue + ".dead");
 }
 
-TEST_CASE("amqp_transport: a message arrives with its attempts used up -> it is not run") {
+TEST_CASE("amqp_transport: a message whose attempts are used up is dead-lettered without a run") {
     lone_worker worker({}, 1);  // the next message comes when this one is acknowledged
     worker.server.publish(worker.queue, {"poison", "kills", "", "", 4, 3});
     worker.server.publish(worker.queue, {"next", "works", "", "", 3, 3});
@@ -654,18 +661,19 @@ TEST_CASE("amqp_transport: a message arrives with its attempts used up -> it is 
     worker.server.remove(dead);
 }
 
-TEST_CASE("amqp_transport: with the queue's own dead-lettering a failed message is rejected") {
+TEST_CASE(
+    "amqp_transport: with use_dead_letter_exchange a failed message is rejected, without a dead queue") {
     ojs::amqp_options options;
     options.use_dead_letter_exchange = true;
     lone_worker worker(options);
     worker.server.publish(worker.queue, {"1", "", "", "", 0, 0});
-    CHECK(*worker.fail(worker.fetch()[0], false) == ojs::settled::discarded);
+    CHECK(*worker.fail(worker.fetch()[0], false) == ojs::settle_result::discarded);
     worker.wire = ojs::transport_ref();
     CHECK(worker.server.count(worker.queue) == 0);  // the queue has no dead-letter exchange
     CHECK(worker.server.count(worker.queue + ".dead") == -1);
 }
 
-TEST_CASE("contract: amqp_transport") {
+TEST_CASE("amqp_transport: the transport contract passes, without the checks that AMQP does not support") {
     const auto on = std::make_shared<amqp_subject>();
     const char* const only = std::getenv("OJS_TEST_CASE");
     std::vector<std::string> left_out;

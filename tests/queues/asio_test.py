@@ -14,7 +14,7 @@ from programs import BUILD, Program, eventually  # noqa: E402
 
 class AsioDrain(unittest.TestCase):
     def serve(self, **variables):
-        self.server = Program(self, BUILD / "asio_drain", OJS_REPEAT_SIGNAL_GAP="0", **variables)
+        self.server = Program(self, BUILD / "asio_drain", OJS_SIGNAL_DEBOUNCE="0", **variables)
         self.port = int(self.server.prints(r"listening on 127.0.0.1:(\d+)")[1])
 
     def connect(self):

@@ -222,7 +222,7 @@ class Run(contextlib.ExitStack):
             command += [*self.broker.arguments(), *self.consumer.arguments]
         variables = {"OJS_SHUTDOWN_GRACE_PERIOD": f"{GRACE}s", "OJS_STOP_TIMEOUT": f"{STOP_TIMEOUT}s",
                      "OJS_CONCURRENCY": str(self.consumer.slots), "OJS_VISIBILITY_TIMEOUT": "5s",
-                     "OJS_HEARTBEAT_INTERVAL": "1s", "OJS_POLL_INTERVAL": "100ms", "OJS_REPEAT_SIGNAL_GAP": "1ms",
+                     "OJS_HEARTBEAT_INTERVAL": "1s", "OJS_POLL_INTERVAL": "100ms", "OJS_SIGNAL_DEBOUNCE": "1ms",
                      **self.broker.variables()}
         self.started += 1
         process = Process(command, variables, self.folder, self.started)
@@ -295,7 +295,9 @@ class Run(contextlib.ExitStack):
             server.freeze()
             time.sleep(FROZEN)
             server.thaw()
-        self.note(self.ends(process, begun), {0, 75} if kind in OF_THE_BROKER else {0})
+        # A second SIGTERM that comes when all is done has its default effect: OJS_SIGNAL_DEBOUNCE is short here.
+        second = {-signal.SIGTERM} if kind == "SIGTERM twice" else set()
+        self.note(self.ends(process, begun), second | ({0, 75} if kind in OF_THE_BROKER else {0}))
         if kind in {"broker restarted", "broker killed"}:
             server.start()
 

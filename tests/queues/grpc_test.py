@@ -16,7 +16,7 @@ SERVING, NOT_SERVING = "0 0801", "0 0802"
 
 class GrpcDrain(unittest.TestCase):
     def serve(self, lame_duck="1s", **variables):
-        self.server = Program(self, BUILD / "grpc_drain", "127.0.0.1:0", lame_duck, OJS_REPEAT_SIGNAL_GAP="0",
+        self.server = Program(self, BUILD / "grpc_drain", "127.0.0.1:0", lame_duck, OJS_SIGNAL_DEBOUNCE="0",
                               **variables)
         self.address = self.server.prints(r"listening on (127.0.0.1:\d+)")[1]
         self.server.prints('"message":"loop started"')

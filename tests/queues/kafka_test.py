@@ -51,7 +51,7 @@ class KafkaLoop(unittest.TestCase):
 
     def test_second_sigterm_commits_nothing_behind_an_interrupted_message(self):
         self.kafka.publish("work", ["a 1", "b 1", "long 60000"] + [f"m{i} 1" for i in range(20)])
-        program = self.consumer(OJS_REPEAT_SIGNAL_GAP="0")
+        program = self.consumer(OJS_SIGNAL_DEBOUNCE="0")
         program.prints("done m19")
         began = time.monotonic()
         program.process.send_signal(signal.SIGTERM)
@@ -98,13 +98,13 @@ class KafkaLoop(unittest.TestCase):
     def test_a_drain_does_not_hold_up_the_group(self):
         self.kafka.partitions = 2
         self.kafka.publish("work", ["long 60000"])  # the mock gives a partition to the second after 11 s
-        first = self.consumer(OJS_SHUTDOWN_GRACE_PERIOD="2m", OJS_REPEAT_SIGNAL_GAP="0")
+        first = self.consumer(OJS_SHUTDOWN_GRACE_PERIOD="2m", OJS_SIGNAL_DEBOUNCE="0")
         first.prints('"message":"loop started"')
         self.assertTrue(eventually(lambda: self.in_flight(first)))
         first.process.send_signal(signal.SIGTERM)
         first.prints('"phase":"draining"')
         self.kafka.publish("work", ["next 1", "next 1"])  # one in each partition
-        second = self.consumer(OJS_REPEAT_SIGNAL_GAP="0")
+        second = self.consumer(OJS_SIGNAL_DEBOUNCE="0")
         self.assertTrue(eventually(lambda: "done next" in second.said(), 60), second.said())
         self.assertIsNone(first.process.poll())
         self.ends(first, signal.SIGTERM)

@@ -173,11 +173,11 @@ struct lone_worker {
         }
         throw std::runtime_error("no job came");
     }
-    ojs::result<ojs::settled> ack(const ojs::job& job) {
+    ojs::result<ojs::settle_result> ack(const ojs::job& job) {
         return wire->ack({job.id, "", nullptr, job.claim, &job}, soon());
     }
-    ojs::result<ojs::settled> fail(const ojs::job& job, const char* code = "handler_error",
-                                   bool requeue = false) {
+    ojs::result<ojs::settle_result> fail(const ojs::job& job, const char* code = "handler_error",
+                                         bool requeue = false) {
         return wire->fail({job.id, {code, "no", true, "{}"}, requeue, "", nullptr, job.claim, &job}, soon());
     }
     texts renewed(const ojs::job& job) {
@@ -225,14 +225,16 @@ void check_refused(const ojs::result<jobs>& got, ojs::errc code, const std::stri
 
 }  // namespace
 
-TEST_CASE("contract: redis_streams") {
+TEST_CASE("redis_streams: the transport contract passes, without the check for checkpoints in a FAIL") {
     const char* const word = std::getenv("OJS_TEST_CASE");
     const auto on = std::make_shared<redis_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; }, word == nullptr ? "" : word);
     if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
 }
 
-TEST_CASE("fields: an entry without the library's fields -> it runs; args that are no array -> malformed") {
+TEST_CASE(
+    "redis_streams: an entry without the library's fields is a job, and args other than an array are "
+    "malformed") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -248,16 +250,17 @@ TEST_CASE("fields: an entry without the library's fields -> it runs; args that a
     CHECK((*got)[0].args_json == "[]");
     CHECK((*got)[0].body.empty());
     CHECK((*got)[0].envelope_json == "{\"user\":\"J\xC3\xBC\",\"quote\":\"\\\"\"}");
+    CHECK((*got)[0].meta_json == (*got)[0].envelope_json);
     CHECK((*got)[1].id == "b");
     CHECK((*got)[1].type == "t");
     CHECK((*got)[1].body == std::string("\0\xff", 2));
     CHECK((*got)[1].max_attempts == 20);
     CHECK((*got)[2].malformed == "its field args is not a JSON array");
-    CHECK(*worker.fail((*got)[2], "invalid_payload", true) == ojs::settled::discarded);
+    CHECK(*worker.fail((*got)[2], "invalid_payload", true) == ojs::settle_result::discarded);
     CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
 }
 
-TEST_CASE("fields: two entries with one id -> both run and are settled") {
+TEST_CASE("redis_streams: two entries with the same id are both claimed and settled") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -267,33 +270,32 @@ TEST_CASE("fields: two entries with one id -> both run and are settled") {
     REQUIRE(got->size() == 2);
     CHECK(got->front().id == "same");
     CHECK(got->back().id != "same");
-    for (const ojs::job& each : *got) CHECK(*worker.ack(each) == ojs::settled::accepted);
+    for (const ojs::job& each : *got) CHECK(*worker.ack(each) == ojs::settle_result::accepted);
     CHECK(redis.ask_one({"XLEN", stream}) == "0");
 }
 
-TEST_CASE(
-    "fields: an id comes again right after its job was settled -> the worker cannot take both for one") {
+TEST_CASE("redis_streams: an entry with the id of a job just settled gets another job id") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
     for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
     const ojs::job first = worker.fetch_one();
     CHECK(first.id == "same");
-    CHECK(*worker.fail(first) == ojs::settled::will_retry);
+    CHECK(*worker.fail(first) == ojs::settle_result::will_retry);
     const ojs::job again = worker.fetch_one();
     CHECK(again.id == "same");
-    CHECK(*worker.ack(again) == ojs::settled::accepted);
+    CHECK(*worker.ack(again) == ojs::settle_result::accepted);
     CHECK(worker.fetch_one().id != "same");
 }
 
-TEST_CASE("fields: more than Lua can unpack -> the dead stream has them as JSON, and other entries go on") {
+TEST_CASE("redis_streams: an entry with more fields than Lua can unpack reaches the dead stream as JSON") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
     texts wide = {"XADD", stream, "*", "body", "\"", "max_attempts", "1"};
     for (int i = 0; i < 8000; ++i) wide.push_back("x");
     const std::string entry = redis.ask_one(wide);
-    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::discarded);
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settle_result::discarded);
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     REQUIRE(fields.size() == 11);
     CHECK(fields[8] == entry);
@@ -301,7 +303,7 @@ TEST_CASE("fields: more than Lua can unpack -> the dead stream has them as JSON,
     CHECK(fields[10].compare(0, 32, R"(["body","\"","max_attempts","1",)") == 0);
 }
 
-TEST_CASE("lease: a claim of a worker with a long one is not taken by a worker with a short one") {
+TEST_CASE("redis_streams: a claim under a long lease is not taken by a worker with a short lease") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker patient(stream, "patient"), hasty(stream, "hasty"), other(stream, "other");
@@ -317,11 +319,11 @@ TEST_CASE("lease: a claim of a worker with a long one is not taken by a worker w
     CHECK(hasty_too.fetch(10)->empty());
     CHECK(patient.renewed(kept) == texts{kept.id});
     CHECK(*hasty.confirms(taken) == false);
-    CHECK(*patient.ack(kept) == ojs::settled::accepted);
-    CHECK(*hasty.ack(taken) == ojs::settled::gone);
+    CHECK(*patient.ack(kept) == ojs::settle_result::accepted);
+    CHECK(*hasty.ack(taken) == ojs::settle_result::gone);
 }
 
-TEST_CASE("lease: a worker dies with the last attempt -> the entry moves to the dead stream without a run") {
+TEST_CASE("redis_streams: an entry whose last attempt did not end moves to the dead stream without a run") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
@@ -346,26 +348,26 @@ TEST_CASE("lease: a worker dies with the last attempt -> the entry moves to the 
                                                            "id", "poison", "body", "x"});
 }
 
-TEST_CASE("claim: a report of an earlier delivery to the same worker is gone") {
+TEST_CASE("redis_streams: a report of an earlier delivery to the same worker returns gone") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job first = worker.fetch_one();
-    CHECK(*worker.fail(first, "interrupted", true) == ojs::settled::accepted);
+    CHECK(*worker.fail(first, "interrupted", true) == ojs::settle_result::accepted);
     const ojs::job second = worker.fetch_one();
     CHECK(second.attempt == 1);
-    CHECK(*worker.fail(first, "interrupted", true) == ojs::settled::gone);
-    CHECK(*worker.ack(first) == ojs::settled::gone);
+    CHECK(*worker.fail(first, "interrupted", true) == ojs::settle_result::gone);
+    CHECK(*worker.ack(first) == ojs::settle_result::gone);
     CHECK(worker.renewed(first).empty());
     CHECK(*worker.confirms(first) == false);
     CHECK(*worker.confirms(second) == true);
     CHECK(worker.fetch(10)->empty());
-    CHECK(*worker.ack(second) == ojs::settled::accepted);
+    CHECK(*worker.ack(second) == ojs::settle_result::accepted);
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:alone"});
 }
 
-TEST_CASE("claim: the response to a FETCH is lost -> its worker claims those entries again, and no others") {
+TEST_CASE("redis_streams: a worker claims the entries of a lost FETCH response again, and no others") {
     inspector redis;
     const std::string stream = new_stream();
     transport_contract::relay relay(
@@ -381,11 +383,11 @@ TEST_CASE("claim: the response to a FETCH is lost -> its worker claims those ent
     REQUIRE(again->size() == 1);
     CHECK(again->front().id == "lost");
     CHECK(again->front().attempt == 2);
-    CHECK(*worker.ack(held) == ojs::settled::accepted);
-    CHECK(*worker.ack(again->front()) == ojs::settled::accepted);
+    CHECK(*worker.ack(held) == ojs::settle_result::accepted);
+    CHECK(*worker.ack(again->front()) == ojs::settle_result::accepted);
 }
 
-TEST_CASE("claim: a worker restarts under its name -> it gets back its entries at once") {
+TEST_CASE("redis_streams: a worker that restarts under its name gets its entries back at once") {
     inspector redis;
     const std::string stream = new_stream();
     redis.ask({"XADD", stream, "*", "id", "a"});
@@ -393,7 +395,7 @@ TEST_CASE("claim: a worker restarts under its name -> it gets back its entries a
     CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 2);
 }
 
-TEST_CASE("claim: an entry that is deleted while its job runs -> the claim is lost") {
+TEST_CASE("redis_streams: the claim of an entry that is deleted during its run is lost") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -403,12 +405,14 @@ TEST_CASE("claim: an entry that is deleted while its job runs -> the claim is lo
     CHECK(worker.renewed(got).empty());
     CHECK(*worker.confirms(got) == false);
     redis.ask({"DEL", stream});
-    CHECK(*worker.ack(got) == ojs::settled::gone);
+    CHECK(*worker.ack(got) == ojs::settle_result::gone);
     CHECK(*worker.confirms(got) == false);
     CHECK(worker.fetch()->empty());
 }
 
-TEST_CASE("retry: a failed entry -> it returns after the delay of its attempt, at last in the dead stream") {
+TEST_CASE(
+    "redis_streams: a failed entry returns after the delay of its attempt, and finally moves to the dead "
+    "stream") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
@@ -420,14 +424,14 @@ TEST_CASE("retry: a failed entry -> it returns after the delay of its attempt, a
         CHECK(got.attempt == attempt);
         CHECK(got.body == "b");
         const double now = std::stod(redis.ask_one({"TIME"})) * 1000;
-        CHECK(*worker.fail(got) == ojs::settled::will_retry);
+        CHECK(*worker.fail(got) == ojs::settle_result::will_retry);
         CHECK(worker.fetch(10)->empty());
         const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".ojs.retry", entry})) - now;
         CHECK(delay >= (attempt == 1 ? 3600e3 : 7200e3));
         CHECK(delay < (attempt == 1 ? 3600e3 : 7200e3) + 600e3);
         redis.ask({"ZADD", stream + ".ojs.retry", "1", entry});
     }
-    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::discarded);
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settle_result::discarded);
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message",
                                                            "no", "attempts", "4", "id", entry, "body", "b",
@@ -435,29 +439,29 @@ TEST_CASE("retry: a failed entry -> it returns after the delay of its attempt, a
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE("retry: without its sorted set a failed entry comes back at once") {
+TEST_CASE("redis_streams: a failed entry returns at once if the sorted set of retries is deleted") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
     options.retry_delays = {1h};
     lone_worker worker(stream, "alone", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
-    CHECK(*worker.fail(worker.fetch_one()) == ojs::settled::will_retry);
+    CHECK(*worker.fail(worker.fetch_one()) == ojs::settle_result::will_retry);
     redis.ask({"DEL", stream + ".ojs.retry"});
     CHECK(worker.await_one().attempt == 2);
 }
 
 TEST_CASE(
-    "retry: a group is destroyed -> its waiting entries are neither deleted nor taken from a new owner") {
+    "redis_streams: after the group is destroyed, waiting retries are neither deleted nor claimed twice") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream), other(stream, "other");
     for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
     for (int i = 0; i < 2; ++i)
-        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settled::accepted);
+        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settle_result::accepted);
     const auto got = worker.fetch(2);
     REQUIRE(got);
-    for (const ojs::job& each : *got) CHECK(*worker.fail(each) == ojs::settled::will_retry);
+    for (const ojs::job& each : *got) CHECK(*worker.fail(each) == ojs::settle_result::will_retry);
     const texts due = redis.ask({"ZRANGE", stream + ".ojs.retry", "0", "-1"});
     REQUIRE(due.size() == 2);
     redis.ask({"ZADD", stream + ".ojs.retry", "9e12", due[0], "1", due[1]});
@@ -472,22 +476,22 @@ TEST_CASE(
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE("retry: a new group counts the deliveries anew -> the attempt is still at least 1") {
+TEST_CASE("redis_streams: the attempt is at least 1 even if a new group counts deliveries from the start") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
     redis.ask({"XADD", stream, "*", "id", "a"});
     for (int i = 0; i < 3; ++i)
-        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settled::accepted);
+        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settle_result::accepted);
     redis.ask({"XGROUP", "DESTROY", stream, "ojs"});
     const ojs::job got = worker.fetch_one();
     CHECK(got.attempt == 1);
     const auto failed = worker.fail(got);
     REQUIRE(failed);
-    CHECK(*failed == ojs::settled::will_retry);
+    CHECK(*failed == ojs::settle_result::will_retry);
 }
 
-TEST_CASE("groups: each of two runs all entries once, and retries its own") {
+TEST_CASE("redis_streams: each of two groups runs all entries once and retries its own failures") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
@@ -497,26 +501,27 @@ TEST_CASE("groups: each of two runs all entries once, and retries its own") {
     lone_worker running(stream, "running", options), idle(stream, "idle", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job run = running.fetch_one();
-    CHECK(*failing.fail(failing.fetch_one()) == ojs::settled::will_retry);
+    CHECK(*failing.fail(failing.fetch_one()) == ojs::settle_result::will_retry);
     CHECK(idle.fetch()->empty());
     CHECK(running.renewed(run) == texts{run.id});
     CHECK(failing.fetch_one().attempt == 2);
-    CHECK(*running.ack(run) == ojs::settled::accepted);
+    CHECK(*running.ack(run) == ojs::settle_result::accepted);
 }
 
-TEST_CASE("requeue: an entry that is handed back each time does not hold up new ones") {
+TEST_CASE("redis_streams: an entry that is requeued every time does not delay new entries") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
     redis.ask({"XADD", stream, "*", "id", "without a handler"});
-    CHECK(*worker.fail(worker.fetch_one(), "unsupported", true) == ojs::settled::accepted);
+    CHECK(*worker.fail(worker.fetch_one(), "unsupported", true) == ojs::settle_result::accepted);
     for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "new " + std::to_string(i)});
     int requeued = 0, done = 0;
     while (done < 3 && requeued < 10) {
         const ojs::job got = worker.fetch_one();
         const bool is_new = got.id != "without a handler";
         CHECK(got.attempt == 1);
-        CHECK(*(is_new ? worker.ack(got) : worker.fail(got, "unsupported", true)) == ojs::settled::accepted);
+        CHECK(*(is_new ? worker.ack(got) : worker.fail(got, "unsupported", true)) ==
+              ojs::settle_result::accepted);
         ++(is_new ? done : requeued);
     }
     CHECK(done == 3);
@@ -524,7 +529,7 @@ TEST_CASE("requeue: an entry that is handed back each time does not hold up new 
     CHECK(worker.fetch_one().id == "without a handler");
 }
 
-TEST_CASE("scripts: after SCRIPT FLUSH each one is sent again") {
+TEST_CASE("redis_streams: scripts are sent again after SCRIPT FLUSH") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -535,12 +540,13 @@ TEST_CASE("scripts: after SCRIPT FLUSH each one is sent again") {
         redis.ask({"SCRIPT", "FLUSH"});
         CHECK(worker.renewed(got) == texts{got.id});
         redis.ask({"SCRIPT", "FLUSH"});
-        CHECK(*worker.ack(got) == ojs::settled::accepted);
+        CHECK(*worker.ack(got) == ojs::settle_result::accepted);
     }
 }
 
 TEST_CASE(
-    "consumers: a worker leaves or is idle for long -> its consumer is deleted, unless it holds entries") {
+    "redis_streams: the consumer of a worker that leaves or stays idle is deleted, unless entries are "
+    "pending") {
     inspector redis;
     const std::string stream = new_stream();
     const auto consumers = [&] {
@@ -558,7 +564,7 @@ TEST_CASE(
     const ojs::job got = busy.fetch_one();
     for (lone_worker* each : {&busy, &idle}) CHECK(each->wire->deregister_worker(each->identity, soon()));
     CHECK(consumers() == texts{"busy"});
-    CHECK(*busy.ack(got) == ojs::settled::accepted);
+    CHECK(*busy.ack(got) == ojs::settle_result::accepted);
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:busy"});
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
     options.max_consumer_idle = 0ms;
@@ -569,20 +575,21 @@ TEST_CASE(
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:tidy"});
 }
 
-TEST_CASE("keep_entries: settled entries stay in the stream, acknowledged") {
+TEST_CASE("redis_streams: with keep_entries a settled entry stays in the stream, acknowledged") {
     inspector redis;
     const std::string stream = new_stream();
     ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
     options.keep_entries = true;
     lone_worker worker(stream, "alone", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
-    CHECK(*worker.ack(worker.fetch_one()) == ojs::settled::accepted);
+    CHECK(*worker.ack(worker.fetch_one()) == ojs::settle_result::accepted);
     CHECK(worker.fetch(10)->empty());
     CHECK(redis.ask_one({"XLEN", stream}) == "1");
     CHECK(redis.ask_one({"XPENDING", stream, "ojs"}) == "0");
 }
 
-TEST_CASE("errors: the memory is full -> claims and ACKs continue, and a FAIL keeps its entry") {
+TEST_CASE(
+    "redis_streams: with full memory claims and ACKs continue, and a FAIL is refused and keeps its entry") {
     inspector redis;
     const std::string stream = new_stream();
     lone_worker worker(stream);
@@ -595,11 +602,12 @@ TEST_CASE("errors: the memory is full -> claims and ACKs continue, and a FAIL ke
     CHECK(refused.error().code == ojs::errc::unavailable);
     CHECK(refused.error().text == "Redis: OOM command not allowed when used memory > 'maxmemory'");
     CHECK(worker.renewed(first) == texts{first.id});
-    CHECK(*worker.ack(first) == ojs::settled::accepted);
-    CHECK(*worker.ack(worker.fetch_one()) == ojs::settled::accepted);
+    CHECK(*worker.ack(first) == ojs::settle_result::accepted);
+    CHECK(*worker.ack(worker.fetch_one()) == ojs::settle_result::accepted);
 }
 
-TEST_CASE("errors: a replica, another type of key, a wrong password -> each is named") {
+TEST_CASE(
+    "redis_streams: a read-only replica, a key of another type or a wrong password is named in the error") {
     inspector redis;
     const std::string stream = new_stream();
     redis.ask({"XADD", stream, "*", "id", "a"});
@@ -610,7 +618,7 @@ TEST_CASE("errors: a replica, another type of key, a wrong password -> each is n
                   "READONLY You can't write against a read only replica");
     CHECK(worker.ack(got).error().code == ojs::errc::unavailable);
     redis.ask({"REPLICAOF", "NO", "ONE"});
-    CHECK(*worker.ack(got) == ojs::settled::accepted);
+    CHECK(*worker.ack(got) == ojs::settle_result::accepted);
 
     const std::string list = new_stream();
     redis.ask({"LPUSH", list, "x"});
@@ -637,7 +645,7 @@ TEST_CASE("errors: a replica, another type of key, a wrong password -> each is n
     redis.ask({"SELECT", "0"});
 }
 
-TEST_CASE("url: a malformed URL -> the error names the fault and quotes nothing of it") {
+TEST_CASE("redis_streams: the error for a malformed URL names the fault and quotes nothing of the URL") {
     const auto fault = [](const char* url) {
         ojs::redis_streams_options options;
         options.url = url;

@@ -15,7 +15,7 @@
 
 using namespace std::chrono_literals;
 
-TEST_CASE("stop_source_of: the token is cancelled -> its stop tokens are stopped, and it was seen") {
+TEST_CASE("stop_source_of: cancelling the token stops its stop tokens and marks the cancellation as seen") {
     ojs::cancel_source source;
     const ojs::stop_source_of linked(source.token());
     const std::stop_token stop = linked.get_token();
@@ -28,18 +28,18 @@ TEST_CASE("stop_source_of: the token is cancelled -> its stop tokens are stopped
     CHECK(source.token().seen());
 }
 
-TEST_CASE("stop_source_of: the token was cancelled before -> stopped from the start") {
+TEST_CASE("stop_source_of: the stop token of a token cancelled earlier is stopped from the start") {
     ojs::cancel_source source;
     source.cancel(ojs::cancel_reason::forced);
     CHECK(ojs::stop_source_of(source.token()).get_token().stop_requested());
 }
 
-TEST_CASE("stop_source_of: a token without a source -> never stopped") {
+TEST_CASE("stop_source_of: a token without a source does not stop its stop token") {
     const ojs::stop_source_of linked{ojs::cancel_token()};
     CHECK_FALSE(linked.get_token().stop_requested());
 }
 
-TEST_CASE("stop_source_of: a cancellation on another thread -> ends a wait of condition_variable_any") {
+TEST_CASE("stop_source_of: a cancellation on another thread ends a wait of condition_variable_any") {
     ojs::cancel_source source;
     const ojs::stop_source_of linked(source.token());
     std::mutex mutex;
@@ -55,7 +55,7 @@ TEST_CASE("stop_source_of: a cancellation on another thread -> ends a wait of co
     CHECK_FALSE(changed.wait(lock, linked.get_token(), [] { return false; }));
 }
 
-TEST_CASE("stop_source_of: a stop callback runs on the cancelling thread, and may destroy the link") {
+TEST_CASE("stop_source_of: a stop callback runs on the cancelling thread and may destroy the link") {
     ojs::cancel_source source;
     std::optional<ojs::stop_source_of> linked(source.token());
     std::thread::id called_on;
@@ -70,7 +70,7 @@ TEST_CASE("stop_source_of: a stop callback runs on the cancelling thread, and ma
     CHECK_FALSE(linked);
 }
 
-TEST_CASE("stop_source_of: moved -> linked still; destroyed -> its tokens are not stopped") {
+TEST_CASE("stop_source_of: a moved link still stops its tokens, and a destroyed link does not") {
     ojs::cancel_source source;
     std::optional<ojs::stop_source_of> first(source.token());
     std::optional<ojs::stop_source_of> second(std::move(*first));
@@ -95,7 +95,7 @@ TEST_CASE("stop_source_of: moved -> linked still; destroyed -> its tokens are no
     }
 }
 
-TEST_CASE("cancel_on: a jthread is destroyed -> its work is cancelled with the reason") {
+TEST_CASE("cancel_on: destroying a jthread cancels the linked source with the given reason") {
     std::atomic<ojs::cancel_reason> reason{ojs::cancel_reason::none};
     std::binary_semaphore linked(0);
     {
@@ -112,7 +112,7 @@ TEST_CASE("cancel_on: a jthread is destroyed -> its work is cancelled with the r
     CHECK(reason == ojs::cancel_reason::timeout);
 }
 
-TEST_CASE("cancel_on: stopped before -> cancelled at once; without the link -> not cancelled") {
+TEST_CASE("cancel_on: a link to a token already stopped cancels at once, and an ended link does not cancel") {
     std::stop_source stop;
     ojs::cancel_source unlinked;
     { const auto ended = ojs::cancel_on(stop.get_token(), unlinked); }
@@ -123,7 +123,7 @@ TEST_CASE("cancel_on: stopped before -> cancelled at once; without the link -> n
     CHECK(source.reason() == ojs::cancel_reason::cancelled);
 }
 
-TEST_CASE("cancel_on: links in both directions -> either end stops both, once") {
+TEST_CASE("cancel_on: with links in both directions, a stop at either end stops both ends once") {
     for (const bool from_token : {true, false}) {
         ojs::cancel_source source;
         std::stop_source stop;
@@ -138,7 +138,7 @@ TEST_CASE("cancel_on: links in both directions -> either end stops both, once") 
     }
 }
 
-TEST_CASE("stop_source_of: destroyed while another thread cancels -> calls nothing afterwards") {
+TEST_CASE("stop_source_of: a link destroyed during a cancellation calls nothing afterwards") {
     for (int round = 0; round < 2000; ++round) {
         ojs::cancel_source source;
         std::atomic<bool> is_linked{true};
@@ -155,7 +155,7 @@ TEST_CASE("stop_source_of: destroyed while another thread cancels -> calls nothi
     }
 }
 
-TEST_CASE("cancel_on: link and source destroyed while another thread stops -> no use after that") {
+TEST_CASE("cancel_on: a link and source destroyed during a stop are not used afterwards") {
     for (int round = 0; round < 2000; ++round) {
         std::stop_source stop;
         std::optional<ojs::cancel_source> source(std::in_place);  // the sanitizers see a late call
