@@ -13,8 +13,11 @@ int main(int argc, char** argv) {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     ojs::worker worker(*options);
-    worker.register_handler("hello.greet", [](ojs::job_context& job) {
-        if (!job.sleep_for(std::chrono::seconds(1))) return;  // false: cancelled
+    worker.register_handler("hello.greet", [](ojs::job_context& job) -> ojs::outcome {
+        if (!job.sleep_for(std::chrono::seconds(1))) return ojs::outcome::interrupted();  // false: cancelled
+        std::printf("hello, %s\n", job.arg_or(0, "world").c_str());
+        std::fflush(stdout);
+        return ojs::outcome::done();
     });
     return worker.run();  // quiet -> drain -> stop on SIGTERM; main's exit status
 }

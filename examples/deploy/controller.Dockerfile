@@ -8,7 +8,7 @@
 FROM debian:bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ picojson-dev
 WORKDIR /src
-COPY ojs_shutdown.hpp extensions/ojs_operating.hpp extensions/ojs_process.hpp extensions/ojs_server.hpp \
+COPY ojs_shutdown.hpp extensions/ojs_ops.hpp extensions/ojs_process.hpp extensions/ojs_server.hpp \
     extensions/ojs_spool.hpp ./
 COPY tools/controller.cpp tools/config_file.hpp examples/deploy/hold_signals.S ./
 # As for the worker: the image needs no other files, and no early SIGTERM is lost.
