@@ -520,11 +520,12 @@ TEST_CASE(
                 {responding, resend::if_unsent, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
     for (const auto& row : rows) {
         CAPTURE(&row - rows);
-        const interruption it;
+        const interruption it, over;
         std::atomic<int> requests{0};
         peer::server server([&](int fd, int connection) {
             while (!peer::read_message(fd).empty()) {
                 const bool is_kept = ++requests <= row.answered;
+                if (connection == 0 && row.when == before) peer::readable(over.reader());
                 peer::send_text(fd, connection == 0 && !is_kept ? row.response : peer::ok("next"));
                 if (connection == 0 && !is_kept && row.when == responding) it.come();
             }
@@ -539,6 +540,7 @@ TEST_CASE(
             return true;
         };
         CHECK(test::code_of(client.send(peer::get(), call)) == errc::cancelled);
+        over.come();
         CHECK(peer::readable(it.reader(), 0));  // it is for its owner to take away
         const result<http_response> next = client.send(peer::get(), peer::call());
         REQUIRE(next);
