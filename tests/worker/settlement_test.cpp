@@ -155,7 +155,7 @@ TEST_CASE("settlement: an ACK or FAIL without a response does not delay the stop
         wire.on.fail = hang;
         wire.give(make_job("a", type));
         worker_options options = recorder::options();
-        options.times.stop_timeout = 1s;  // of which the last heartbeat has its part
+        options.times.stop_timeout = 3s;  // of which the last heartbeat has its part
         options.request_timeout = 20s;
         options.times.shutdown_grace_period = 0ms;
         const auto worker = start_worker(wire, options, do_nothing);
