@@ -288,20 +288,21 @@ TEST_CASE("http_client: a kept connection is dead -> all idle connections are cl
 TEST_CASE(
     "http_client: a kept connection is silent for a second -> connections idle since before are not used") {
     test::counter requests;
-    test::event end;
+    test::event closed, end;
     const parallel_server server([&](int fd, int number) {
         while (!peer::read_message(fd).empty()) {
             if (requests.add() > 2 && number < 2) end.wait();
             requests.wait_for(2);
             peer::send_text(fd, peer::ok());
         }
+        closed.set();
     });
     http_client client = peer::make_client((*server).url());
     const auto succeeds = [&](int) { CHECK(client.send(peer::get(), peer::call())); };
     test::at_once(2, succeeds);
     std::thread stalled(succeeds, 0);
     CHECK(requests.wait_for(3));
-    std::this_thread::sleep_for(1001ms);  // the second in question
+    CHECK(closed.wait());
     for (int i = 0; i < 2; ++i) succeeds(i);
     CHECK((*server).connections() == 3);
     end.set();
