@@ -575,7 +575,7 @@ TEST_CASE(
 
 #if !OJS_SHUTDOWN_SEPARATE  // the table is an internal
 
-TEST_CASE("coordinator: no event moves the state back, except unblocked from blocked to draining") {
+TEST_CASE("coordinator: only the event unblocked moves the state back, from blocked to draining") {
     using detail::drain_event;
     for (int what = 0; what < 6; ++what) {
         for (int now = 0; now < 5; ++now) {

@@ -408,7 +408,8 @@ TEST_CASE("shutdown sequence: steps run after steps that failed, threw or timed 
     hangs.end();
 }
 
-TEST_CASE("shutdown sequence: after the total timeout, each step with after() still begins") {
+TEST_CASE(
+    "shutdown sequence: the total timeout has passed -> steps that wait by after() still begin, in order") {
     const hanging_step one, other;
     const auto next = std::make_shared<test::counter>();
     const auto begins = [next] { next->add(); };

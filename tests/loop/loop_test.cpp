@@ -269,7 +269,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(
     fixture,
-    "loop: renew returns the id of an item that has ended -> a later item with that id is not revoked") {
+    "loop: renew() names an item that has ended meanwhile -> a new item with the same id is not revoked") {
     loop one(options);
     std::atomic<int> calls{0};
     counter taken_again;

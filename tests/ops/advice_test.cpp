@@ -56,7 +56,8 @@ TEST_CASE("budget: the timeouts of shutdown steps count toward the time that a s
 }
 
 TEST_CASE(
-    "budget: without a configured grant, the default of the platform applies and the platform is named") {
+    "budget: container_grace_period is unset -> the platform's default counts, and findings name the "
+    "platform") {
     const std::string any = "terminationGracePeriodSeconds, stop_grace_period or docker stop -t";
     const struct {
         const char* runtime;

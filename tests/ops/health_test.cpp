@@ -430,7 +430,7 @@ TEST_CASE("drain: at its timeout the call reports the jobs left, and an invalid 
     CHECK(tested.body->phase() == phase::quiet);
 }
 
-TEST_CASE("drain: the call waits for a FETCH in flight, which may return a job") {
+TEST_CASE("drain: a FETCH is in flight -> GET /drain waits for it, and for the job that it returns") {
     const shared_event in_fetch = make_event();
     const shared_event answer_it = make_event();
     served tested(controlled());

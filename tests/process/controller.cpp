@@ -646,7 +646,9 @@ TEST_CASE("controller: a child gets its job file but no token, and its output is
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: a stop at varying moments leaves the job whole in request/ or done/, and no process") {
+TEST_CASE(
+    "controller: a stop at varying moments -> the job is whole in request/ or done/, and no process is "
+    "left") {
     // The job ends by itself at about the same time. OJS_TEST_ROUNDS for more than a glance.
     const auto rounds = static_cast<int>(number_from("OJS_TEST_ROUNDS", 12));
     for (int round = 0; round < rounds; ++round) {

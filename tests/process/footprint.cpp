@@ -57,7 +57,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "footprint: a worker takes four threads and 16 kB, a socket and 4 kB a job, and gives all of it back") {
+    "footprint: a worker takes 4 threads and 16 kB, and at most a thread, a socket and 4 kB a job; all is "
+    "freed") {
     const std::string service = "runs: threads ojs-beat-helper/1024 ojs-call/1024 ojs-heartbeat/1024 ";
     const std::string descriptors = "; descriptors [eventfd] pipe*2 ";
     backend jobs;

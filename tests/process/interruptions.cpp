@@ -67,7 +67,8 @@ TEST_CASE("river_stages: a job that ignores its cancellation is abandoned and lo
                  {"deaf", "200ms", {SIGTERM}, 70, {timeout, unsafe, "abandoned: job job-1 (deaf)"}});
 }
 
-TEST_CASE("river_guide: a main() that stops by calls goes through soft stop, hard stop and unsafe exit") {
+TEST_CASE(
+    "river_guide: each signal or timeout begins the next stage: soft stop, hard stop, unsafe exit with 70") {
     for (const stages& row : {stages{"short", "1m", {SIGINT}, 0, {succeeded}},
                               stages{"good", "1m", {SIGTERM, SIGINT}, 0, {again}},
                               stages{"good", "200ms", {SIGTERM}, 0, {timeout}},

@@ -285,7 +285,8 @@ TEST_CASE(
     CHECK(probe.prints("0 pass, 9 fail, 1 skipped"));
 }
 
-TEST_CASE("shutdown-probe: each check is printed once judged, and SIGTERM adds the totals and the report") {
+TEST_CASE(
+    "shutdown-probe: each check is printed when it is judged; SIGTERM -> the totals and the report follow") {
     const std::string report = scratch_file("probe.json");
     process probe({program("shutdown-probe"), "--json", report, "--scenario", "drain", "--scenario",
                    "grace-default", "--", program("broken_worker")},

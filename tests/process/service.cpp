@@ -106,7 +106,8 @@ TEST_CASE("service manager: a launcher is ready once each group has min_healthy,
     CHECK(manager.count("STOPPING=1") == 1);
 }
 
-TEST_CASE("service manager: a rollout is a reload that ends with READY=1, and a stop ends it without") {
+TEST_CASE(
+    "service manager: a rollout -> RELOADING=1, and READY=1 when it ends; a stop during it -> no READY=1") {
     notify_socket manager;
     const std::string config = scratch_file("launcher.json");
     const std::string admin = "unix:" + scratch_file("sock");

@@ -28,7 +28,8 @@ TEST_CASE("stop_source_of: cancelling the token stops its stop tokens and marks 
     CHECK(source.token().seen());
 }
 
-TEST_CASE("stop_source_of: the stop token of a token cancelled earlier is stopped from the start") {
+TEST_CASE(
+    "stop_source_of: the cancel_token is cancelled already -> its stop token is stopped from the start") {
     ojs::cancel_source source;
     source.cancel(ojs::cancel_reason::forced);
     CHECK(ojs::stop_source_of(source.token()).get_token().stop_requested());

@@ -156,7 +156,9 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand gets one more run
     }
 }
 
-TEST_CASE("spool: a job whose file was removed is gone, but with any_file its ACK is accepted") {
+TEST_CASE(
+    "spool: a job's file was removed or renamed -> its reports are gone, but any_file accepts its first "
+    "ACK") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);

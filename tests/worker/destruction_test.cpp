@@ -110,7 +110,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("destruction: a thread that does not end delays neither the stop nor the destruction") {
+TEST_CASE(
+    "destruction: a thread of the worker does not end -> neither stop() nor the destructor waits for it") {
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<counter>();
     struct blocks_at_end {

@@ -494,7 +494,9 @@ TEST_CASE(
     CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
 }
 
-TEST_CASE("call thread: plan_call() chooses run_task, report, log, wait or end by the state of the calls") {
+TEST_CASE(
+    "call thread: a task leaves one thread for reports, reports come before log lines, a third idle thread "
+    "ends") {
     using action = detail::call_action;
     const struct {
         detail::call_facts calls;

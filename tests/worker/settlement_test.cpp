@@ -832,7 +832,7 @@ TEST_CASE("job_table: claim_again() moves the jobs that are not in progress to t
     jobs.for_each([](const detail::active_job& each) { CHECK(each.was_claimed_again()); });
 }
 
-TEST_CASE("report_limits: retry_now() takes the mutex under which pause() checks for changes") {
+TEST_CASE("report_limits: retry_now() takes the mutex under which wait_for_retry() checks for changes") {
     ojs::detail::state_lock state;
     ojs::detail::report_limits limits(state);
     std::atomic<bool> paused{false};
@@ -840,7 +840,7 @@ TEST_CASE("report_limits: retry_now() takes the mutex under which pause() checks
     test::at_once(2, [&](int number) {
         if (number == 0) {
             written = 1;
-            limits.pause(ojs::time_point::max(), limits.changes() + 1);
+            limits.wait_for_retry(ojs::time_point::max(), limits.changes() + 1);
             paused.store(true, std::memory_order_relaxed);
         } else {
             while (!paused.load(std::memory_order_relaxed)) std::this_thread::yield();

@@ -606,7 +606,7 @@ TEST_CASE("stopping: a lifecycle quieted before the worker is built -> the worke
 }
 
 // However close on the heels of its quiet, and of the one before. The simulation has every order.
-TEST_CASE("stopping: a resume of the shared lifecycle right after its quiet is not lost") {
+TEST_CASE("stopping: the shared lifecycle is resumed right after its quiet -> the worker fetches again") {
     lifecycle life(0ms);
     recorder::transport wire;
     worker_options options = recorder::options();

@@ -82,7 +82,7 @@ inline step_ends latest_ends(const array<sequence_step>& steps, const step_plan&
     return ends;
 }
 
-// `at` has no end.
+// Names the steps of a cycle. `at` is a step without an end: one of the cycle, or one that waits for it.
 inline error cycle_error(const array<sequence_step>& steps, const step_plan& plan, const step_ends& ends,
                          std::size_t at) {
     const auto next = [&](std::size_t i) { return first_pending(plan.before[i], ends); };

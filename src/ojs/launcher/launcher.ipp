@@ -220,6 +220,8 @@ class launcher_body : public ref_counted {
         return context_->state->begin();
     }
 
+    // Until every process has ended; returns the exit status. `may_exit`: for run(), it also serves the service manager
+    // and flushes the log, and may call _exit().
     int supervise(bool may_exit) {
         attempt([&] {
             context_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});

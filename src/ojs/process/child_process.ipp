@@ -141,6 +141,7 @@ class child_state : public ref_counted {
         return send(number);
     }
 
+    // Sends `number` and SIGCONT. At `output_deadline` the rest of its own group is killed and its output ends.
     void request_exit(int number, time_point output_deadline) {
         const unique_lock held(mutex_);
         kill_orphans_ = own_group_;
@@ -192,6 +193,7 @@ class child_state : public ref_counted {
         return stage_ = stage::over;
     }
 
+    // The child is over: takes its last output, ends that thread, and returns the outcome.
     result<child_exit> end() {
         unique_lock held(mutex_);
         if (thread_ && !is_forked_copy()) {

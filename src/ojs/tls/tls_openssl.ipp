@@ -207,7 +207,8 @@ class shared_context {
         sessions_.erase(found);
         return out.expires_at > std::time(nullptr) ? std::move(out) : cached_session();
     }
-    // Drops the sessions that were verified by a file's previous content.
+    // Loads ca_file and crl_file again if one has changed, and drops the sessions verified by the previous content.
+    // Null, or what is unusable.
     const char* reload_changed_files() {
         const bool ca_changed = ca_.has_changed(options_.ca_file);
         const bool crl_changed = crl_.has_changed(options_.crl_file);

@@ -104,7 +104,7 @@ class event_stream final : public ref_counted {
     // False: the connection is closed.
     bool take(std::string_view bytes, const event_timeouts& timeouts, progress& out) {
         const bool goes_on = response_.feed(bytes) == http_parser::status::need_more;
-        if (response_.has_head() && !is_open_ && !open(out)) return false;
+        if (response_.has_head() && !is_open_ && !check_head(out)) return false;
         if (is_open_) {
             due_ = deadline_after(timeouts.silence);
             std::string& body = response_.message().body;
@@ -116,7 +116,8 @@ class event_stream final : public ref_counted {
         if (!goes_on) end(out, error{errc::disconnected, 0, "the event stream has ended"});
         return goes_on;
     }
-    bool open(progress& out) {
+    // False: the response is no event stream, and the connection is closed.
+    bool check_head(progress& out) {
         const http_response head{response_.code(), response_.message().headers, "", false};
         is_open_ = is_event_stream(head);
         if (!is_open_) {

@@ -104,7 +104,7 @@ inline bool has_trusted_host(const http_guard& guard, const http_request& reques
 }
 
 // Whether a page of this server sent the request. A rebound name looks the same, but lacks the token.
-inline bool is_from_web_page(const http_guard& guard, const http_request& request) {
+inline bool is_from_own_page(const http_guard& guard, const http_request& request) {
     const std::string_view host = find_header(request.headers, "Host");
     if (!guard.has_web_page || host.empty() || (guard.token.empty() && !is_fixed_host(host))) return false;
     const std::string_view origin = find_header(request.headers, "Origin");
@@ -116,7 +116,7 @@ inline bool is_from_web_page(const http_guard& guard, const http_request& reques
 // A foreign web page may make a browser send requests here; the browser marks them in one of these headers.
 inline bool passes_guard(const http_guard& guard, const http_request& request, http_response& refused) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
-        if (find_header(request.headers, name).data() == nullptr || is_from_web_page(guard, request))
+        if (find_header(request.headers, name).data() == nullptr || is_from_own_page(guard, request))
             continue;
         refused = json_error(403, "requests from web pages are not allowed");
         return false;

@@ -78,7 +78,7 @@ class report_sender {
             if (response) return response;
             const time_point retry_at = plan_retry(response.error());
             if (retry_at == never) return response;
-            worker_.reports.pause(retry_at, seen);
+            worker_.reports.wait_for_retry(retry_at, seen);
         }
         return stop_is_over();
     }

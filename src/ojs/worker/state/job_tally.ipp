@@ -101,14 +101,15 @@ class report_limits {
         checkpoint_deadline_.store(when, memory_order::release);
     }
 
-    // Ends every pause(), including one about to start whose `seen` is out of date.
+    // Ends every wait_for_retry(), including one about to start whose `seen` is out of date.
     void retry_now() {
         const unique_lock held(state_.guard);
         changes_.fetch_add(1);
         state_.changed.notify_all();
     }
     std::uint32_t changes() const noexcept { return changes_; }
-    void pause(time_point until, std::uint32_t seen) {
+    // Blocks until `until`, the deadline or retry_now(); not at all if changes() is no longer `seen`.
+    void wait_for_retry(time_point until, std::uint32_t seen) {
         unique_lock held(state_.guard);
         const time_point end = deadline();
         while (changes_ == seen && state_.changed.wait_until(held, until < end ? until : end)) {

@@ -77,6 +77,7 @@ class supervisor final : public stop_machine {
 
     void send_heartbeat() override { worker_.beats.request_by(time_point::min()); }
     void begin_fetching() override { pool_->retry_fetch(); }
+    // Tells the transport a new phase, cancels a FETCH that may no longer run, and wakes the job threads.
     void wake_takers() override {
         if (detail::exchange(notified_phase_, phase()) != phase()) notify_phase();
         const ref<fetch_period> ended = worker_.fetching.update(worker_.stage.may_fetch());
@@ -142,7 +143,7 @@ class supervisor final : public stop_machine {
         return reason == cancel_reason::cancelled && set.count() == 0 ? hard_cancel_wait : set;
     }
 
-    // Waits for cancelled handlers, then reports the rest.
+    // Waits for cancelled handlers, or for a stop signal after the first `signals`, then reports the rest.
     void interrupt_jobs(unsigned signals, time_point report_deadline) {
         const time_point latest = report_deadline - report_time(report_deadline - steady_clock::now());
         await(detail::min(deadline_after(cancel_wait_time()), latest),
