@@ -39,6 +39,7 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
     http_client_options options;
     options.bearer_token = "t0k";
     options.headers = {{"X-All", "1"}};
+    options.base_path = "/v1";
     http_client client = peer::make_client(server.url() + "/base/", options);
     CHECK(http_request().method == "GET");
     http_request request = peer::post("/x?y", "body");
@@ -49,11 +50,12 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
                        {"Authorization", "Basic evil"}};
     REQUIRE(client.send(request, peer::call()));
     CHECK(seen ==
-          "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
+          "POST /base/v1/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
               "\r\nAuthorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
 }
 
-TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {
+TEST_CASE(
+    "http_client: a target, method, header, path or token that could break the request syntax is refused") {
     http_client client = peer::make_client("http://127.0.0.1:1");
     const auto check_refused = [&](const http_request& request) {
         CHECK(test::code_of(client.send(request, peer::call())) == errc::invalid_argument);
@@ -79,6 +81,11 @@ TEST_CASE("http_client: a target, method, header or token that could break the r
     options.headers = {};
     options.bearer_token = "a\r\nb";
     CHECK_FALSE(http_client::create("http://h", options));
+    options.bearer_token.clear();
+    for (const char* bad : {"v1", "/v 1", "/\r\n"}) {
+        options.base_path = bad;
+        CHECK_FALSE(http_client::create("http://h", options));
+    }
 }
 
 TEST_CASE("http_client: responses of every status and framing are returned as values") {

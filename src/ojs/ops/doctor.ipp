@@ -91,7 +91,7 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     }
     if (url.added != nullptr || !url.is_http) return;
     const result<http_response> response =
-        http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
+        http_get(options.url, "/health", timeout, client_options(options));
     if (!response) {
         const bool is_absent = response.error().code != errc::bad_response;
         out.push_back(

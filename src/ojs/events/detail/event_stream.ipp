@@ -81,7 +81,7 @@ class event_stream final : public ref_counted {
         response_ = event_response();
         events_ = event_parser(events_.retry());
         result<connection_ref> opened =
-            client.open({"GET", cat({"/ojs/v1/queues/", path_segment(queue_), "/events"}), {}, ""}, call);
+            client.open({"GET", cat({"/queues/", path_segment(queue_), "/events"}), {}, ""}, call);
         if (!opened) return end(out, opened.error());
         conn_ = std::move(*opened);
         awaited_ = POLLIN;

@@ -37,10 +37,10 @@ inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 102
 /// checkpoints are `gone`.
 class http_transport : public transport {
   public:
-    /// Creates a client that sends the headers of every OJS request. Errors: those of http_client::create().
+    /// Creates a client with the headers and `base_path` of every OJS request. Errors: those of http_client::create().
     static result<http_client> make_client(std::string_view url, http_client_options options = {});
 
-    /// `client` must send the headers of make_client(). Routes below /ojs/v1 are appended to its URL.
+    /// `client` must have the headers and `base_path` of make_client().
     explicit http_transport(http_client client, http_transport_options options = {});
     OJS_SHUTDOWN_INLINE ~http_transport() override;
 

@@ -40,12 +40,13 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
     options.headers.push_back({"Content-Type", "application/openjobspec+json"});
     options.headers.push_back({"Accept", "application/openjobspec+json"});
     options.headers.push_back({"OJS-Version", "1.0"});
+    options.base_path = "/ojs/v1";
     return http_client::create(url, std::move(options));
 }
 
 OJS_SHUTDOWN_INLINE std::string http_transport::name_of(std::string_view request) const {
     const std::string_view method = detail::next_part(request, " ");
-    return client_.describe(method, detail::cat({"/ojs/v1", request}));
+    return client_.describe(method, request);
 }
 
 // `request` is a method and a route.
@@ -54,7 +55,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
     std::string_view route = request;
     http_request sent;
     sent.method = detail::next_part(route, " ");
-    sent.target = detail::cat({"/ojs/v1", route});
+    sent.target = route;
     sent.body = std::move(body);
     result<http_response> response = client_.send(sent, call);
     // read_jobs() checks each job of a FETCH.
