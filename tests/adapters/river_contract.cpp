@@ -200,7 +200,8 @@ TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH
 }
 
 TEST_CASE(
-    "river_transport: a report that timed out is accepted when repeated, even if another batch settled it") {
+    "river_transport: a report times out, and another batch may settle the job -> its repetition is "
+    "accepted") {
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
@@ -296,7 +297,8 @@ TEST_CASE("river_transport: a repeated report is accepted and does not settle th
 }
 
 TEST_CASE(
-    "river_transport: the transport contract passes, without the check that reports after a lease are gone") {
+    "river_transport: the transport contract passes, without the check that a report after the lease returns "
+    "gone") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out == std::vector<std::string>{"after its lease a worker's reports are gone"});

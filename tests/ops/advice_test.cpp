@@ -145,7 +145,8 @@ TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with t
 }
 
 TEST_CASE(
-    "budget: a grace period that exceeds the grant, or barely fits, is reported with values that work") {
+    "budget: the grace period exceeds or barely fits container_grace_period -> the finding has values that "
+    "fit") {
     const struct {
         milliseconds grace, container, prestop, stop;
         const char* id;

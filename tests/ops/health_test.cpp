@@ -402,7 +402,8 @@ TEST_CASE("health control: control without a token is valid only on loopback and
     }
 }
 
-TEST_CASE("drain: the call quiets the worker and returns once the last job settles or the worker resumes") {
+TEST_CASE(
+    "drain: GET /drain quiets the worker, and responds when the last job is settled or the worker resumes") {
     busy tested;
     for (const bool resumed : {true, false}) {
         std::future<http_response> drained = tested.drain();
@@ -419,7 +420,7 @@ TEST_CASE("drain: the call quiets the worker and returns once the last job settl
     CHECK(tested.status("/drain") == 200);  // nothing to wait for
 }
 
-TEST_CASE("drain: at its timeout the call reports the jobs left, and an invalid timeout changes nothing") {
+TEST_CASE("drain: at its timeout GET /drain reports the jobs left, and an invalid timeout changes nothing") {
     busy tested;
     std::vector<exchange> all;
     for (const char* timeout : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
@@ -450,7 +451,8 @@ TEST_CASE("drain: a FETCH is in flight -> GET /drain waits for it, and for the j
     CHECK(tested.wire.settlements("a").size() == 1);
 }
 
-TEST_CASE("drain: concurrent callers are limited, probes stay available, and a disconnect frees the slot") {
+TEST_CASE(
+    "drain: concurrent /drain requests are limited, probes stay available, and a disconnect frees the slot") {
     busy tested;
     std::vector<std::unique_ptr<peer::client>> callers;
     std::vector<pollfd> answers;
@@ -474,7 +476,7 @@ TEST_CASE("drain: concurrent callers are limited, probes stay available, and a d
     for (std::future<http_response>& each : drained) CHECK(each.get().status == 200);
 }
 
-TEST_CASE("drain: the end of the worker releases a waiting caller, even if jobs are left") {
+TEST_CASE("drain: the end of the worker ends a waiting /drain request, even if jobs are left") {
     worker_options options = controlled();
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 400ms;

@@ -598,8 +598,7 @@ TEST_CASE("amqp_transport: a worker runs a job only once when a reconnect redeli
 }
 
 TEST_CASE(
-    "amqp_transport: without a connection a heartbeat fails while running, and reports lost claims in a "
-    "drain") {
+    "amqp_transport: no connection -> heartbeats fail before a drain, and report lost claims during it") {
     auto wire = std::make_unique<transport_contract::relay>(broker_port());
     lone_worker worker(options_at(wire->port()));
     worker.server.publish(worker.queue, {"1", "", "", "", 0, 0});

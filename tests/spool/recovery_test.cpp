@@ -59,7 +59,9 @@ TEST_CASE("spool: a settle that a dead worker began is completed from any step")
     }
 }
 
-TEST_CASE("spool: a dead worker's job that cannot be moved now keeps its decision and is moved later") {
+TEST_CASE(
+    "spool: a dead worker's settled job cannot be moved to done/ yet -> its result stays, and it is moved "
+    "later") {
     spool_dir dir;
     const fs::path dead = dir.leave_dead_worker({{"a", noop},
                                                  {".claim.a", ""},
@@ -422,7 +424,9 @@ TEST_CASE("spool: a removed folder is created again by the next FETCH, and the j
     }
 }
 
-TEST_CASE("spool: a transport whose folder was removed continues in a new one, and its old jobs are gone") {
+TEST_CASE(
+    "spool: a transport's folder is removed -> it claims into a new one, and a report of an old job returns "
+    "gone") {
     opened_dir dir;
     for (const char* name : {"a", "b"}) dir.put(name);
     dir.fetch_one();

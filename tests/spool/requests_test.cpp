@@ -176,7 +176,7 @@ TEST_CASE("spool: on_work_available is called when a short incomplete_timeout en
 }
 
 TEST_CASE(
-    "spool: a malformed file moves to failed/ with its reason; if not a JSON object, even after a crash") {
+    "spool: a malformed file moves to failed/ with its reason, after a crash too if it is no JSON object") {
     const struct {
         std::string text;
         const char* reason;

@@ -157,7 +157,7 @@ TEST_CASE("spool: a job moved from failed/ to request/ by hand gets one more run
 }
 
 TEST_CASE(
-    "spool: a job's file was removed or renamed -> its reports are gone, but any_file accepts its first "
+    "spool: a job's file was removed or renamed -> its reports return gone, but any_file accepts its first "
     "ACK") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
@@ -203,7 +203,9 @@ TEST_CASE("spool: with any_file a sidecar applies only to its own file, and to n
     check_new(dir.fetch_one(*fresh));
 }
 
-TEST_CASE("spool: with any_file a run that another worker counted before the claim is kept") {
+TEST_CASE(
+    "spool: with any_file, another worker runs a file just before the claim -> the run that it counted is "
+    "kept") {
     spool_dir dir({}, true, {0ms, 1h});
     const auto looks = dir.open();
     const auto runs = dir.open();

@@ -36,7 +36,9 @@ class long_poll : public recorder::transport {
 
 }  // namespace
 
-TEST_CASE("claim: ACK and FAIL carry the job and the text of its claim, and heartbeats carry the text") {
+TEST_CASE(
+    "claim: an ACK or FAIL has the job and the claim text that FETCH returned, and a heartbeat has the claim "
+    "text") {
     recorder::transport wire;
     std::vector<std::string> seen;
     wire.on.ack = [&](const ack_request& request, time_point) {

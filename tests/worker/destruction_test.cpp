@@ -33,7 +33,8 @@ TEST_CASE("fork: a child that returns from a handler or callback of its parent's
     }
 }
 
-TEST_CASE("fork: in a child of a handler, save_checkpoint() fails and the worker acts as if never started") {
+TEST_CASE(
+    "fork: in a child forked by a handler, save_checkpoint() fails and the worker acts as if never started") {
     recorder::transport wire;
     worker worker(recorder::options(), wire);
     std::atomic<int> status{-1};

@@ -120,7 +120,8 @@ TEST_CASE("worker: exceptions of the log hook do not stop the worker") {
     check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: heartbeats follow a lease that is shorter than heartbeat_interval") {
+TEST_CASE(
+    "heartbeat: a lease shorter than heartbeat_interval -> heartbeats are sent before the interval ends") {
     transport wire;
     ojs::job given = make_job("a");
     given.visibility_timeout = 200ms;

@@ -43,7 +43,8 @@ TEST_CASE("heartbeat: quiet and terminate are sent while an earlier heartbeat wa
     hung_may_end.set();
 }
 
-TEST_CASE("heartbeat: an overtaken heartbeat that ends is followed by another with the current state") {
+TEST_CASE(
+    "heartbeat: an earlier heartbeat ends after a later one -> another heartbeat sends the current state") {
     recorder::event hung_may_end;
     recorder::event let_go;
     recorder::event began;
@@ -382,7 +383,7 @@ TEST_CASE("heartbeat: a thread that starts late does not register the worker aft
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
 TEST_CASE(
-    "heartbeat plan: at most two heartbeats are unanswered, and the last waits for calls in flight until "
+    "heartbeat plan: at most two are unanswered; the last is sent when no call is in flight or when it is "
     "due") {
     using action = detail::beat_action;
     const time_point t{1h};
@@ -426,7 +427,9 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("job thread: plan_thread() chooses run, fetch, lead, idle or end by the state of the pool") {
+TEST_CASE(
+    "job thread: a FETCH begins when no or few ready jobs are left, and none at the end; one idle thread "
+    "leads") {
     using action = detail::pool_action;
     const struct {
         detail::pool_facts pool;

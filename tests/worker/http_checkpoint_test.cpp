@@ -65,7 +65,7 @@ TEST_CASE("http checkpoint: a job id is sent as one escaped segment of the path"
 }
 
 TEST_CASE(
-    "http checkpoint: the response to a save decides between accepted, gone, rejected and unavailable") {
+    "http checkpoint: a save returns accepted for 2xx, gone or rejected for an API error, else unavailable") {
     for (const int status : {200, 201, 204})
         CHECK(backend(status).save().value_or(settle_result::gone) == settle_result::accepted);
     for (const int status : {409, 410})

@@ -73,7 +73,9 @@ TEST_CASE("http: FETCH, heartbeat and claim query are not sent if should_send re
     CHECK(peer.requests().empty());
 }
 
-TEST_CASE("http: the state in the response to a FAIL decides between will_retry, discarded and accepted") {
+TEST_CASE(
+    "http: a FAIL returns will_retry or discarded by the state in its response, accepted for any other "
+    "state") {
     struct row {
         int status;
         const char* body;
@@ -302,7 +304,9 @@ TEST_CASE("http: a rejected heartbeat body -> the schema's form is sent at once 
     }
 }
 
-TEST_CASE("http: a rejected full body is retried if a heartbeat must arrive or the retry interval is over") {
+TEST_CASE(
+    "http: a full body was rejected -> it is sent again if a heartbeat must arrive or the retry interval is "
+    "over") {
     std::atomic<bool> strict{true};
     downgrading tested(
         accepting([&strict](const picojson::value& body) { return !strict || is_schema_beat(body); }));
@@ -338,7 +342,7 @@ TEST_CASE("http: a backend that accepts larger bodies again gets the largest bod
     CHECK(tested.heartbeat() == "count list");
 }
 
-TEST_CASE("http: a 404 in response to a full FAIL body does not undo the downgrade") {
+TEST_CASE("http: a 404 in response to a full FAIL body does not undo the downgrade to the schema's form") {
     std::atomic<bool> knows{true};
     downgrading tested(
         [&knows](const http_request& request) {
@@ -550,7 +554,8 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
     }
 }
 
-TEST_CASE("http: every body is rejected -> the body is not downgraded, and ACK and FETCH are not repeated") {
+TEST_CASE(
+    "http: every form of a body is rejected -> no downgrade is kept, and ACK and FETCH are not repeated") {
     downgrading tested([](const http_request&) { return accept_if(false); });
     for (std::size_t i = 1; i <= 3; ++i) {
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
@@ -574,7 +579,7 @@ TEST_CASE("http: every body is rejected -> the body is not downgraded, and ACK a
     }
 }
 
-TEST_CASE("http: concurrent rejections cause one downgrade") {
+TEST_CASE("http: concurrent FAILs whose full body is rejected cause one downgrade to the schema's form") {
     downgrading tested(accepting(is_schema_fail));
     test::at_once(8, [&](int) {
         CHECK(tested.wire->fail({"j", {"ShutdownError", "m", true, "{}"}, true}, soon()));
@@ -605,7 +610,9 @@ TEST_CASE("http: error texts never quote job data, the body of a 401, or a body 
     CHECK(route_of(beat(*connect(peer)).error().text) == "POST /workers/heartbeat answered 500");
 }
 
-TEST_CASE("http: the status of a response decides between rejected, unavailable, bad_response and gone") {
+TEST_CASE(
+    "http: 400 and 413 are rejected, 401, 429 and 5xx unavailable, 301 bad_response, 404 and 409 of an ACK "
+    "gone") {
     const std::pair<int, errc> rows[] = {{400, errc::rejected},    {405, errc::rejected},
                                          {413, errc::rejected},    {422, errc::rejected},
                                          {429, errc::unavailable}, {408, errc::unavailable},

@@ -426,7 +426,9 @@ TEST_CASE("termination mode: first_signal_wins -> the file at the first signal d
     }
 }
 
-TEST_CASE("reclaim_wait: a handler that returns in time decides its report, and the job is requeued") {
+TEST_CASE(
+    "reclaim_wait: a handler returns in time -> the FAIL has the handler's message, and the job is "
+    "requeued") {
     worker_options options = recorder::options();
     options.times.reclaim_wait = 4s;
     busy_worker busy(options, [](job_context& job) {

@@ -525,7 +525,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("settlement: a FAIL retry that waits for a FETCH is sent within a stop that begins meanwhile") {
+TEST_CASE(
+    "settlement: a FAIL retry waits for a FETCH as a stop begins -> the retry is sent before the stop ends") {
     // Its second FETCH ends with the second FAIL.
     struct slow_transport : recorder::transport {
         result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -756,7 +757,8 @@ TEST_CASE("settlement: a back-off takes at most half of the time to the deadline
 }
 
 TEST_CASE(
-    "fetch limit: a FETCH that may have lost jobs lowers the count, which then doubles up to a ceiling") {
+    "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a "
+    "ceiling") {
     using detail::fetch_limit;
     constexpr auto all = job_extent::complete;
     const auto claimed = [](std::size_t jobs) { return result<std::size_t>(jobs); };

@@ -152,7 +152,7 @@ std::vector<action> due(const facts& before, const facts& now) {
 
 }  // namespace
 
-TEST_CASE("stop plan: each change of state makes exactly the actions of its row due, in order") {
+TEST_CASE("stop plan: each change of state gives exactly the actions that the table lists for it, in order") {
     for (const row& each : rows) {
         CAPTURE(each.what);
         CHECK(due(each.before, each.now) == each.actions);

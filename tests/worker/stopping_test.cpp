@@ -899,7 +899,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("stopping: a resume by call after a SIGCONT has the call as its cause") {
+TEST_CASE("stopping: SIGCONT resumes, and later a resume_request -> on_transition shows the cause of each") {
     lifecycle life(0ms);
     recorder::transport wire;
     std::mutex mutex;
