@@ -109,7 +109,8 @@ TEST_CASE(
     CHECK(format_log_record(record, log_format::text).find("worker_1") == std::string::npos);
 }
 
-TEST_CASE("log: secrets of 4 or more characters are masked, and requested lines pass every level but off") {
+TEST_CASE(
+    "log: secrets of 4 or more characters are masked, and write_requested() writes at every level but off") {
     std::string seen;
     log_options options;
     options.level = log_level::error;

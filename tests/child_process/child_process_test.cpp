@@ -378,7 +378,9 @@ TEST_CASE(
     CHECK(err == std::vector<std::string>{"wrong"});
 }
 
-TEST_CASE("child_process: slow line callbacks -> wait() returns after the last line, and kill() before it") {
+TEST_CASE(
+    "child_process: slow line callbacks -> wait() returns after the last line, kill() does not wait for all "
+    "lines") {
     for (const bool killed : {false, true}) {
         CAPTURE(killed);
         std::atomic<int> end_fd{-1};

@@ -220,7 +220,8 @@ TEST_CASE_FIXTURE(
     CHECK_FALSE(launcher.pushes().empty());
 }
 
-TEST_CASE("coordinator: a second stop signal or the caller's token cancels the drain at once") {
+TEST_CASE(
+    "coordinator: a second stop signal or a cancellation of the caller's token cancels the drain at once") {
     for (const bool by_signal : {true, false}) {
         started of;
         cancel_source until;
@@ -270,7 +271,9 @@ TEST_CASE_FIXTURE(
     CHECK(from_outside.status().additional_seconds == 5);
 }
 
-TEST_CASE("coordinator: with no_limit as times, the drain is not cancelled, and the estimate is one day") {
+TEST_CASE(
+    "coordinator: grace_period and max_shutdown are no_limit -> no cancellation, and estimated_seconds is "
+    "one day") {
     lifecycle life;
     coordinator_options options = quiet_options();
     options.grace_period = options.max_shutdown = no_limit;

@@ -118,7 +118,7 @@ TEST_CASE("cancel_token: a cancellation ends sleeps of any length on all threads
     }
 }
 
-TEST_CASE("cancel_token: seen() is true only once another member has reported the cancellation") {
+TEST_CASE("cancel_token: seen() is true only after another member function has reported the cancellation") {
     void (*const members[])(const cancel_token&) = {
         [](const cancel_token& token) { static_cast<void>(token.seen()); },
         [](const cancel_token& token) { static_cast<void>(token.cancelled()); },
@@ -270,7 +270,7 @@ class sleeping_thread {
     std::thread thread_;
 };
 
-TEST_CASE("cancel_token: with several waiters on one source, each sleep and each waiting drop is woken") {
+TEST_CASE("cancel_token: sleeps and a drop that waits for its callback share one source -> each is woken") {
     cancel_source source;
     test::event inside, proceed, dropped;
     const auto sleeps = [&] { CHECK_FALSE(source.token().sleep_for(1h)); };

@@ -77,7 +77,9 @@ TEST_CASE("cancel_token: a wait returns at once if its predicate is true or its 
     CHECK(token.seen());
 }
 
-TEST_CASE("cancel_token: a cancellation between the first check and the registration prevents the wait") {
+TEST_CASE(
+    "cancel_token: a cancellation while wait() first calls the predicate -> wait() returns without "
+    "sleeping") {
     std::mutex mutex;
     std::condition_variable changed;
     cancel_source source;
@@ -90,7 +92,8 @@ TEST_CASE("cancel_token: a cancellation between the first check and the registra
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
-TEST_CASE("cancel_token: a cancellation between the last check and the sleep ends the wait") {
+TEST_CASE(
+    "cancel_token: a cancellation between wait()'s last call of the predicate and its sleep ends the wait") {
     watched_mutex mutex;
     std::condition_variable_any changed;
     cancel_source source;

@@ -221,7 +221,9 @@ TEST_CASE("completion_ledger: once in_flight() is 0 the ledger may be destroyed 
     }
 }
 
-TEST_CASE("completion_ledger: forget() while older tickets end keeps old and new positions apart") {
+TEST_CASE(
+    "completion_ledger: forget() while older tickets end -> only items begun afterwards change "
+    "next_position()") {
     for (int round = 0; round < 200; ++round) {
         completion_ledger ledger;
         ticket tickets[3];

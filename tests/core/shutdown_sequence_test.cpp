@@ -344,7 +344,9 @@ struct order_recorder {
     }
 };
 
-TEST_CASE("shutdown sequence: a step with after() waits for the named steps only, and the next one for all") {
+TEST_CASE(
+    "shutdown sequence: a step with after() waits for the named steps only, a step without it for all before "
+    "it") {
     order_recorder noted;
     test::event slow_may_end;
     shutdown_sequence tested;
@@ -583,7 +585,7 @@ TEST_CASE(
 }
 
 #if !OJS_SHUTDOWN_SEPARATE
-TEST_CASE("critical_path: steps and the order of their ends -> the chain that ends last") {
+TEST_CASE("critical_path: the chain of steps that ends last is returned, from its last step to its first") {
     using indices = detail::array<std::size_t>;
     struct row {
         detail::array<indices> before;

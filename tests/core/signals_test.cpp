@@ -473,8 +473,8 @@ TEST_CASE("signals: a host handler that chains back to the library's handler is 
 }
 
 TEST_CASE(
-    "signals: a host restores the library's handler without an installer -> the previous disposition "
-    "applies") {
+    "signals: no installer is left, and a host restores the library's handler -> the signal has its default "
+    "effect") {
     const pid_t child = test::forked([] {
         struct sigaction ours {};
         {
@@ -737,7 +737,8 @@ TEST_CASE("signals: in a storm of 20,000 signals no received signal is torn, and
 
 #if !OJS_SHUTDOWN_SEPARATE  // the process's state is internal
 TEST_CASE(
-    "signals: a new installer restores signals that the previous one kept handled and it does not claim") {
+    "signals: an installer left SIGHUP handled, and the next does not claim it -> the next restores "
+    "SIG_DFL") {
     const with_disposition foreign(SIGINT, foreign_handler);
     for (const int sent : {SIGHUP, SIGUSR1}) {
         CAPTURE(sent);
@@ -777,7 +778,8 @@ TEST_CASE("signals: a signal from PID 1 shows the process name of PID 1") {
     CHECK(received.sender_name == detail::process_name("", "1"));
 }
 
-TEST_CASE("signals: a child of fork() inherits no thread request and no handlers in progress") {
+TEST_CASE(
+    "signals: fork() -> the child has no request for a thread's stack and no chained handler in progress") {
     using detail::process;
     lifecycle target(0ms);
     const signals installed = claim(target);

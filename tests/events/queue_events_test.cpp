@@ -178,7 +178,9 @@ TEST_CASE("queue events: an event announces work unless its type or state says o
     CHECK(detail::announces_work(cut));
 }
 
-TEST_CASE("queue events: if an announced FETCH gets no job, the next FETCH is delayed by up to 8 ms") {
+TEST_CASE(
+    "queue events: the FETCH after an event gets no job -> the FETCH of the next event is delayed by up to 8 "
+    "ms") {
     detail::announcement_schedule schedule;
     const time_point now = steady_clock::now();
     schedule.note_event(now);

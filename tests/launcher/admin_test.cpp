@@ -234,8 +234,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "launcher_admin: a process or group that was shut down or forced is not restarted, and events report "
-    "it") {
+    "launcher_admin: a shutdown of a process or group, by force or not -> no restart, and events report the "
+    "end") {
     for (const int which : {0, 1, 2, 3}) {
         const bool group = which > 1, forced = which % 2 == 1;
         const std::string method = group ? "ShutdownGroup" : "ShutdownProcess";
@@ -345,7 +345,7 @@ TEST_CASE("launcher_admin: reload() hangs -> rollout requests fail with 503, and
 }
 
 TEST_CASE(
-    "launcher_admin: the RFC's AdminService is served, and a shutdown response names the granted times") {
+    "launcher_admin: the RFC's AdminService is served, and a shutdown response names the times that apply") {
     served of;
     const auto call = [&](const std::string& method, const std::string& body) {
         return of.ask("POST", "/prism.interfaces.AdminService/" + method, body).body;

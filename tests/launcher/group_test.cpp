@@ -86,7 +86,9 @@ TEST_CASE("process_group: a slot that has used up max_restarts stays empty until
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE("process_group: a failed start is retried and not counted as a restart, except with policy never") {
+TEST_CASE(
+    "process_group: a failed start is retried but is no restart in the metrics; with policy never it is not "
+    "retried") {
     for (const bool out_of_memory : {false, true}) {
         fake_fleet fleet;
         int starts = 0;
@@ -122,7 +124,9 @@ TEST_CASE("process_group: a failed start is retried and not counted as a restart
     CHECK(kv.group->info().processes.size() == 1);
 }
 
-TEST_CASE("process_group: a process that is unhealthy before ready is forced and restarted") {
+TEST_CASE(
+    "process_group: a process is unhealthy before it was ready -> force() ends it, and a new process "
+    "starts") {
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec& spec) {
         return spec.id == "kv-1" ? fate::unhealthy : fate::ready;
@@ -135,7 +139,7 @@ TEST_CASE("process_group: a process that is unhealthy before ready is forced and
 }
 
 TEST_CASE(
-    "process_group: unhealthy processes are forced one at a time while fewer than min_healthy are ready") {
+    "process_group: fewer than min_healthy are ready -> force() ends unhealthy processes one at a time") {
     fake_fleet fleet;
     group_options options = restarted_at_once(3);
     options.min_healthy = 2;
@@ -157,7 +161,8 @@ TEST_CASE(
     CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
 }
 
-TEST_CASE("process_group: a quiet group restarts and forces no process, and refuses a rollout") {
+TEST_CASE(
+    "process_group: a quiet group restarts no crashed and ends no unhealthy process, and refuses a rollout") {
     fake_fleet fleet;
     running_group kv(fleet, restarted_at_once(2));
     kv.group->set_quiet(true);
@@ -232,7 +237,8 @@ TEST_CASE("process_group: stop_starting() cancels a rollout, and no process is s
     CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
 }
 
-TEST_CASE("process_group: a stop, shutdown, quiet or rollout during a start applies to the slots still due") {
+TEST_CASE(
+    "process_group: a stop, shutdown, quiet or rollout during a start applies to processes not started yet") {
     fake_fleet fleet;
     fake_group kv(fleet, kv_group(2, 0, 1));
     std::function<void()> meanwhile;

@@ -154,8 +154,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "launcher: a second stop signal forces processes; a third, or the deadline, ends run() and names the "
-    "rest") {
+    "launcher: a 2nd stop signal forces the stop; a 3rd or the deadline ends run() and logs the processes "
+    "left") {
     for (const int signals : {1, 2, 3}) {
         CAPTURE(signals);
         launcher_options options = two_groups();

@@ -468,7 +468,9 @@ TEST_CASE("managed_instance: a lost Shutdown is sent again once the process repo
 }
 
 // Also with force_without_request, where the last poll at the end of the grace period finds the request.
-TEST_CASE("managed_instance: a process past its max_duration can still report before SIGTERM") {
+TEST_CASE(
+    "managed_instance: max_duration ends -> a process that exits within report_time is complete, not "
+    "forced") {
     for (const bool must_request : {false, true}) {
         fixture f(usual(
             {{"GetShutdownStatus", [](fixture& of) {
@@ -568,7 +570,8 @@ TEST_CASE(
     CHECK(f.logged("still running after SIGTERM; sending SIGKILL"));
 }
 
-TEST_CASE("managed_instance: a process is unhealthy if it is late, says so, or sends an invalid response") {
+TEST_CASE(
+    "managed_instance: no READY in time, an UNHEALTHY or an invalid response makes a process unhealthy") {
     std::atomic<const char*> now{nullptr};  // null: rubbish
     fixture f({{"GetReadinessStatus", [&](fixture&) {
                     const char* const state = now;

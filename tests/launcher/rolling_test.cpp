@@ -101,7 +101,8 @@ TEST_CASE("rollout: a new process that exits within min_ready_time is never rout
     CHECK(fleet.broken() == texts{});
 }
 
-TEST_CASE("rollout: min_ready_time and the time to stop have defaults that depend on the process options") {
+TEST_CASE(
+    "rollout: min_ready_time is 5s by default, 1s without a coordinator; pre_shutdown extends stop_time()") {
     group_options options;
     CHECK(detail::min_ready_time(options) == 5s);
     options.process.has_coordinator = false;  // it is ready once it runs
@@ -291,7 +292,8 @@ TEST_CASE("rollout: a rollback restores the configuration that the group had whe
 }
 
 TEST_CASE(
-    "rollout: a cancellation forces the process that is starting, and keeps the processes replaced before") {
+    "rollout: a cancellation ends the new process that is starting; processes already replaced stay "
+    "replaced") {
     fake_fleet fleet;
     fleet.min_ready = 3;
     cancel_source source;

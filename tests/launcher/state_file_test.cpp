@@ -103,7 +103,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "state_file: a launcher stopped while it ends orphans waits for them, and a second signal kills them") {
+    "state_file: SIGTERM while a launcher ends orphans -> it waits for them; a second SIGTERM kills them") {
     const test::temporary_folder folder;
     sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
     REQUIRE(opened(folder.file("state"))->write({left.entry()}));
@@ -236,8 +236,8 @@ TEST_CASE("state_file: a socket folder of a killed launcher is removed once the 
 }
 
 TEST_CASE(
-    "state_file: the disk hangs -> add() blocks until cancelled, remove() returns, and the newest state "
-    "wins") {
+    "state_file: the disk hangs -> add() blocks until cancelled, remove() does not; then the newest state is "
+    "stored") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     const result<ref<state_file>> file = state_file::open(path, logger(), test::faulty_disk::replace);

@@ -141,8 +141,9 @@ TEST_CASE_FIXTURE(fixture,
     driver.join();
 }
 
-TEST_CASE_FIXTURE(
-    fixture, "loop: request_stop_and_cancel() cancels every item, and an item that noticed is requeued") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: request_stop_and_cancel() cancels every item, and items that saw their cancellation "
+                  "are requeued") {
     loop one(options);
     counter begun;
     counter called;
@@ -511,8 +512,9 @@ TEST_CASE_FIXTURE(fixture, "loop: a report request -> the log lists the items in
     CHECK(advance_until(one, [&] { return !one.advance(); }));
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: 16 others follow its lifecycle -> run() returns 64, and no consumer is called") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: its lifecycle already has 16 subscribers -> run() returns 64, and no consumer is called") {
     lifecycle shared(0ms);
     const int nobody = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     for (int i = 0; i < 16; ++i) REQUIRE(shared.subscribe(nobody));

@@ -293,7 +293,8 @@ TEST_CASE("http_client: a kept connection is dead -> all idle connections are cl
 }
 
 TEST_CASE(
-    "http_client: a kept connection is silent for a second -> connections idle since before are not used") {
+    "http_client: a request on a kept connection gets no response -> connections idle since before are "
+    "closed") {
     test::counter requests;
     test::event closed, end;
     const parallel_server server([&](int fd, int number) {
@@ -465,7 +466,9 @@ TEST_CASE("http_client: a request that is cancelled or past its deadline is not 
     CHECK(requests == 1);
 }
 
-TEST_CASE("http_client: a body of 4 MB is sent whole, and a refusal sent before its end is read") {
+TEST_CASE(
+    "http_client: a body of 4 MB is sent whole, and a 413 that the server sends before the body's end is "
+    "read") {
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });

@@ -106,7 +106,7 @@ TEST_CASE(
     CHECK(backend.second->connections() == 2);
 }
 
-TEST_CASE("name server: if the last good addresses fail, a slow response is awaited") {
+TEST_CASE("name server: if the last good addresses fail, the end of a slow lookup is awaited") {
     backend_by_name backend;
     backend.first.reset();
     REQUIRE_FALSE(backend.answers());

@@ -171,7 +171,9 @@ TEST_CASE("dev_backend: one job of a batch is refused -> the message has its ind
     CHECK(jobs_of(jobs) == 0);
 }
 
-TEST_CASE("dev_backend: unique, and a job with the same keys is not done -> 409 duplicate, which names it") {
+TEST_CASE(
+    "dev_backend: a unique job with the same keys as an unfinished job -> 409 duplicate, which names that "
+    "job") {
     const backend jobs;
     const auto enqueue = [&](const char* args, const std::string& unique, const char* queue = "q") {
         return ask(jobs, "POST", "/ojs/v1/jobs",
@@ -198,7 +200,9 @@ TEST_CASE("dev_backend: unique, and a job with the same keys is not done -> 409 
     REQUIRE(ask(jobs, "POST", "/ojs/v1/jobs", R"({"type":"b","args":[],"unique":{}})").status == 409);
 }
 
-TEST_CASE("dev_backend: unique, and the earlier job has ended -> 201") {
+TEST_CASE(
+    "dev_backend: a unique job whose duplicate was cancelled gets 201, unless unique.states lists "
+    "cancelled") {
     const backend jobs;
     const answer first = push(jobs, R"(,"unique":{})");
     REQUIRE(first.status == 201);
@@ -208,7 +212,9 @@ TEST_CASE("dev_backend: unique, and the earlier job has ended -> 201") {
     CHECK(push(jobs, R"(,"unique":{})").status == 201);
 }
 
-TEST_CASE("dev_backend: unique in a batch accepts all jobs or none, also for duplicates within it") {
+TEST_CASE(
+    "dev_backend: one job of a batch is a duplicate, even of another in the batch -> 409, and none is "
+    "enqueued") {
     const backend jobs;
     const auto batch = [&](const std::string& unique) {
         return ask(jobs, "POST", "/ojs/v1/jobs/batch",

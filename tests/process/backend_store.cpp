@@ -489,7 +489,8 @@ struct piped_backend {
 }  // namespace
 
 TEST_CASE(
-    "store: the reader of standard output is gone -> dev_backend still exits with 0 and closes the store") {
+    "store: standard output is a pipe without a reader -> dev_backend still exits with 0 and closes the "
+    "store") {
     if (!has_sqlite()) return;
     piped_backend piped("--store \"$1\"", "head -n 1");
     CHECK(piped.end() == "0\n");
@@ -510,7 +511,7 @@ TEST_CASE(
     CHECK(piped.end() == "1\n");
 }
 
-TEST_CASE("dev_backend: start-up fails with 69 for a port in use and with 64 for a ledger without a reader") {
+TEST_CASE("dev_backend: a port in use ends start-up with 69, and a --ledger FIFO without a reader with 64") {
     const backend jobs;
     const std::string pipe = store_path() + ".pipe";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -575,7 +575,8 @@ TEST_CASE("controller: a child that removes its own file and exits with 0 has co
 }
 
 TEST_CASE(
-    "controller: while the command cannot be executed no attempt counts, and the jobs run once it can") {
+    "controller: the command cannot be executed -> no attempt counts, and the jobs run after it is "
+    "replaced") {
     struct {
         const char* text;
         mode_t mode;

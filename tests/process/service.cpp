@@ -77,7 +77,9 @@ TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensi
     CHECK(manager.count("STOPPING=1") == 1);
 }
 
-TEST_CASE("service manager: a launcher is ready once each group has min_healthy, and extends its stop") {
+TEST_CASE(
+    "service manager: a launcher sends READY=1 when each group has min_healthy, and EXTEND_TIMEOUT_USEC in "
+    "its stop") {
     notify_socket manager;
     const std::string gate = scratch_file("gate");
     const std::string config = scratch_file("launcher.json");

@@ -184,7 +184,9 @@ TEST_CASE("signals: a guard destroyed after a stop signal keeps its handlers onl
     }
 }
 
-TEST_CASE("worker: each signal of OJS_STOP_SIGNALS stops it, a second one forces, a third exits with 128+n") {
+TEST_CASE(
+    "worker: the signals of OJS_STOP_SIGNALS count alike: one stops, a 2nd escalates, a 3rd exits with "
+    "128+n") {
     backend jobs;
     const auto start = [&](const std::string& name, const std::string& mode) {
         process worker = start_worker(jobs.url(), name,

@@ -69,7 +69,7 @@ TEST_CASE("http_server: at most max_connections are served at a time, and furthe
     CHECK(held.entered.highest() == 2);
 }
 
-TEST_CASE("http_server: at the limit, only the connection that has been idle longest is closed") {
+TEST_CASE("http_server: at max_connections, only the connection that has been idle longest is closed") {
     const http_server server = start(&echo, with_connections(3));
     const auto asks = [&](peer::client& client) {
         client.send(get());
@@ -93,7 +93,7 @@ TEST_CASE("http_server: at the limit, only the connection that has been idle lon
     asks(probe);
 }
 
-TEST_CASE("http_server: at the limit without idle connections, the slowest client is cut") {
+TEST_CASE("http_server: at max_connections without idle connections, the slowest client is disconnected") {
     http_server_options options = with_connections(2);
     options.overload_timeout = 50ms;
     const http_server server = start(&echo, options);
@@ -117,7 +117,7 @@ TEST_CASE("http_server: a connection that sends only empty lines loses its slot 
     }
 }
 
-TEST_CASE("http_server: at the limit, a busy connection closes after its response") {
+TEST_CASE("http_server: at max_connections, a busy connection closes after its response") {
     gate held{"/", {}, {}};
     const http_server server = start(held.handler(), with_connections(1));
     sent busy(server);
@@ -269,7 +269,7 @@ TEST_CASE("http_server: a unix path in a folder that other users can change is r
     ::unlink(link.c_str());
 }
 
-TEST_CASE("http_server: at its end the server leaves another's file at its path in place") {
+TEST_CASE("http_server: another file has replaced its unix socket -> stop() leaves that file in place") {
     const own_folder folder;
     result<http_server> server = folder.serve();
     REQUIRE(server);

@@ -117,7 +117,7 @@ TEST_CASE("service_notifier: every message is one datagram, to a path or an abst
     }
 }
 
-TEST_CASE("service_notifier: reloading() sends the time of the clock that a service manager compares") {
+TEST_CASE("service_notifier: reloading() sends RELOADING=1 with the time of CLOCK_MONOTONIC") {
     const manager systemd(abstract_name("reload"));
     const service_notifier notifier = notifier_for(systemd.name());
     const auto now = [] {
