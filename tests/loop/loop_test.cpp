@@ -112,8 +112,9 @@ TEST_CASE_FIXTURE(
     CHECK(logged("loop stopped"));
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: quiet() cancels taking(), and next() waits and calls keep_alive until resume()") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "loop: quiet() cancels the token taking(); next() calls keep_alive, and returns only after resume()") {
     loop one(options);
     std::atomic<int> taken{0};
     counter kept_alive;

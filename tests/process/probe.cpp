@@ -180,7 +180,9 @@ TEST_CASE("shutdown-probe: a worker runs one job at a time -> a note says so, an
     run.check();
 }
 
-TEST_CASE("shutdown-probe: nothing is observed -> the check does not pass, with the reason") {
+TEST_CASE(
+    "shutdown-probe: the worker does not reach the state that a check needs -> skipped, and the reason is "
+    "printed") {
     struct unobserved {
         const char* breakage;
         const char* scenario;

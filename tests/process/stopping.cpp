@@ -172,7 +172,8 @@ TEST_CASE("worker: a stop signal after run() and after signal_debounce ends the 
     CHECK(worker.count("flushed") == 0);
 }
 
-TEST_CASE("signals: a guard destroyed after a stop signal keeps its handlers only during signal_debounce") {
+TEST_CASE(
+    "signals: an installer destroyed after a stop signal keeps its handlers only during signal_debounce") {
     backend jobs;
     for (const auto& [gap, result] : {std::pair("1h", "kept"), std::pair("0s", "given back")}) {
         process worker =

@@ -208,7 +208,8 @@ struct own_folder {
     const std::string path = own.file("s");
 };
 
-TEST_CASE("http_server: a unix path that is not a dead socket's file is refused with busy and unchanged") {
+TEST_CASE(
+    "http_server: a unix path that is not a dead socket's file is refused with busy and stays unchanged") {
     const own_folder folder;
     const std::string other = folder.own.file("other");
     int fd = -1;

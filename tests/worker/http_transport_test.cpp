@@ -373,7 +373,8 @@ TEST_CASE("http: only a heartbeat that must arrive is sent again when its connec
     }
 }
 
-TEST_CASE("http: active_jobs is sent in the dialect's type, then in the other, then in the schema's body") {
+TEST_CASE(
+    "http: active_jobs is rejected in the dialect's type -> the other type is sent, then the schema's body") {
     downgrading by_dialect(accepting(takes_count), true);
     CHECK(by_dialect.heartbeat() == "count");
     CHECK(by_dialect.last().get("active_jobs").get<double>() == doctest::Approx(2));

@@ -242,7 +242,8 @@ TEST_CASE("settlement: jobs that end within a millisecond of the deadline are se
     }
 }
 
-TEST_CASE("settlement: a handler that returns before the stop has reported its job sends the ACK itself") {
+TEST_CASE(
+    "settlement: a handler returns before the stop has sent its job's FAIL -> the ACK is sent instead") {
     constexpr int reporters = 128;  // as many threads report at a time
     constexpr int late = 32;        // as many jobs wait for their turn meanwhile
     constexpr int slots = reporters + late;
