@@ -47,6 +47,16 @@ void check_bad(const std::string& name, const std::string& value, errc code = er
     CHECK(holds(out.error().text, name + "='" + value + "'"));
 }
 
+// As check_bad(), of a value that the text may show otherwise, with the fault.
+void check_refused(const char* name, const char* value, const char* fault) {
+    CAPTURE(name);
+    CAPTURE(value);
+    const result<worker_options> refused = read({{name, value}});
+    REQUIRE(!refused);
+    CHECK(refused.error().text.find(name + std::string("='")) == 0);
+    CHECK(holds(refused.error().text, fault));
+}
+
 using milliseconds = std::chrono::milliseconds;
 struct duration_variable {
     const char* name;
@@ -200,14 +210,14 @@ TEST_CASE("options: an invalid value is refused with an error that shows the var
 TEST_CASE("options: white space around a name is trimmed, and a control character in a name is refused") {
     for (const std::string space : {" ", "\t", "\n", "\r\n", "\v", "\f", " \n\t "}) {
         const auto around = [&](const std::string& name) { return space + name + space; };
-        const worker_options out = good({{"OJS_QUEUES", around("email") + "," + around("a b")},
-                                         {"OJS_LABELS", around("l")},
+        const worker_options out = good({{"OJS_QUEUES", around("email") + "," + around("a-b.c_9")},
+                                         {"OJS_LABELS", around("l") + "," + around("a b")},
                                          {"OJS_JOB_TYPES", around("t,u")},
                                          {"OJS_STOP_SIGNALS", around("TERM") + "," + around("INT")},
                                          {"OJS_TERMINATION_TYPE_FILE", around("/run/a mode")},
                                          {"OJS_WORKER_ID", around("w")}});
-        CHECK(out.queues == std::vector<std::string>{"email", "a b"});
-        CHECK(out.labels == std::vector<std::string>{"l"});
+        CHECK(out.queues == std::vector<std::string>{"email", "a-b.c_9"});
+        CHECK(out.labels == std::vector<std::string>{"l", "a b"});
         CHECK(out.expected_job_types == std::vector<std::string>{"t", "u"});
         CHECK(out.stop_signals == std::vector<int>{SIGTERM, SIGINT});
         CHECK(out.worker_id == "w");
@@ -224,13 +234,12 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
         }
     }
     for (const char* value : {"a\nb", "a,b\tc", "a\x1b", "\x7f"}) {
-        for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS", "OJS_JOB_TYPES", "OJS_WORKER_ID",
-                                 "OJS_TERMINATION_TYPE_FILE"}) {
-            const result<worker_options> refused = read({{name, value}});
-            REQUIRE(!refused);
-            CHECK(refused.error().text.find(name + std::string("='")) == 0);
-            CHECK(holds(refused.error().text, "contains a control character"));
-        }
+        for (const char* name : {"OJS_LABELS", "OJS_WORKER_ID", "OJS_TERMINATION_TYPE_FILE"})
+            check_refused(name, value, "contains a control character");
+    }
+    for (const char* value : {"a\x1b", "\x7f"}) {
+        for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_JOB_TYPES"})
+            check_refused(name, value, "contains a control character");
     }
     const auto refused = [](const char* part, auto change) {
         worker_options options;
@@ -239,13 +248,28 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
         REQUIRE(!validate(options));
         CHECK(holds(validate(options).error().text, part));
     };
-    refused("options.queues (OJS_QUEUES OJS_QUEUE) contains", [](auto& o) { o.queues = {"a", "b\n"}; });
+    refused("options.queues (OJS_QUEUES OJS_QUEUE) contains", [](auto& o) { o.queues = {"a", "b\x7f"}; });
     refused("options.labels (OJS_LABELS) contains", [](auto& o) { o.labels = {"b\r"}; });
     refused("options.expected_job_types (OJS_JOB_TYPES) contains",
-            [](auto& o) { o.expected_job_types = {"\tb"}; });
+            [](auto& o) { o.expected_job_types = {"\x1b"}; });
     refused("options.worker_id (OJS_WORKER_ID) contains", [](auto& o) { o.worker_id = "b\n"; });
     refused("options.auth_token (OJS_AUTH_TOKEN) begins or ends", [](auto& o) { o.auth_token = "b\n"; });
     refused("options.health_token (OJS_HEALTH_TOKEN) contains", [](auto& o) { o.health_token = "a\nb"; });
+}
+
+TEST_CASE(
+    "options: white space in a queue or job type -> refused, and the error says that commas separate names") {
+    const char* const fault = "contains white space; names are separated by commas";
+    for (const char* value : {"default email", "a,b c", "a\nb", "a,b\tc"}) {
+        for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_JOB_TYPES"})
+            check_refused(name, value, fault);
+    }
+    worker_options options;
+    options.queues = {"a", "b c"};
+    REQUIRE(!validate(options));
+    CHECK(validate(options).error().text == "options.queues (OJS_QUEUES OJS_QUEUE) " + std::string(fault));
+    options.queues = {"0.a-b", "A_b:c/d"};  // the schemas' characters, and those of other queues
+    CHECK(validate(options));
 }
 
 TEST_CASE("options: OJS_STOP_SIGNALS takes names or numbers, and refuses signals that cannot stop a worker") {

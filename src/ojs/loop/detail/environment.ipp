@@ -31,14 +31,16 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
     return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
-// A name in a variable is read without the white space around it, which is of the file that set it. A secret is taken as
-// it is, or refused.
-enum class text_kind { name, secret };
+// A name in a variable is read without the white space around it, which is of the file that set it. A word has none within,
+// either. A secret is taken as it is, or refused.
+enum class text_kind { name, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
 
-// Why a text is neither; null: it is.
+// Why a text is not of the kind; null: it is.
 inline const char* text_fault(std::string_view text, text_kind kind) noexcept {
+    if (kind == text_kind::word && text.find_first_of(white_space) != text.npos)
+        return "contains white space; names are separated by commas";
     if (kind == text_kind::secret && trim_blanks(text, white_space) != text)
         return "begins or ends in white space (made by echo?)";
     return all_of(text, [](char c) { return !is_ascii_control(c); }) ? nullptr
@@ -114,11 +116,11 @@ class environment_reader {
         const char* const fault = out.empty() ? "must not be empty" : text_fault(out, kind);
         return fault != nullptr ? fault : "";
     }
-    std::string parse(std::vector<std::string>& out, bool may_be_empty = false) {
+    std::string parse(std::vector<std::string>& out, text_kind kind, bool may_be_empty = false) {
         const std::string_view names = trim_blanks(value_, white_space);
         out = names.empty() && may_be_empty ? std::vector<std::string>() : split_list(names);
         for (const std::string& name : out) {
-            if (const char* const fault = text_fault(name, text_kind::name)) return cat({"a name ", fault});
+            if (const char* const fault = text_fault(name, kind)) return cat({"a name ", fault});
         }
         return contains(out, "") ? "a name is missing" : "";
     }
@@ -192,8 +194,8 @@ struct bounds_check {
             status = invalid(cat({"options.", name, " (", variables, ") ", fault}));
     }
     void operator()(const char* name, const char* variables, const std::vector<std::string>& values,
-                    bool /*may_be_empty*/ = false) {
-        for (const std::string& value : values) (*this)(name, variables, value, text_kind::name);
+                    text_kind kind, bool /*may_be_empty*/ = false) {
+        for (const std::string& value : values) (*this)(name, variables, value, kind);
     }
     template <class... Other>
     void operator()(Other&&...) noexcept {}

@@ -20,14 +20,14 @@ void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
     visit_loop_options(o, visit);  // first, as a dialect sets other options
     visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
-    visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues);
+    visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues, text_kind::word);
     visit("heartbeat_interval", "OJS_HEARTBEAT_INTERVAL", o.heartbeat_interval, 10ms);
     visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);
     visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
     visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE OJS_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
-    visit("labels", "OJS_LABELS", o.labels);
-    visit("expected_job_types", "OJS_JOB_TYPES", o.expected_job_types,
+    visit("labels", "OJS_LABELS", o.labels, text_kind::name);
+    visit("expected_job_types", "OJS_JOB_TYPES", o.expected_job_types, text_kind::word,
           true);  // an operator may set an empty list
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
