@@ -90,10 +90,11 @@ class listening {
     listening& operator=(const listening&) = delete;
     ~listening() { listener->stop(); }
 
-    std::string notice() const {
+    std::string notice() const { return std::string(record().message); }
+    log_record record() const {
         log_record out;
         while (!listener->take_notice(out)) std::this_thread::yield();
-        return std::string(out.message);
+        return out;
     }
 
     const std::shared_ptr<test::counter> notified = std::make_shared<test::counter>();
@@ -282,7 +283,10 @@ TEST_CASE("queue events: a stream cannot be opened -> a notice gives the reason,
         const int fd = server.accept();
         CHECK(peer::send_text(fd, row.response));
         ::shutdown(fd, SHUT_WR);
-        CHECK(here.notice() == row.notice);
+        const log_record notice = here.record();
+        CHECK(notice.message == row.notice);
+        REQUIRE(notice.fields.size() == 2);
+        CHECK(notice.fields[1].value.find("GET " + server.url() + "/ojs/v1/queues/default/events") == 0);
         CHECK(!here.listener->is_announcing());
         CHECK(here.notified->count() == 0);
         ::close(fd);

@@ -619,7 +619,8 @@ TEST_CASE(
     const ref<instance> it = f.start();
     REQUIRE(asked.wait_for(2));
     CHECK(it->info().state == state::starting);
-    if (later != 0) CHECK(it->info().message == "ready_url answered with status 503");
+    if (later != 0)
+        CHECK(it->info().message == "GET unix:" + f.folder.file("kv-1.web") + " /ready answered 503");
     status = 200;
     CHECK(f.await(it, state::ready));
     CHECK(as_said);

@@ -154,8 +154,9 @@ TEST_CASE("doctor: a backend that is unreachable, refuses the token or returns a
     }
     for (const int status : {404, 500, 503}) {
         const ojs::http_server other = backend(status);
-        check_found(ask_url("http://" + other.address()), "backend-answer", severity::warning,
-                    std::to_string(status).c_str());
+        check_found(
+            ask_url("http://" + other.address()), "backend-answer", severity::warning,
+            (std::to_string(status) + " to GET http://" + other.address() + "/ojs/v1/health").c_str());
     }
     check_found(ask_url("http://127.0.0.1:1"), "backend-unreachable", severity::error, "127.0.0.1:1");
     check_found(ask_url("unix:/nowhere/socket"), "backend-unreachable", severity::error, "/nowhere/socket");

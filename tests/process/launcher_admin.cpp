@@ -232,6 +232,12 @@ TEST_CASE("launcher_admin: over TCP a request without the token is refused") {
     process without = status({});
     CHECK(without.wait() == 1);
     CHECK_MESSAGE(holds(without.output(), "a bearer token is required: give --token-file"), without.output());
+    const std::string another = scratch_file("another_token");
+    write_file(another, "canary\n");
+    process wrong = status({"--token-file", another});
+    CHECK(wrong.wait() == 1);
+    CHECK_MESSAGE(holds(wrong.output(), "the token that was sent was refused"), wrong.output());
+    CHECK_FALSE(holds(wrong.output(), "canary"));
     self.signal(SIGTERM);
     CHECK(self.wait() == 0);
     CHECK_FALSE(holds(self.output(), "s3cret"));

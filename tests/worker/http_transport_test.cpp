@@ -541,7 +541,12 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
         CHECK(route_of(acked.error().text) ==
               "POST /workers/ack answered " + std::to_string(status) + " with a body that is not JSON");
         CHECK(acked.error().http_status == status);
-        CHECK(!fetch(*wire));
+        const auto fetched = fetch(*wire);
+        REQUIRE(!fetched);
+        CHECK(
+            route_of(fetched.error().text) ==
+            "POST /workers/fetch: the response is not a complete JSON object; jobs it may have claimed come "
+            "back after their visibility timeout");
         for (const auto& code :
              {test::code_of(acked), test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true}, soon())),
               test::code_of(beat(*wire)), test::code_of(wire->register_worker(identity(), soon())),
@@ -552,6 +557,32 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
         const backend silent(status, "");
         CHECK(connect(silent)->ack({"j", ""}, soon()));
         CHECK(beat(*connect(silent)));
+    }
+}
+
+TEST_CASE("http: a response without the expected JSON -> the error names the request as sent") {
+    const auto check_named = [](const auto& got, const std::string& request) {
+        REQUIRE(!got);
+        CAPTURE(got.error().text);
+        CHECK(got.error().text.find(request) == 0);
+    };
+    const worker_identity self = identity();
+    for (const char* body :
+         {"<html>Sorry</html>", "{", "[]", "7", R"({"jobs":7})", R"({"state":"active"})"}) {
+        CAPTURE(body);
+        const backend peer(200, body);
+        const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register");
+        const std::string routes = peer.url() + "/ojs/v1";
+        check_named(fetch(*wire), "POST " + routes + "/workers/fetch");
+        check_named(wire->confirm_claim({&self, "j", nullptr}, soon()), "GET " + routes + "/jobs/j");
+        if (detail::is_json(body)) continue;
+        check_named(wire->ack({"j", ""}, soon()), "POST " + routes + "/workers/ack");
+        check_named(wire->fail({"j", {}, true}, soon()), "POST " + routes + "/workers/nack");
+        check_named(beat(*wire), "POST " + routes + "/workers/heartbeat");
+        check_named(wire->save_checkpoint({"j", "1"}, soon()), "POST " + routes + "/jobs/j/checkpoint");
+        check_named(wire->load_checkpoint("j", soon()), "GET " + routes + "/jobs/j/checkpoint");
+        check_named(wire->register_worker(self, soon()), "POST " + routes + "/workers/register");
+        check_named(wire->deregister_worker(self, soon()), "DELETE " + routes + "/workers/register/w%221");
     }
 }
 
@@ -1069,6 +1100,15 @@ TEST_CASE("http: a failed request -> its error names the URL as sent, and the fi
         beat(*connect(closed)).error().text ==
         "POST " + closed.url() +
             "/ojs/v1/workers/heartbeat answered 403; set OJS_AUTH_TOKEN to a token that the backend accepts");
+    for (const bool is_header : {false, true}) {
+        http_client_options sent;
+        is_header ? sent.headers.push_back({"authorization", "Basic s3cret"})
+                  : void(sent.bearer_token = "s3cret");
+        http_transport refused(*http_transport::make_client(closed.url(), std::move(sent)));
+        CHECK(route_of(beat(refused).error().text) ==
+              "POST /workers/heartbeat answered 403; the token that was sent was refused: is OJS_AUTH_TOKEN "
+              "right?");
+    }
     http_transport nobody(*http_transport::make_client("http://127.0.0.1:1/base"));
     const std::string expected =
         "POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect to 127.0.0.1:1: Connection "

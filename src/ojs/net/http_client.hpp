@@ -71,6 +71,9 @@ class http_client {
     /// "POST http://HOST:PORT/BASE/TARGET" without a query, which may hold a secret: for error texts. Thread-safe.
     std::string describe(std::string_view method, std::string_view target) const;
 
+    /// Whether requests have an Authorization header, by the options' bearer_token or headers. Thread-safe.
+    bool sends_authorization() const noexcept;
+
     /// Whether a received text may repeat the bearer token or a value of the options' headers (other than Content-Type,
     /// Accept, OJS-Version and X-OJS-Worker-ID), perhaps escaped, and so must not be logged. Thread-safe.
     bool may_repeat_secret(std::string_view text) const noexcept;

@@ -147,6 +147,15 @@ struct http_attempt {
     bool broke = false;         // the connection broke before the response was complete
 };
 
+// Names the request, by `describe`, if its response could not be read.
+template <class Value, class Describe>
+result<Value> named(result<Value> read, const Describe& describe) {
+    if (read) return read;
+    error failure = read.error();
+    failure.text = cat({describe(), ": ", failure.text});
+    return failure;
+}
+
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
@@ -184,11 +193,30 @@ class http_exchange final : public ref_counted {
         std::string text;
         compose(request, text);
         std::string_view left = text;
-        if (!opened || write(**opened, left, call.deadline) == io_status::ok) return opened;
-        return failure(errc::unreachable, "the connection broke before the request was sent");
+        if (opened && write(**opened, left, call.deadline) == io_status::ok) return opened;
+        return name_request(
+            request, opened ? failure(errc::unreachable, "the connection broke before the request was sent")
+                            : opened.error());
     }
 
-    const endpoint& target() const noexcept { return target_; }
+    std::string describe(std::string_view method, std::string_view target) const {
+        const char* const scheme = target_.is_secure ? "https://" : target_.port != 0 ? "http://" : "";
+        return cat({method, " ", scheme, target_.name, target_.port != 0 ? "" : " ", target_.base,
+                    target.substr(0, target.find('?'))});
+    }
+    // Puts the request into the error's text, in place of the host.
+    error name_request(const http_request& request, error failure) const {
+        attempt([&] {
+            std::string_view reason = failure.text;
+            const std::string host = target_.name + ": ";
+            if (starts_with(reason, host)) reason.remove_prefix(host.size());
+            failure.text = cat({describe(request.method, request.target), ": ", reason});
+        });
+        return failure;
+    }
+    bool sends_authorization() const noexcept {
+        return !options_.bearer_token.empty() || !find_header(options_.headers, "Authorization").empty();
+    }
     bool may_repeat_secret(std::string_view text) const noexcept {
         bool has_secret = false;
         const auto repeats = [&](std::string_view secret) {
@@ -444,10 +472,11 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
 
 OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method,
                                                       std::string_view target) const {
-    const detail::endpoint& to = body_->target();
-    const char* const scheme = to.is_secure ? "https://" : to.port != 0 ? "http://" : "";
-    return detail::cat(
-        {method, " ", scheme, to.name, to.port != 0 ? "" : " ", to.base, target.substr(0, target.find('?'))});
+    return body_->describe(method, target);
+}
+
+OJS_SHUTDOWN_INLINE bool http_client::sends_authorization() const noexcept {
+    return body_->sends_authorization();
 }
 
 OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) const noexcept {
@@ -459,14 +488,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
     try {
         result<http_response> response = body_->send(request, call);
         if (response || detail::starts_with(response.error().text, "request to ")) return response;
-        error failure = response.error();
-        detail::attempt([&] {
-            std::string_view reason = failure.text;
-            const std::string host = body_->target().name + ": ";
-            if (detail::starts_with(reason, host)) reason.remove_prefix(host.size());
-            failure.text = detail::cat({describe(request.method, request.target), ": ", reason});
-        });
-        return failure;
+        return body_->name_request(request, response.error());
     } catch (...) {  // out of memory, or thrown by should_send
         return error{errc::system, 0, detail::cat({"request failed: ", detail::thrown_text()})};
     }

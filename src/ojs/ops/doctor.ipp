@@ -109,7 +109,8 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     } else if (response->status >= 400) {
         out.push_back(
             {severity::warning, "backend-answer",
-             cat({"the backend answers ", response->status, " to GET /ojs/v1/health"}),
+             cat({"the backend answers ", response->status, " to GET ",
+                  public_url(without_api_path(options.url)), "/ojs/v1/health"}),
              "check that OJS_URL names an Open Job Spec backend, with its base path, and is healthy"});
     }
 }

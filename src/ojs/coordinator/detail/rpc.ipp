@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "../../base/detail/clock.ipp"
-#include "../../net/http_client.hpp"
+#include "../../net/http_client.ipp"
 #include "../../server/detail/http_routes.ipp"
 #include "../message_json.ipp"
 
@@ -164,14 +164,18 @@ inline errc rpc_errc(const std::string& code, int status) noexcept {
     return later ? errc::unavailable : errc::rejected;
 }
 
-inline error rpc_refused(const http_response& answer) {
+inline error rpc_refused(const http_response& answer, const std::string& request) {
     connect_error body;
     if (!read_fields(answer.body, view_of(body))) body = connect_error();
     error out{rpc_errc(body.code, answer.status), 0, {}};
     out.http_status = answer.status;
-    out.text = body.code.empty() ? cat({"answered with status ", answer.status})
+    out.text = body.code.empty() ? cat({request, " answered ", answer.status})
                                  : cat({printable(body.code, 40), ": ", printable(body.message)});
     return out;
+}
+
+inline std::string describe_rpc(const http_client& peer, const char* method) {
+    return peer.describe("POST", cat({"/", lifecycle_service, "/", method}));
 }
 
 // The body of a successful response. Errors: those of send(); those of rpc_codes for a refusal, with the peer's message
@@ -191,7 +195,7 @@ inline result<std::string> rpc_send(http_client& peer, const char* method, std::
     request.body = std::move(body);
     result<http_response> answer = peer.send(request, call);
     if (!answer) return answer.error();
-    if (answer->status != 200) return rpc_refused(*answer);
+    if (answer->status != 200) return rpc_refused(*answer, describe_rpc(peer, method));
     return std::move(answer->body);
 }
 
@@ -205,7 +209,7 @@ result<Response> rpc_call(http_client& peer, const char* method, const Request& 
                           int interrupt_fd = -1) {
     const result<std::string> body = rpc_send(peer, method, write_message(request), deadline, interrupt_fd);
     if (!body) return body.error();
-    return read_message<Response>(*body);
+    return named(read_message<Response>(*body), [&] { return describe_rpc(peer, method); });
 }
 
 }  // namespace ojs::detail

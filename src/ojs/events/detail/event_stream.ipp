@@ -66,7 +66,7 @@ class event_stream final : public ref_counted {
         if (conn_ && (is_ready || has_more_)) {
             read(timeouts, out);
         } else if (is_due && conn_) {
-            end(out, error{errc::timed_out, 0, "the event stream is silent"});
+            end(out, error{errc::timed_out, 0, cat({name_.text, ": the event stream is silent"})});
         } else if (is_due) {
             connect(client, timeouts, out);
         }
@@ -80,8 +80,9 @@ class event_stream final : public ref_counted {
         call.deadline = due_ = deadline_after(timeouts.request);
         response_ = event_response();
         events_ = event_parser(events_.retry());
-        result<connection_ref> opened =
-            client.open({"GET", cat({"/queues/", path_segment(queue_), "/events"}), {}, ""}, call);
+        const http_request request{"GET", cat({"/queues/", path_segment(queue_), "/events"}), {}, ""};
+        name_ = {client.describe(request.method, request.target), client.sends_authorization()};
+        result<connection_ref> opened = client.open(request, call);
         if (!opened) return end(out, opened.error());
         conn_ = std::move(*opened);
         awaited_ = POLLIN;
@@ -95,7 +96,7 @@ class event_stream final : public ref_counted {
             const stream_result got = conn_->read_some(buffer, sizeof buffer, false);
             has_more_ = got.status == stream_status::ok;
             if (got.status == stream_status::closed || got.status == stream_status::failed)
-                return end(out, error{errc::disconnected, 0, "the event stream has ended"});
+                return end(out, has_ended());
             awaited_ = got.status == stream_status::wants_write ? POLLOUT : POLLIN;
             if (!has_more_) return;
             if (!take({buffer, got.bytes}, timeouts, out)) return;
@@ -113,7 +114,7 @@ class event_stream final : public ref_counted {
             });
             body.clear();
         }
-        if (!goes_on) end(out, error{errc::disconnected, 0, "the event stream has ended"});
+        if (!goes_on) end(out, has_ended());
         return goes_on;
     }
     // False: the response is no event stream, and the connection is closed.
@@ -121,7 +122,7 @@ class event_stream final : public ref_counted {
         const http_response head{response_.code(), response_.message().headers, "", false};
         is_open_ = is_event_stream(head);
         if (!is_open_) {
-            error failure = status_error("GET /queues/{name}/events", head);
+            error failure = status_error(name_, head);
             if (has_no_events(head.status)) failure.code = errc::unsupported;
             end(out, failure);
         } else {
@@ -129,6 +130,10 @@ class event_stream final : public ref_counted {
             missing_pauses_.reset();
         }
         return is_open_;
+    }
+
+    error has_ended() const {
+        return {errc::disconnected, 0, cat({name_.text, ": the event stream has ended"})};
     }
 
     // The end of an open stream is no failure: servers and proxies restart.
@@ -143,6 +148,7 @@ class event_stream final : public ref_counted {
     }
 
     const std::string queue_;
+    request_name name_;
     connection_ref conn_;
     event_response response_;
     event_parser events_;

@@ -248,7 +248,8 @@ class managed_instance final : public instance {
         const result<http_response> answer = client_->send(request, call);
         if (!answer) return answer.error();
         if (answer->status == 200) return ready;
-        return error{errc::unavailable, 0, cat({"ready_url answered with status ", answer->status})};
+        return error{errc::unavailable, 0,
+                     cat({client_->describe("GET", ready_.target), " answered ", answer->status})};
     }
     // By a command. Makes the next poll due at once.
     template <class Answer>

@@ -7,6 +7,9 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
+namespace detail {
+struct request_name;
+}
 
 /// Options of an http_transport.
 struct http_transport_options {
@@ -72,7 +75,7 @@ class http_transport : public transport {
         detail::atomic<time_point> retry_full_at{time_point()};
     };
     using body_maker = function<std::string(int variant)>;
-    std::string name_of(std::string_view request) const;
+    detail::request_name name_of(std::string_view request) const;
     result<http_response> send(std::string_view request, std::string body, const http_call& call);
     result<http_response> success(result<http_response> response, std::string_view request) const;
     result<void> call_registration(const char* method, const std::string& path, std::string body,

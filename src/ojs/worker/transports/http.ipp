@@ -44,9 +44,9 @@ OJS_SHUTDOWN_INLINE result<http_client> http_transport::make_client(std::string_
     return http_client::create(url, std::move(options));
 }
 
-OJS_SHUTDOWN_INLINE std::string http_transport::name_of(std::string_view request) const {
+OJS_SHUTDOWN_INLINE detail::request_name http_transport::name_of(std::string_view request) const {
     const std::string_view method = detail::next_part(request, " ");
-    return client_.describe(method, request);
+    return {client_.describe(method, request), client_.sends_authorization()};
 }
 
 // `request` is a method and a route.
@@ -64,7 +64,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
         return response;
     return error{
         errc::unavailable, 0,
-        detail::cat({name_of(request), " answered ", response->status, " with a body that is not JSON"}),
+        detail::cat({name_of(request).text, " answered ", response->status, " with a body that is not JSON"}),
         response->status};
 }
 
@@ -124,7 +124,9 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
         return detail::refused_response(response.error().text);
     response = success(std::move(response), detail::fetch_call);
     if (!response) return response.error();
-    return response->status == 204 ? std::vector<job>() : detail::read_jobs(response->body, request.count);
+    if (response->status == 204) return std::vector<job>();
+    return detail::named(detail::read_jobs(response->body, request.count),
+                         [this] { return name_of(detail::fetch_call).text; });
 }
 
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::ack(const ack_request& request,
@@ -172,7 +174,7 @@ OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query
     const result<http_response> response = send(name, "", call);
     if (!response) return response.error();
     if (!detail::is_success(response->status)) return detail::status_error(name_of(name), *response);
-    return detail::read_claim(response->body, query);
+    return detail::named(detail::read_claim(response->body, query), [&] { return name_of(name).text; });
 }
 
 OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,

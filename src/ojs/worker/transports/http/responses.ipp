@@ -81,16 +81,25 @@ inline std::string quote(const http_response& response) {
     return words.size() <= max_quote_length ? printable(words) : code;
 }
 
+// A request, for an error's text.
+struct request_name {
+    std::string text;        // as of http_client::describe()
+    bool has_token = false;  // sent with it
+};
+
 // What an operator can do about a status; empty: unknown.
-inline const char* fix_of(std::string_view request, int status) noexcept {
-    if (status == 401 || status == 403) return "; set OJS_AUTH_TOKEN to a token that the backend accepts";
-    const bool is_worker_call = request.find("/workers/") != std::string_view::npos;
+inline const char* fix_of(const request_name& request, int status) noexcept {
+    if (status == 401 || status == 403)
+        return request.has_token ? "; the token that was sent was refused: is OJS_AUTH_TOKEN right?"
+                                 : "; set OJS_AUTH_TOKEN to a token that the backend accepts";
+    const bool is_worker_call = request.text.find("/workers/") != std::string::npos;
     return is_worker_call && status == 404 ? "; is the base path of OJS_URL right?" : "";
 }
 
 // `may_quote`: the text, and so the log, may quote the response. It may echo the request, which for ACK and FAIL holds
 // job data, and for 401 and 403 the token.
-inline error status_error(std::string_view request, const http_response& response, bool may_quote = false) {
+inline error status_error(const request_name& request, const http_response& response,
+                          bool may_quote = false) {
     // A redirection names its target, without a query, which may hold a secret.
     std::string_view location = find_header(response.headers, "Location");
     location = location.substr(0, location.find_first_of("?#%&\\"));
@@ -100,7 +109,7 @@ inline error status_error(std::string_view request, const http_response& respons
     const bool quotes = may_quote && response.status != 401 && response.status != 403;
     const std::string reason = quotes ? quote(response) : api_error_code(response);
     return {errc_of(response), 0,
-            cat({request, " answered ", response.status, target, reason.empty() ? "" : ": ", reason,
+            cat({request.text, " answered ", response.status, target, reason.empty() ? "" : ": ", reason,
                  fix_of(request, response.status)}),
             response.status, retry_after(response)};
 }
@@ -139,14 +148,14 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
         json_iterator entry(at->value.text(), '[');
         for (; entry; ++entry) {
             if (jobs.size() >= requested + max_surplus_jobs)
-                return refused_response(cat({"the response to FETCH has more than ", jobs.size(), " jobs; ",
-                                             requested, " were requested"}));
+                return refused_response(cat(
+                    {"the response has more than ", jobs.size(), " jobs; ", requested, " were requested"}));
             jobs.push_back(read_claimed_job(entry->value.text()));
         }
-        if (!entry.is_complete()) return refused_response("`jobs` of the response to FETCH is no array");
+        if (!entry.is_complete()) return refused_response("`jobs` of the response is no array");
     }
-    if (!at.is_complete()) return refused_response("the response to FETCH is not a complete JSON object");
-    if (lists != 1) return refused_response("the response to FETCH does not have one array `jobs`");
+    if (!at.is_complete()) return refused_response("the response is not a complete JSON object");
+    if (lists != 1) return refused_response("the response does not have one array `jobs`");
     return jobs;
 }
 
@@ -234,7 +243,7 @@ inline result<bool> read_claim(std::string_view body, const claim_query& query) 
     if (state == "active" && !owner.empty() && owner != query.worker->worker_id) return false;
     if (knows_attempt && attempt != query.attempt) return false;
     if (state == "active" && (!owner.empty() || knows_attempt)) return true;
-    return error{errc::unsupported, 0, "GET /ojs/v1/jobs/{id} does not say whose the job is"};
+    return error{errc::unsupported, 0, "the response does not say whose the job is"};
 }
 
 // `describe` names the request, for an error only: most have none.
