@@ -397,6 +397,17 @@ class Makefiles(unittest.TestCase):
             self.assertLessEqual(len(path.read_text().splitlines()), longer.get(path.name, 120), path)
 
 
+class Handlers(unittest.TestCase):
+    def test_one_that_prints_flushes(self):
+        """In a pipe, and so in a container's log, nothing is seen before the exit otherwise."""
+        sources = [block.text for document in DOCUMENTS for block in blocks(document)]
+        sources += [path.read_text() for path in (ROOT / "examples").rglob("*.cpp")]
+        prints = r"std::printf\([^;]*;(\s*std::fflush\(stdout\);)?"
+        found = [flush for source in sources for flush in re.findall(prints, source.partition("register_handler(")[2])]
+        self.assertGreater(len(found), 1)
+        self.assertTrue(all(found))
+
+
 class Readme(unittest.TestCase):
     def test_it_is_short(self):
         self.assertLessEqual(len(read("README.md").encode()), 10_000)
