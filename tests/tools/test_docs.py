@@ -366,6 +366,16 @@ class Names(unittest.TestCase):
         self.assertEqual(set(re.findall(r'"(ojs-[a-z-]+)"', source)), rows)
 
 
+    def test_variables_of_the_programs_are_known_to_the_worker(self):
+        """Or a worker started with one of them warns of a variable that it does not know."""
+        source = "".join(path.read_text() for root in ("src", "tools") for path in (ROOT / root).rglob("*.?pp"))
+        read_by_name = set(re.findall(r'"(OJS_[A-Z_]+)=?"', source))
+        known = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/loop/detail/environment.ipp")))
+        not_of_a_worker = {"OJS_PROCESS_PID"}  # of the launcher's hooks
+        self.assertIn("OJS_CONTROLLER_CONFIG", read_by_name)
+        self.assertEqual(set(), read_by_name - known - KNOWN_VARIABLES - not_of_a_worker)
+
+
 class Backend(unittest.TestCase):
     def test_its_routes_are_those_of_the_source(self):
         source = re.findall(r'\{"([A-Z]+)",\s*"(/[^"]*)",\s*"([^"]+)",\s*&', read("tools/dev_backend/routes.cpp"))

@@ -168,8 +168,9 @@ class environment_reader {
 
 // Collects the variables of the options, and adds those of other programs.
 struct known_variables {
-    array<std::string> names = {"OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
-                                "OJS_SERVER_SHUTDOWN_TIMEOUT", "OJS_SPOOL_GROUP_WRITE"};
+    array<std::string> names = {"OJS_LIFECYCLE_ADDR",    "OJS_PROCESS_ID",
+                                "OJS_LAUNCHER_ADDR",     "OJS_SERVER_SHUTDOWN_TIMEOUT",
+                                "OJS_SPOOL_GROUP_WRITE", "OJS_CONTROLLER_CONFIG"};
 
     template <class... Row>
     void operator()(const char*, std::string_view variables, Row&&...) {
