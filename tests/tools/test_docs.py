@@ -366,6 +366,16 @@ class Names(unittest.TestCase):
         self.assertEqual(set(re.findall(r'"(ojs-[a-z-]+)"', source)), rows)
 
 
+    def test_findings_are_those_of_the_source(self):
+        source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/ojs").rglob("*.?pp")))
+        after_level = re.findall(r"(?:(?:severity::\w+|\blevel|\bRLIMIT_\w+),|\.id =)\s*([^,;]+)", source)
+        named = set(re.findall(r'"([a-z0-9-]+)"', " ".join(after_level)))
+        section = re.search(r"(?ms)^## Is it set up for a clean stop\?$(.*?)^## ", read("docs/operating.md"))[1]
+        cells = " ".join(re.findall(r"(?m)^\| (`.*?`) \|", section))
+        documented = {name.replace("PLATFORM", "") for name in re.findall(r"`(.*?)`", cells)}
+        self.assertGreater(len(named), 25)
+        self.assertEqual(named, documented)
+
     def test_variables_of_the_programs_are_known_to_the_worker(self):
         """Or a worker started with one of them warns of a variable that it does not know."""
         source = "".join(path.read_text() for root in ("src", "tools") for path in (ROOT / root).rglob("*.?pp"))
