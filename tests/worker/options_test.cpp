@@ -258,17 +258,15 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
 }
 
 TEST_CASE(
-    "options: white space in a queue or job type -> refused, and the error says that commas separate names") {
+    "options: a variable has white space in a queue or job type -> an error says that commas separate "
+    "names") {
     const char* const fault = "contains white space; names are separated by commas";
     for (const char* value : {"default email", "a,b c", "a\nb", "a,b\tc"}) {
         for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_JOB_TYPES"})
             check_refused(name, value, fault);
     }
     worker_options options;
-    options.queues = {"a", "b c"};
-    REQUIRE(!validate(options));
-    CHECK(validate(options).error().text == "options.queues (OJS_QUEUES OJS_QUEUE) " + std::string(fault));
-    options.queues = {"0.a-b", "A_b:c/d"};  // the schemas' characters, and those of other queues
+    options.queues = {"0.a-b", "A_b:c/d", "e f"};  // in code it is meant, and RabbitMQ and Redis take it
     CHECK(validate(options));
 }
 

@@ -51,7 +51,7 @@ using http_events_factory =
 struct worker_options : loop_options {
     std::string url = "http://127.0.0.1:8080";  ///< http://, unix:/, memory:, or a scheme of `transports`
     detail::extension_list<transport_scheme> transports;  ///< transports.add(ojs::spool()) adds a scheme
-    std::vector<std::string> queues = {"default"};        ///< to fetch from; no white space in a name
+    std::vector<std::string> queues = {"default"};        ///< to fetch from
     std::chrono::milliseconds heartbeat_interval{5000};   ///< or half of the shortest lease, if that is less
     std::chrono::milliseconds poll_interval{1000};        ///< after a FETCH that found nothing, at most
     std::chrono::milliseconds visibility_timeout{30000};  ///< how long a claim holds without a heartbeat

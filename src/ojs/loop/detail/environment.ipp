@@ -31,8 +31,8 @@ inline bool is_visible_ascii(std::string_view text) noexcept {
     return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
 
-// A name in a variable is read without the white space around it, which is of the file that set it. A word has none within,
-// either. A secret is taken as it is, or refused.
+// A name in a variable is read without the white space around it, which is of the file that set it. A word of a list
+// has none within, either: a comma was meant. A secret is taken as it is, or refused.
 enum class text_kind { name, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
@@ -195,8 +195,8 @@ struct bounds_check {
             status = invalid(cat({"options.", name, " (", variables, ") ", fault}));
     }
     void operator()(const char* name, const char* variables, const std::vector<std::string>& values,
-                    text_kind kind, bool /*may_be_empty*/ = false) {
-        for (const std::string& value : values) (*this)(name, variables, value, kind);
+                    text_kind /*kind*/, bool /*may_be_empty*/ = false) {
+        for (const std::string& value : values) (*this)(name, variables, value, text_kind::name);
     }
     template <class... Other>
     void operator()(Other&&...) noexcept {}
