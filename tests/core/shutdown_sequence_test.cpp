@@ -25,10 +25,11 @@ void stop_signal(lifecycle& life) {
 // A step that ends when the test lets it go, if the sequence has abandoned it or not.
 struct hanging_step {
     struct events {
-        test::event let_go, returned;
+        test::event begun, let_go, returned;
     };
     const std::shared_ptr<events> shared = std::make_shared<events>();
     void operator()() const {
+        shared->begun.set();
         shared->let_go.wait();
         shared->returned.set();
     }
@@ -204,6 +205,7 @@ TEST_CASE("shutdown sequence: an abort callback that blocks does not keep the st
     sequence_options options = silent();
     options.lifecycle = &life;
     CHECK(shown(tested.run(options)) == "drain:cut short close:done ");
+    CHECK(blocks.shared->begun.wait());  // once the step has ended, it would not begin
     CHECK_FALSE(blocks.shared->returned.is_set());
     blocks.end();
 }

@@ -29,7 +29,7 @@ int main() {
 def run(*command, **how):
     words = [str(word) for word in command]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=300, **how)  # fmt: skip
+                          timeout=600, **how)  # fmt: skip
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}")
     return done.stdout

@@ -23,11 +23,12 @@ class daemon_of {
     }
     // The configuration of the one group, "kv": two runners with these flags.
     void write(const std::string& flags, const std::string& more = "") const {
+        const char* const limit = holds(flags, "hang") ? "2s" : "20s";  // what hangs takes all of it
         std::ofstream(config_)
             << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
             << flags << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )"
-            << more << R"("shutdown": {"grace_period": "2s", "max_duration": "2s", "poll_interval": "20ms",)"
-            << R"( "kill_delay": "200ms"}}]})";
+            << more << R"("shutdown": {"grace_period": ")" << limit << R"(", "max_duration": ")" << limit
+            << R"(", "poll_interval": "20ms", "kill_delay": "200ms"}}]})";
     }
     std::string admin() const { return "unix:" + socket_; }
     process tool(std::vector<std::string> words) const {

@@ -328,7 +328,7 @@ TEST_CASE(
 }
 
 TEST_CASE("settlement: an expired lease that a heartbeat renews by job id needs no claim query") {
-    overdue tested;
+    overdue tested(1500ms);  // in which the ACK begins
     tested.renewed = {"a"};
     tested.at_end = [&] {
         const std::size_t before = tested.wire.calls("beat").size();
