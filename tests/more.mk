@@ -63,7 +63,7 @@ $(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker riv
 	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py
 
 SCALE ?= 1
-account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, an hour; a trial: make account SCALE=0.01
+account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, two hours; a trial: make account SCALE=0.01
 	$(call build,$(addprefix test/header-separate/,$(SUITES)) test/src/weak_memory)
 	@python3 -B tests/account/account.py --scale $(SCALE)
 
