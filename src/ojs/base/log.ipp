@@ -172,16 +172,16 @@ class log_sink {
         const write_signals_blocked blocked;
         write_waiting(held, 0);
     }
-    // The mutex is unlocked meanwhile. `timeout`: see write_text().
-    void write_waiting(unique_lock& held, int timeout) noexcept {
+    // The mutex is unlocked meanwhile. `timeout_ms`: see write_text().
+    void write_waiting(unique_lock& held, int timeout_ms) noexcept {
         array<log_line> lines;
         lines.swap(lines_);
         const std::size_t bytes = waiting_bytes_;
         held.unlock();
         for (const log_line& line : lines) {
-            if (!write_text(line.fd, line.text, timeout)) count_lost();
+            if (!write_text(line.fd, line.text, timeout_ms)) count_lost();
         }
-        attempt([&] { report_lost(lines.back(), timeout); });
+        attempt([&] { report_lost(lines.back(), timeout_ms); });
         const std::size_t count = lines.size();
         lines.clear();
         held.lock();
@@ -192,12 +192,12 @@ class log_sink {
         changed_.notify_all();
     }
     // Once a line is written again.
-    void report_lost(const log_line& last, int timeout) {
+    void report_lost(const log_line& last, int timeout_ms) {
         const std::uint64_t lost = lost_;
         if (lost == 0 || last.format == log_format::automatic) return;
         const log_record record{
             log_level::warn, "log lines dropped: standard error was blocked", {field("lines", lost)}, {}};
-        if (write_text(last.fd, format_log_record(record, last.format) + "\n", timeout))
+        if (write_text(last.fd, format_log_record(record, last.format) + "\n", timeout_ms))
             lost_.fetch_sub(lost);
     }
 

@@ -104,12 +104,12 @@ class write_signals_blocked {
     sigset_t previous_;
 };
 
-// With write_signals_blocked. False: the rest is lost. A `timeout` of 0 gives up where poll(2) expects write(2) to
-// block; -1 blocks.
-inline bool write_text(int fd, std::string_view text, int timeout) noexcept {
+// With write_signals_blocked. False: the rest is lost. `timeout_ms` is for each poll(2): 0 gives up where that expects
+// write(2) to block; -1 blocks.
+inline bool write_text(int fd, std::string_view text, int timeout_ms) noexcept {
     while (!text.empty()) {
         pollfd ready{fd, POLLOUT, 0};
-        if (::poll(&ready, 1, timeout) == 0) return false;
+        if (::poll(&ready, 1, timeout_ms) == 0) return false;
         const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
         if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (written <= 0) return false;

@@ -71,6 +71,7 @@ inline bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t
     return true;
 }
 
+// As parse_number(), but of no digits 0; a failure changes `out`, too.
 inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
     out = 0;
     for (const char c : text) {
@@ -97,7 +98,7 @@ inline std::string errno_text(int sys_errno) {
         {strerror_text(strerror_r(sys_errno, buffer, sizeof buffer), buffer), " (errno ", sys_errno, ")"});
 }
 
-// The length in bytes of the UTF-8 sequence at the front; 0 if there is none.
+// The length in bytes of the UTF-8 sequence at the front of a text that is not empty; 0 if there is none.
 inline std::size_t utf8_length(std::string_view text) noexcept {
     const auto byte = [text](std::size_t i) {
         return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
@@ -251,9 +252,9 @@ inline bool starts_with(std::string_view text, std::string_view prefix) {
 inline bool has_part(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
-inline bool is_listed(std::string_view word, std::string_view list) {
-    while (!list.empty()) {
-        if (next_part(list, " ") == word) return true;
+inline bool is_listed(std::string_view word, std::string_view space_separated) {
+    while (!space_separated.empty()) {
+        if (next_part(space_separated, " ") == word) return true;
     }
     return false;
 }
