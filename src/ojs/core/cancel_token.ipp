@@ -45,7 +45,7 @@ class cancel_state : public ref_counted {
         return current;
     }
 
-    void remove(std::uint64_t id) {
+    void remove_and_await(std::uint64_t id) {
         entry dropped;  // destroyed without the mutex: what the callback holds may itself deregister
         unique_lock held(access);
         for (std::size_t i = 0; i < callbacks.size(); ++i) {
@@ -118,7 +118,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
 }
 
 OJS_SHUTDOWN_INLINE cancel_registration::~cancel_registration() {
-    if (state_) state_->remove(id_);
+    if (state_) state_->remove_and_await(id_);
 }
 
 OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {

@@ -189,7 +189,7 @@ class sequence_run : public ref_counted {
             start_ready_steps();
             await_steps();
         }
-        attempt([this] { note_critical_path(); });
+        attempt([this] { mark_and_log_critical_path(); });
         callbacks_.end_by(steady_clock::now() + min_step_time);
         flush_log();
         return std::move(results_);
@@ -257,12 +257,12 @@ class sequence_run : public ref_counted {
         time_point until = steady_clock::now() + poll_interval;
         for (std::size_t i = 0; i < entries_.size(); ++i) {
             const bool is_running = steps_[i].ready_at != time_point::max() && ended_[i] == 0;
-            if (is_running && !ends_now(i)) until = detail::min(until, deadline_of(i));
+            if (is_running && !finish_if_over(i)) until = detail::min(until, deadline_of(i));
         }
         unique_lock held(guard_);
         if (ended_count_ == ended && changes_ == changes) changed_.wait_until(held, until);
     }
-    bool ends_now(std::size_t index) {
+    bool finish_if_over(std::size_t index) {
         step_result& result = results_[index];
         running_step& step = steps_[index];
         const step_status status = step.status;
@@ -305,7 +305,7 @@ class sequence_run : public ref_counted {
         return out;
     }
     void report(const step_result& result) { report_step(result, options_, log_); }
-    void note_critical_path() {
+    void mark_and_log_critical_path() {
         const array<std::size_t> path = critical_path(plan_.before, ended_);
         for (const std::size_t i : path) results_[i].critical = true;
         if (path.size() == entries_.size()) return;  // one after another: the lines of the steps say all

@@ -325,7 +325,8 @@ inline result<void> check_stop_signals(const std::vector<int>& numbers, bool rec
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
 }
 
-inline result<void> remember_previous(const array<signal_rule>& rules, const signal_options& options) {
+// Records the event and the previous disposition of each. errc::busy: a foreign handler, and no chain_foreign.
+inline result<void> record_claims(const array<signal_rule>& rules, const signal_options& options) {
     for (const signal_rule& rule : rules) {
         struct sigaction found {};
         if (::sigaction(rule.number, nullptr, &found) != 0)
@@ -345,22 +346,22 @@ inline result<void> remember_previous(const array<signal_rule>& rules, const sig
     return {};
 }
 
-// Returns those that stay ignored. `first`: the target of a new installer, which replaces handlers that outlasted another.
-inline result<std::vector<int>> handle_signals(const signal_options& options, lifecycle* first) {
+// Returns those that stay ignored. A new installer's `new_target` replaces handlers that outlasted another; null: adds.
+inline result<std::vector<int>> set_up_signals(const signal_options& options, lifecycle* new_target) {
     const result<void> valid = check_stop_signals(options.stop_signals, options.reclaim);
     if (!valid) return valid.error();
-    const array<signal_rule> rules = rules_for(options, first != nullptr);
-    for (int number = 1; first != nullptr && number < signal_limit; ++number) {
+    const array<signal_rule> rules = rules_for(options, new_target != nullptr);
+    for (int number = 1; new_target != nullptr && number < signal_limit; ++number) {
         bool kept = false;
         for (const signal_rule& rule : rules) kept = kept || rule.number == number;
         if (!kept) restore_previous(number);
     }
-    const result<void> remembered = remember_previous(rules, options);
+    const result<void> remembered = record_claims(rules, options);
     if (!remembered) return remembered.error();
     process.third_signal_exits = options.third_signal_exits;
-    if (first != nullptr) {
-        process.repeat_gap_ms = static_cast<std::uint32_t>(first->signal_debounce().count());
-        process.target.store(first);
+    if (new_target != nullptr) {
+        process.repeat_gap_ms = static_cast<std::uint32_t>(new_target->signal_debounce().count());
+        process.target.store(new_target);
     }
     std::vector<int> ignored;
     const result<void> handled = install_handlers(rules, ignored);
@@ -400,7 +401,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         // In a forked child, its parent's is still there.
         delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
         process.owner = detail::fork_generation();
-        result<std::vector<int>> ignored = detail::handle_signals(options, &target);
+        result<std::vector<int>> ignored = detail::set_up_signals(options, &target);
         if (!ignored) return ignored.error();
         out.claim_->ignored = std::move(*ignored);
         return result<signals>(std::move(out));
@@ -414,7 +415,7 @@ OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcep
 OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
     return detail::unless_out_of_memory([&]() -> result<std::vector<int>> {
         if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
-        return detail::handle_signals(options, nullptr);
+        return detail::set_up_signals(options, nullptr);
     });
 }
 

@@ -52,7 +52,7 @@ inline constexpr stop_platform stop_platforms[] = {
      "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
 };
 
-inline const stop_platform* platform_of(std::string_view runtime) {
+inline const stop_platform* platform_or_default(std::string_view runtime) {
     const stop_platform* platform = stop_platforms;
     while (platform + 1 != std::end(stop_platforms) && runtime != platform->runtime) ++platform;
     return platform;
@@ -60,7 +60,7 @@ inline const stop_platform* platform_of(std::string_view runtime) {
 
 // What stops this process: its supervisor, or else what runs the container. Null: unknown.
 inline const stop_platform* find_platform(const container_info& info) {
-    const auto* const found = platform_of(info.supervisor.empty() ? info.runtime : info.supervisor);
+    const auto* const found = platform_or_default(info.supervisor.empty() ? info.runtime : info.supervisor);
     return info.in_container || found->needs_no_container ? found : nullptr;
 }
 
@@ -192,7 +192,7 @@ class evidence_search {
         const auto first_hint = found.evidence.begin() + conclusive;
         found.evidence.insert(is_conclusive ? first_hint : found.evidence.end(), std::move(source));
         conclusive += is_conclusive ? 1 : 0;
-        if (found.runtime.empty() || platform_of(runtime) < platform_of(found.runtime))
+        if (found.runtime.empty() || platform_or_default(runtime) < platform_or_default(found.runtime))
             found.runtime = runtime;
     }
     void check_marker_files() {
@@ -208,7 +208,7 @@ class evidence_search {
         const evidence_rule* const rule = find_rule(container_values, value, is_listed);
         if (!value.empty()) add(source, rule, rule != nullptr);
     }
-    std::string_view find(std::string_view name) const {
+    std::string_view variable(std::string_view name) const {
         const char* const value = find_variable(probe_.environment, std::string(name).c_str());
         return value != nullptr ? value : "";
     }
@@ -218,17 +218,17 @@ class evidence_search {
             std::string_view value = next_part(rest, std::string_view("\0", 1));
             if (next_part(value, "=") == "container") check_container_value(value, "/proc/1/environ");
         }
-        check_container_value(find("container"), "container");
+        check_container_value(variable("container"), "container");
         for (const evidence_rule& hint : hint_variables) {
             std::string_view second = hint.text;
             std::string_view start = next_part(second, " ");
             const std::string_view name = next_part(start, "=");
-            const std::string_view value = find(name);
-            if (!value.empty() && starts_with(value, start) && (second.empty() || !find(second).empty()))
+            const std::string_view value = variable(name);
+            if (!value.empty() && starts_with(value, start) && (second.empty() || !variable(second).empty()))
                 add(std::string(name), &hint, false);
         }
         for (const evidence_rule& supervisor : supervisor_variables) {
-            if (found.supervisor.empty() && !find(supervisor.text).empty())
+            if (found.supervisor.empty() && !variable(supervisor.text).empty())
                 found.supervisor = supervisor.runtime;
         }
     }

@@ -179,7 +179,7 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
 inline void check_stop_budget(const loop_options& options, std::chrono::milliseconds steps_timeout,
                               const container_info& info, std::vector<finding>& out) {
     const stop_platform* platform = find_platform(info);
-    if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_of("");
+    if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_or_default("");
     if (platform != nullptr) check_grant(options, steps_timeout, *platform, out);
     check_cancel_wait(options, out);
 }
