@@ -386,7 +386,7 @@ class loop_machine final : public stop_machine {
     void prepare() {
         if (status) status = check_loop_options(state->options);
         if (status) status = check_extensions(state->options);
-        if (status) status = unless_out_of_memory([this] { return claim(); });
+        if (status) status = unless_out_of_memory([this] { return claim_process(); });
     }
     void run() {
         while (advance()) state->supervisor.wait_until(due);
@@ -399,13 +399,13 @@ class loop_machine final : public stop_machine {
         state->exit_if_child();
         state->supervisor.clear();
         for (;;) {
-            const time_point parts_due = notice_all();
+            const time_point extensions_due = act_and_tick();
             const time_point now = steady_clock::now();
-            if (begin_next_stage(now)) {
+            if (begin_next_stage_if_due(now)) {
                 if (stage_ == stage::over) return false;
                 continue;
             }
-            due = detail::min(detail::min(stage_deadline(), parts_due), run_due_tasks(now));
+            due = detail::min(detail::min(stage_deadline(), extensions_due), run_due_tasks(now));
             return true;
         }
     }
@@ -428,7 +428,7 @@ class loop_machine final : public stop_machine {
   private:
     enum class stage { ready, working, draining, stopping, closing, over };
 
-    result<void> claim() {
+    result<void> claim_process() {
         result<wake> waker = wake::create();
         if (!waker) return waker.error();
         state->supervisor = std::move(*waker);
@@ -448,7 +448,7 @@ class loop_machine final : public stop_machine {
         return false;
     }
     result<void> try_start() {
-        result<void> claimed = state->is_forked() ? claim() : result<void>();  // by daemon()
+        result<void> claimed = state->is_forked() ? claim_process() : result<void>();  // by daemon()
         if (!claimed) return claimed;
         state->steps_timeout = steps.timeout();
         if (!state->consumers.empty())
@@ -479,7 +479,7 @@ class loop_machine final : public stop_machine {
         if (stage_ == stage::draining) return state->stage.drain_deadline();
         return stage_ == stage::stopping ? stop_deadline_ : never;
     }
-    bool begin_next_stage(time_point now) {
+    bool begin_next_stage_if_due(time_point now) {
         const bool is_late = now >= stage_deadline();
         const stage current = stage_;
         switch (current) {

@@ -40,8 +40,8 @@ class running_worker_view final : public running_worker {
     const ref<loop_context> worker_;
 };
 
-inline result<void> start_worker_part(loop_context& worker, const worker_extension_factory& factory,
-                                      const running_worker_ref& view) {
+inline result<void> start_worker_extension(loop_context& worker, const worker_extension_factory& factory,
+                                           const running_worker_ref& view) {
     worker.user.extensions.reserve_one();
     worker_extension* const extension = factory.make ? factory.make() : nullptr;
     if (extension == nullptr)
@@ -58,11 +58,11 @@ inline result<void> start_worker_part(loop_context& worker, const worker_extensi
 }
 // Before other threads use the extensions. After an error the caller calls stop_worker_extensions().
 inline result<void> start_worker_extensions(const ref<loop_context>& worker) {
-    worker->user.delete_parts();  // of a failed start
+    worker->user.delete_extensions();  // of a failed start
     const running_worker_ref view(new running_worker_view(worker));
     result<void> started;
     for (const worker_extension_factory& factory : worker->settings.extensions) {
-        if (started) started = start_worker_part(*worker, factory, view);
+        if (started) started = start_worker_extension(*worker, factory, view);
     }
     return started;
 }

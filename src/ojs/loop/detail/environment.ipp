@@ -81,9 +81,9 @@ class environment_reader {
 
     template <class Value, class... Constraints>
     void operator()(const char*, const char* variables, Value& out, const Constraints&... constraints) {
-        if (is_set(variables)) note(parse(out, constraints...));
+        if (select_first_set(variables)) note(parse(out, constraints...));
     }
-    bool is_set(std::string_view variables) {
+    bool select_first_set(std::string_view variables) {
         is_secret_ = false;
         for (value_ = nullptr; value_ == nullptr && !variables.empty();) {
             name_ = std::string(next_part(variables, " "));

@@ -51,7 +51,7 @@ class loop_stage {
         const lifecycle& began = own.phase() >= phase::draining ? own : shared;
         return begin_drain(lifecycle::changed_at(began.state()));
     }
-    // Returns when the drain ends.
+    // The first call sets when the drain ends; each returns that.
     time_point begin_drain(time_point begun_at) const noexcept {
         time_point known = time_point::max();
         const time_point ends = grace_period_ == no_limit ? known : begun_at + grace_period_;

@@ -34,7 +34,7 @@ class stop_machine : public ref_counted {
     // What is due of the derived class; returns when to call it again.
     virtual time_point run_due_work(time_point now) = 0;
     // See stop_action for these.
-    virtual void send_heartbeat() {}
+    virtual void request_heartbeat() {}
     virtual void begin_fetching() {}
     virtual void wake_takers() = 0;
     virtual void cancel_all() = 0;
@@ -61,7 +61,7 @@ class stop_machine : public ref_counted {
     // The phase last acted on; the lifecycle itself may be ahead.
     ojs::phase phase() const noexcept { return facts_.own.phase; }
 
-    // `known` returns the variables that are read; all others OJS_* get a warning.
+    // Logs the start, with a warning of each OJS_* variable that `known` does not return. Acts on changes until now.
     void begin(const char* message, array<std::string> known()) {
         attempt([&] {
             log_.write_started(message);
@@ -79,7 +79,7 @@ class stop_machine : public ref_counted {
     template <class Condition>
     bool await(time_point deadline, Condition is_met) {
         for (;;) {
-            time_point next = notice_all();
+            time_point next = act_and_tick();
             if (is_met()) return true;
             const time_point now = steady_clock::now();
             if (now >= deadline) return false;
@@ -88,9 +88,9 @@ class stop_machine : public ref_counted {
         }
     }
     // Acts on every change. Returns when extensions are due again.
-    time_point notice_all() {
-        notice_changes();
-        return tick_parts();
+    time_point act_and_tick() {
+        act_on_changes();
+        return tick_extensions();
     }
     // Logs progress, and does what is due; returns when to call it again.
     time_point run_due_tasks(time_point now) {
@@ -105,7 +105,7 @@ class stop_machine : public ref_counted {
         });
         return detail::min(next, now + max_sleep);
     }
-    void notice_changes() {
+    void act_on_changes() {
         while (act_on(read_facts())) {
         }
     }
@@ -113,13 +113,13 @@ class stop_machine : public ref_counted {
     // After the drain.
     void end_drain(bool is_idle) {
         worker_.stage.own.apply(is_idle ? event::drained : event::grace_expired, {});
-        notice_changes();
+        act_on_changes();
     }
     void end_stop() {
         worker_.stage.own.apply(event::finished, {});
-        notice_changes();
+        act_on_changes();
     }
-    // `all_ended`: no thread is left behind.
+    // May end the process: see end_run(). `all_ended`: no thread is left behind.
     int end(const char* message, int status, bool all_ended) {
         attempt([&] { log_.write_stopped(message, status, draining_since_); });
         flush_log();
@@ -169,7 +169,7 @@ class stop_machine : public ref_counted {
         switch (action) {
             case stop_action::apply_shared_lifecycle: return apply_shared_lifecycle(before.shared);
             case stop_action::resume: return resume();
-            case stop_action::send_heartbeat: return send_heartbeat();
+            case stop_action::send_heartbeat: return request_heartbeat();
             case stop_action::stop_fetching: return begin_drain();
             case stop_action::divide_stop_timeout: return begin_stop();
             case stop_action::notify_extensions: return notify_extensions();
@@ -218,7 +218,7 @@ class stop_machine : public ref_counted {
     }
 
     // Returns the time of the next on_tick().
-    time_point tick_parts() {
+    time_point tick_extensions() {
         time_point out = time_point::max();
         worker_.user.for_each_extension([&out](worker_extension& extension) {
             const time_point now = steady_clock::now();
@@ -259,7 +259,7 @@ class stop_machine : public ref_counted {
                                 {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
 
-    // Reads whether a stop by signal is a reclaim. [Spot, WIRE 3]
+    // Reads, for up to a second, whether a stop by signal is a reclaim. [Spot, WIRE 3]
     void decide_mode() {
         const cause why = drain_cause(facts_);
         const termination_mode mode = read_termination_mode(worker_.settings.termination_mode_file);
@@ -275,7 +275,7 @@ class stop_machine : public ref_counted {
         worker_.stage.own.apply(event::mode_reclaim, why);
     }
 
-    // By a third stop signal. A worker that does not own its process stops waiting instead.
+    // A third stop signal: ends the process. A worker that does not own its process stops waiting instead.
     void give_up() {
         const cause why = facts_.own.exit_now ? facts_.own.cause : facts_.shared.cause;
         attempt([&] { log_.write_third_signal(why); });

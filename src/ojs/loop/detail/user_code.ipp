@@ -11,11 +11,11 @@
 namespace ojs::detail {
 
 // If user code calls fork() and the child returns from it, two processes must not act for one worker.
-inline void exit_if_forked(std::uint32_t from) noexcept {
+inline void exit_if_forked(std::uint32_t generation) noexcept {
     constexpr std::string_view text =
         "error: a child made by fork() in a job handler, a consumer or a callback returned from it; the "
         "child ends here\n";
-    if (from == fork_generation()) return;
+    if (generation == fork_generation()) return;
     // Not by the log, whose reader the parent may be. A failed write is ignored.
     if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
     _exit(70);
@@ -59,7 +59,7 @@ class user_code {
     explicit user_code(const logger& log) : log_(log) {}
     user_code(const user_code&) = delete;
     user_code& operator=(const user_code&) = delete;
-    ~user_code() { delete_parts(); }
+    ~user_code() { delete_extensions(); }
 
     // Calls on_transition or on_stuck_job.
     template <class Callback>
@@ -89,7 +89,7 @@ class user_code {
                 [&] { log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())}); });
         }
     }
-    void delete_parts() noexcept {
+    void delete_extensions() noexcept {
         for (worker_extension* extension : extensions) delete extension;
         extensions.clear();
     }

@@ -75,7 +75,7 @@ class supervisor final : public stop_machine {
         return end("worker stopped", choose_exit_status(all_finished), all_finished && all_ended);
     }
 
-    void send_heartbeat() override { worker_.beats.request_by(time_point::min()); }
+    void request_heartbeat() override { worker_.beats.request_by(time_point::min()); }
     void begin_fetching() override { pool_->retry_fetch(); }
     // Tells the transport a new phase, cancels a FETCH that may no longer run, and wakes the job threads.
     void wake_takers() override {
@@ -189,7 +189,7 @@ class supervisor final : public stop_machine {
         std::size_t left = 0;
         while ((left = pool_->threads.join(steady_clock::now() + join_interval)) > 0 && !gave_up_ &&
                steady_clock::now() < deadline)
-            notice_changes();
+            act_on_changes();
         pool_->threads.abandon();
         left += worker_.beats.calls_in_flight();
         if (left > 0) attempt([&] { log_.write_abandoned_threads(left); });
