@@ -188,20 +188,20 @@ TEST_CASE("json: on 100,000 mutated texts without numbers check_json() and picoj
     CHECK(taken < 99000);
 }
 
-TEST_CASE("json: raw_string() reads a string as picojson does, and refuses any other text") {
+TEST_CASE("json: read_json_string() reads a string as picojson does, and refuses any other text") {
     std::string text;
     for (const char* source :
          {R"("")", R"("plain")", R"("\"\\\/\b\f\n\r\t")", R"("\u0000\u007f\u0080\u07ff\u0800\uffff")",
           R"("\ud83d\ude00 \uD83D\uDE00")", "\"gr\xc3\xbc\xc3\x9f\""}) {
         CAPTURE(source);
-        CHECK(raw_string(source, text));
+        CHECK(read_json_string(source, text));
         CHECK(text == parse(source).get<std::string>());
     }
     text = "kept";
     for (const char* source : {"", "\"", "x", "7", "\"a", "\"\\\"", "\"a\"b\"", "\"\\q\"", "\"\\u12\"",
                                "\"\\ud800\"", "\"\\udc00\"", "\"a\nb\"", "[\"a\"]"}) {
         CAPTURE(source);
-        CHECK_FALSE(raw_string(source, text));
+        CHECK_FALSE(read_json_string(source, text));
     }
     CHECK(text == "kept");
 }

@@ -193,7 +193,7 @@ inline std::string member(const std::string& object, const char* key) {
 
 inline std::string spool_path(const job& claimed) {
     std::string out;
-    REQUIRE(detail::raw_string(detail::raw_member(claimed.meta_json, "spool_path"), out));
+    REQUIRE(detail::read_json_string(detail::raw_member(claimed.meta_json, "spool_path"), out));
     return out;
 }
 

@@ -231,14 +231,14 @@ inline bool read_whole_number(std::string_view source, std::uint64_t max, std::i
 inline std::string read_number(const message_field& into, std::string_view source, std::int64_t& out) {
     const bool is_wide = into.kind == field_kind::int64;
     std::string text;
-    const std::string_view number = raw_string(source, text) ? text : source;
+    const std::string_view number = read_json_string(source, text) ? text : source;
     if (read_whole_number(number, is_wide ? INT64_MAX : INT32_MAX, out)) return "";
     return is_wide ? ": not a 64-bit integer" : ": not a 32-bit integer";
 }
 
 inline std::string read_enumeration(const enum_type& type, std::string_view source, std::int64_t& out) {
     std::string name;
-    if (raw_string(source, name)) {
+    if (read_json_string(source, name)) {
         for (std::size_t each = 0; each < type.count; ++each) {
             out = static_cast<std::int64_t>(each);
             if (name == type.values[each]) return "";
@@ -253,7 +253,7 @@ inline std::string read_texts(std::string_view source, std::vector<std::string>&
     if (source.front() != '[') return ": not a list";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
-        if (!raw_string(each.value.text(), out.back())) return ": not a list of strings";
+        if (!read_json_string(each.value.text(), out.back())) return ": not a list of strings";
     }
     return "";
 }
@@ -289,7 +289,7 @@ inline std::string read_value(const message_field& into, std::string_view source
     std::string fault;
     switch (into.kind) {
         case field_kind::text:
-            return raw_string(source, *static_cast<std::string*>(into.value)) ? "" : ": not a string";
+            return read_json_string(source, *static_cast<std::string*>(into.value)) ? "" : ": not a string";
         case field_kind::flag:
             *static_cast<bool*>(into.value) = source == "true";
             return source == "true" || source == "false" ? "" : ": not true or false";

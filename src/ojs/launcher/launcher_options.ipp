@@ -188,7 +188,7 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
 // ---- config values: each reader returns an empty text, or the rest of the path and the error ----
 
 inline std::string read_config(std::string_view source, std::string& out) {
-    return raw_string(source, out) ? "" : ": not a string";
+    return read_json_string(source, out) ? "" : ": not a string";
 }
 inline std::string read_config(std::string_view source, bool& out) {
     out = source == "true";
@@ -202,7 +202,7 @@ inline std::string read_config(std::string_view source, int& out) {
 }
 inline std::string read_config(std::string_view source, std::chrono::milliseconds& out) {
     std::string text(source);
-    if (source.front() == '"' && !raw_string(source, text)) text.clear();
+    if (source.front() == '"' && !read_json_string(source, text)) text.clear();
     const result<std::chrono::milliseconds> read = parse_duration(text);
     if (!read) return ": " + read.error().text;
     out = *read;
@@ -212,14 +212,14 @@ inline std::string read_config(std::string_view source, std::vector<std::string>
     if (source.front() != '[') return ": not a list of strings";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
-        if (!raw_string(each.value.text(), out.back())) return ": not a list of strings";
+        if (!read_json_string(each.value.text(), out.back())) return ": not a list of strings";
         if (out.back().find('\0') != std::string::npos) return ": contains a NUL byte";
     }
     return "";
 }
 inline std::string read_config(std::string_view source, restart_policy& out) {
     std::string name;
-    static_cast<void>(raw_string(source, name));
+    static_cast<void>(read_json_string(source, name));
     if (name == "on-failure") name = "on_failure";  // [RFC-041, open question 4]
     out = name == "never"    ? restart_policy::never
           : name == "always" ? restart_policy::always
@@ -228,7 +228,7 @@ inline std::string read_config(std::string_view source, restart_policy& out) {
 }
 inline std::string read_config(std::string_view source, retry_policy& out) {
     std::string name;
-    static_cast<void>(raw_string(source, name));
+    static_cast<void>(read_json_string(source, name));
     out = name == "immediate" ? retry_policy::immediate
           : name == "backoff" ? retry_policy::backoff
                               : retry_policy::manual;
@@ -296,7 +296,7 @@ inline std::string read_config(std::string_view source, const config_environment
         const auto has_name = [&](std::string_view each) { return each.substr(0, each.find('=')) == name; };
         std::string value;
         if (name.empty() || name != key) return fault(": not the name of a variable");
-        if (!raw_string(member.value.text(), value)) return fault(": not a string");
+        if (!read_json_string(member.value.text(), value)) return fault(": not a string");
         if (cat({name, value}).find('\0') != std::string::npos) return fault(": contains a NUL byte");
         if (std::any_of(out.into.begin(), out.into.end(), has_name)) return fault(": duplicate key");
         out.into.push_back(cat({name, "=", value}));
@@ -308,7 +308,7 @@ struct config_address {
     std::string& into;
 };
 inline std::string read_config(std::string_view source, const config_address& out) {
-    if (!raw_string(source, out.into)) return ": not a string";
+    if (!read_json_string(source, out.into)) return ": not a string";
     const result<endpoint> where = parse_listen_address(out.into);
     return where ? "" : ": " + where.error().text;
 }

@@ -188,7 +188,7 @@ class http_exchange final : public ref_counted {
     }
 
     // Sends a request on a connection of its own. The caller reads the response, and is not in a child of fork().
-    result<connection_ref> open(const http_request& request, const http_call& call) {
+    result<connection_ref> open_and_send(const http_request& request, const http_call& call) {
         result<connection_ref> opened = connect(call);
         std::string text;
         compose(request, text);

@@ -125,7 +125,7 @@ inline std::string_view raw_member(std::string_view object, std::string_view key
 std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
 
 // These read all of `source`, or return false. A whole number is in two's complement.
-bool raw_string(std::string_view source, std::string& out);
+bool read_json_string(std::string_view source, std::string& out);
 bool json_integer(std::string_view source, std::int64_t min, std::uint64_t max, std::uint64_t& out) noexcept;
 bool is_json_number(std::string_view source) noexcept;
 

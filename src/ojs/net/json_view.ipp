@@ -71,7 +71,7 @@ inline bool decode_json(std::string_view source, std::string* out, bool any_valu
     return true;
 }
 
-OJS_SHUTDOWN_INLINE bool raw_string(std::string_view source, std::string& out) {
+OJS_SHUTDOWN_INLINE bool read_json_string(std::string_view source, std::string& out) {
     std::string text;
     if (!decode_json(source, &text)) return false;
     out = std::move(text);
@@ -263,7 +263,7 @@ OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
 
 OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
     std::string out;
-    if (!detail::raw_string(text_, out)) return error{errc::invalid_argument, 0, "not a string"};
+    if (!detail::read_json_string(text_, out)) return error{errc::invalid_argument, 0, "not a string"};
     return out;
 }
 

@@ -82,7 +82,7 @@ error argument_error(argument_place place, json_view found, const error& failure
 // The string that `json` writes, or else `json` itself.
 inline std::string string_or_json(std::string_view json) {
     std::string text;
-    return raw_string(json, text) ? text : std::string(json);
+    return read_json_string(json, text) ? text : std::string(json);
 }
 // In two's complement.
 result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max);

@@ -79,7 +79,7 @@ inline bool announces_work(const server_event& event) {
         if (event.type == other) return false;
     }
     std::string state;
-    return event.is_cut || !raw_string(raw_member(event.data, "to"), state) || state == "available";
+    return event.is_cut || !read_json_string(raw_member(event.data, "to"), state) || state == "available";
 }
 
 }  // namespace ojs::detail

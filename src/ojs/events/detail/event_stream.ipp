@@ -82,7 +82,7 @@ class event_stream final : public ref_counted {
         events_ = event_parser(events_.retry());
         const http_request request{"GET", cat({"/queues/", path_segment(queue_), "/events"}), {}, ""};
         name_ = {client.describe(request.method, request.target), client.sends_authorization()};
-        result<connection_ref> opened = client.open(request, call);
+        result<connection_ref> opened = client.open_and_send(request, call);
         if (!opened) return end(out, opened.error());
         conn_ = std::move(*opened);
         awaited_ = POLLIN;

@@ -122,7 +122,7 @@ inline socket_addresses known_addresses(const endpoint& target) {
         sockaddr_un local{};
         local.sun_family = AF_UNIX;
         const std::string& path = target.unix_path;
-        std::memcpy(local.sun_path, path.c_str(), path.size() + 1);  // see parse_unix_path()
+        std::memcpy(local.sun_path, path.c_str(), path.size() + 1);  // see parse_unix_url()
         return {address_of(&local, sizeof local)};
     }
     sockaddr_in ip4{};

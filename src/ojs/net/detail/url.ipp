@@ -72,7 +72,7 @@ inline const char* parse_port(std::string_view text, std::uint64_t min_port, std
     return nullptr;
 }
 
-inline result<endpoint> parse_unix_path(std::string_view text) {
+inline result<endpoint> parse_unix_url(std::string_view text) {
     const std::string_view path = text.substr(5);
     if (path.empty() || path.front() != '/') return bad_address(text, "an absolute path must follow unix:");
     if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
@@ -89,7 +89,7 @@ inline result<endpoint> parse_unix_path(std::string_view text) {
 
 // http://HOST[:PORT][/BASE], unix:/PATH, or https://. Errors: invalid_argument; unsupported: https without a stream.
 inline result<endpoint> parse_url(std::string_view url, bool has_https) {
-    if (starts_with(url, "unix:")) return parse_unix_path(url);
+    if (starts_with(url, "unix:")) return parse_unix_url(url);
     endpoint out;
     out.is_secure = equals_ignore_case(url.substr(0, 8), "https://");
     if (out.is_secure) out.port = 443;

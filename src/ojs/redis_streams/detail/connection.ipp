@@ -146,7 +146,7 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     if (!equals_ignore_case(url.substr(0, 6), "redis:")) return bad("the URL does not start with redis:");
     url.remove_prefix(6);
     if (!starts_with(url, "//")) {
-        const result<endpoint> local = parse_unix_path(cat({"unix:", url}));
+        const result<endpoint> local = parse_unix_url(cat({"unix:", url}));
         if (!local) return bad("redis://HOST:PORT or redis:/PATH of a unix socket is expected");
         out.target = *local;
         return out;

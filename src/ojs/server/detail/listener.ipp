@@ -24,7 +24,7 @@ namespace ojs::detail {
 
 // PORT, :PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH. Errors: invalid_argument.
 inline result<endpoint> parse_listen_address(std::string_view address) {
-    if (address.substr(0, 5) == "unix:") return parse_unix_path(address);
+    if (address.substr(0, 5) == "unix:") return parse_unix_url(address);
     endpoint out;
     std::string_view port = address;
     if (address.find(':') == std::string_view::npos) {

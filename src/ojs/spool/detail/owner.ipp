@@ -61,7 +61,7 @@ inline bool is_local_folder(int folder) noexcept {
 // Whether the owner that wrote this record may be alive although its lock is free.
 inline bool may_be_alive_elsewhere(const std::string& record, bool is_local) {
     std::string boot;
-    raw_string(raw_member(record, "boot_id"), boot);
+    read_json_string(raw_member(record, "boot_id"), boot);
     return !is_local && (boot.empty() || boot != boot_id());
 }
 

@@ -104,7 +104,7 @@ class spool_recovery {
             if (!belongs_to_job || exists_at(folder, name) || has_decision(folder, name)) return false;
         }
         std::string target;
-        if (is_sidecar) raw_string(raw_member(read_own_file(folder, entry), "settled"), target);
+        if (is_sidecar) read_json_string(raw_member(read_own_file(folder, entry), "settled"), target);
         // Its worker died between moving the file and the sidecar.
         if (target == "failed") return fail_with_sidecar({spool, folder, name}).has_value();
         return ::unlinkat(folder, entry.c_str(), 0) == 0 || errno == ENOENT;
@@ -154,7 +154,7 @@ class spool_recovery {
         claim.text = std::move(sidecar);
         read_integer(raw_member(claim.text, "attempt"), claim.attempt);
         std::string target;
-        if (!raw_string(raw_member(claim.text, "settled"), target)) return;
+        if (!read_json_string(raw_member(claim.text, "settled"), target)) return;
         claim.stage = settle_stage::decided;
         claim.decision = {target == "failed" ? spool_target::failed : spool_target::request, claim.text};
     }

@@ -279,7 +279,7 @@ class spool_examiner {
             out.sidecar = read_sidecar(spool.folder(spool_target::failed), out.name, out.info);
         const std::chrono::milliseconds left = remaining_delay(out.sidecar);
         if (left.count() > 0) return check_later(left);
-        if (!raw_string(raw_member(out.sidecar, "id"), out.job.id) || out.job.id.empty())
+        if (!read_json_string(raw_member(out.sidecar, "id"), out.job.id) || out.job.id.empty())
             out.job.id = out.name;
         out.job.type = "file";
         out.job.queue = "default";
@@ -297,7 +297,8 @@ class spool_examiner {
     // Whether `text`, the start of a file, names a queue that is not ours. It may be malformed.
     static bool is_foreign(std::string_view text, const std::vector<std::string>& queues,
                            std::string& queue) {
-        return raw_string(raw_member(text, "queue"), queue) && !queue.empty() && !contains(queues, queue);
+        return read_json_string(raw_member(text, "queue"), queue) && !queue.empty() &&
+               !contains(queues, queue);
     }
     bool is_known_foreign(int folder, const std::string& name, const std::vector<std::string>& queues) const {
         const spool_entry* known = requests_.find_foreign(name);

@@ -146,7 +146,7 @@ inline void remove_sidecar(int folder, const std::string& name, const struct sta
 
 inline bool has_id(std::string_view text) {
     std::string id;
-    return raw_string(raw_member(text, "id"), id) && !id.empty();
+    return read_json_string(raw_member(text, "id"), id) && !id.empty();
 }
 // A job without an id keeps that of its first run, whatever its file's name becomes.
 inline std::string with_id(std::string_view text, const std::string& id) {

@@ -28,9 +28,9 @@ inline void read_job_member(job& out, std::string_view& args, const json_item& m
     const std::string_view key = json_key_text(member.key, decoded);
     const auto is = [key](std::string_view name) { return key == name; };
     const std::string_view value = member.value.text();
-    if (is("id")) raw_string(value, out.id);
-    if (is("type")) raw_string(value, out.type);
-    if (is("queue")) raw_string(value, out.queue);
+    if (is("id")) read_json_string(value, out.id);
+    if (is("type")) read_json_string(value, out.type);
+    if (is("queue")) read_json_string(value, out.queue);
     if (is("args")) args = value;
     if (is("meta") && value.front() == '{') out.meta_json = std::string(value);
     if (is("attempt")) read_integer(value, out.attempt);

@@ -36,7 +36,7 @@ inline std::chrono::milliseconds retry_after(const http_response& response) {
 // error.code of an API error; empty if the body is none.
 inline std::string api_error_code(const http_response& response) {
     std::string code;
-    if (!raw_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
+    if (!read_json_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
     const bool plain = code.size() <= 64 && all_of(code, [](char c) {
                            return is_alphanumeric(c) || c == '_' || c == '.' || c == '-';
                        });
@@ -73,7 +73,7 @@ inline constexpr std::size_t max_quote_length = 120;  // bytes
 inline std::string quote(const http_response& response) {
     const std::string code = api_error_code(response);
     std::string message;
-    if (!code.empty()) raw_string(raw_member(raw_member(response.body, "error"), "message"), message);
+    if (!code.empty()) read_json_string(raw_member(raw_member(response.body, "error"), "message"), message);
     const std::string words = !message.empty() ? cat({code, ": ", message})
                               : code.empty()   ? response.body
                                                : code;
@@ -174,8 +174,8 @@ inline std::vector<job> read_cut_jobs(std::string_view body, bool too_large) {
             continue;
         }
         job cut;
-        raw_string(raw_member(source, "id"), cut.id);
-        raw_string(raw_member(source, "type"), cut.type);
+        read_json_string(raw_member(source, "id"), cut.id);
+        read_json_string(raw_member(source, "type"), cut.type);
         if (cut.id.empty() || !is_utf8(cut.id) || (is_first && !too_large)) continue;
         cut.extent = is_first ? job_extent::too_large : job_extent::cut_off;
         cut.malformed = is_first ? "the job is larger than the limit of a response"
@@ -189,7 +189,7 @@ inline directive read_directive(std::string_view body) {
     directive found = directive::none;
     for (const char* key : {"state", "directive"}) {
         std::string text;
-        raw_string(raw_member(body, key), text);
+        read_json_string(raw_member(body, key), text);
         if (text == "terminate") return directive::terminate;
         if (text == "quiet") found = directive::quiet;
     }
@@ -200,7 +200,7 @@ template <class Take>
 void for_each_string(std::string_view list, Take take) {
     std::string text;
     for (json_iterator at(list, '['); at; ++at) {
-        if (raw_string(at->value.text(), text)) take(text);
+        if (read_json_string(at->value.text(), text)) take(text);
     }
 }
 
@@ -228,7 +228,7 @@ inline std::string_view job_object(std::string_view body) {
 // A text of the job in the body. Empty: none.
 inline std::string job_text(std::string_view body, std::string_view name) {
     std::string out;
-    raw_string(raw_member(job_object(body), name), out);
+    read_json_string(raw_member(job_object(body), name), out);
     return out;
 }
 
