@@ -90,7 +90,7 @@ class spool_claimer {
         out->job_id = found.job.id;
         out->is_opaque = found.is_opaque;
         std::int64_t runs = 0;
-        read_integer(raw_member(found.is_opaque ? found.sidecar : found.text, "attempt"), runs);
+        read_if_integer(raw_member(found.is_opaque ? found.sidecar : found.text, "attempt"), runs);
         out->attempt = runs + 1;
         out->max_attempts = found.job.max_attempts > 0
                                 ? found.job.max_attempts

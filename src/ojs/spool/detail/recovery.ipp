@@ -152,7 +152,7 @@ class spool_recovery {
     static void read_counts(std::string sidecar, spool_claim& claim) {
         claim.is_opaque = true;
         claim.text = std::move(sidecar);
-        read_integer(raw_member(claim.text, "attempt"), claim.attempt);
+        read_if_integer(raw_member(claim.text, "attempt"), claim.attempt);
         std::string target;
         if (!read_json_string(raw_member(claim.text, "settled"), target)) return;
         claim.stage = settle_stage::decided;
@@ -186,10 +186,10 @@ class spool_recovery {
             return true;
         }
         std::int64_t runs = 0;
-        read_integer(raw_member(claim.text, "attempt"), runs);
+        read_if_integer(raw_member(claim.text, "attempt"), runs);
         claim.attempt = runs + 1;
         std::int64_t max_attempts = 0;
-        read_integer(raw_member(claim.text, "max_attempts"), max_attempts);
+        read_if_integer(raw_member(claim.text, "max_attempts"), max_attempts);
         if (max_attempts > 0) claim.max_attempts = max_attempts;
         return true;
     }

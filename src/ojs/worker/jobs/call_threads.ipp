@@ -49,7 +49,7 @@ class call_threads {
         }
     }
 
-    // Reports a job that the caller has taken. Allocates nothing.
+    // Has a job reported that the caller has taken; after close(), reports it here. Allocates nothing.
     void report(ref<active_job> job, job_report report) {
         job->report = std::move(report);
         {
@@ -82,11 +82,11 @@ class call_threads {
     }
     // Ends the waits of cancelled jobs, the oldest first, and calls their callbacks. Where no thread can be created, the
     // calling thread does: a job that misses its cancellation might wait forever.
-    void cancel(const array<ref<active_job>>& jobs) {
+    void deliver_cancellation(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) job->cancel.wake_waiters();
         for (const ref<active_job>& job : jobs) run_callbacks(job->cancel, job);
     }
-    // `owner` has `source`.
+    // On another thread, if there is one for it. `owner` has `source`.
     template <class Owner>
     void run_callbacks(cancel_source& source, const ref<Owner>& owner) {
         if (!source.has_pending_callbacks()) return;

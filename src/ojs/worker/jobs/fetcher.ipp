@@ -13,7 +13,7 @@ class unknown_types {
     explicit unknown_types(mutex& guard) : mutex_(guard) {}
 
     // Returns when a job goes back. `is_first`: the first of its type.
-    time_point hand_back_at(const std::string& type, time_point now, bool& is_first) {
+    time_point schedule_hand_back(const std::string& type, time_point now, bool& is_first) {
         const unique_lock held(mutex_);
         std::size_t i = 0;
         while (i < entries_.size() && entries_[i].type != type && i + 1 < max_types) ++i;
@@ -78,7 +78,7 @@ class fetcher {
     }
 
     bool is_work_announced() const noexcept { return is_work_announced_; }  // after the latest FETCH
-    // The number of held jobs, see hold().
+    // The number of held jobs, see hold_or_report().
     std::size_t held_jobs() const noexcept { return held_jobs_; }
     void hand_back(const ref<active_job>& job) {
         job_report report = worker_.stage.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job);
@@ -99,7 +99,7 @@ class fetcher {
         request.worker = &worker_.identity;
         if (version != 0) {
             identity = worker_.identity;
-            identity.queues = worker_.queues.open();
+            identity.queues = worker_.queues.unpaused();
             request.worker = &identity;
         }
         if (request.worker->queues.empty()) return error{errc::cancelled, 0, "every queue is paused"};
@@ -138,7 +138,8 @@ class fetcher {
             worker_.beats.request_renewal(sent.steady, job->lease);
             log_job(worker_, *job, log_level::debug, "job fetched");
             bool runs = false;
-            if (retry_allocation([&] { runs = run_or_report(job); }) && runs) runnable.push(std::move(job));
+            if (retry_allocation([&] { runs = report_unless_runnable(job); }) && runs)
+                runnable.push(std::move(job));
         }
         return count;
     }
@@ -157,23 +158,23 @@ class fetcher {
         added.push(std::move(job));
     }
 
-    // False: it is being reported.
-    bool run_or_report(const ref<active_job>& job) {
+    // As the next two: false, it is held or being reported.
+    bool report_unless_runnable(const ref<active_job>& job) {
         if (worker_.stage.has_stop_begun()) return report_unstarted(job, unstarted(worker_));
         if (job->job.extent == job_extent::too_large)
             return report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
-        if (!job->handler) return hold(job);
+        if (!job->handler) return hold_or_report(job);
         return true;
     }
     // Held, because the only worker would fetch it again at once. It takes no slot (free_slots()): others need not
     // wait.
-    bool hold(const ref<active_job>& job) {
+    bool hold_or_report(const ref<active_job>& job) {
         const std::string& fault = job->job.malformed;
         if (fault.empty() && worker_.options.on_unknown_type != unknown_type_action::requeue)
             return report_unstarted(job, unstartable(worker_, *job));
         bool is_first = false;
         const time_point hand_back_at =
-            unknown_.hand_back_at(fault.empty() ? job->job.type : "", steady_clock::now(), is_first);
+            unknown_.schedule_hand_back(fault.empty() ? job->job.type : "", steady_clock::now(), is_first);
         if (!fault.empty()) {
             log_job(worker_, *job, log_level::error, "the job cannot be read; it is requeued",
                     unstartable(worker_, *job));

@@ -70,7 +70,7 @@ class heartbeat {
         result<array<ref<active_job>>> sent = unless_out_of_memory([&] {
             state = current_state();
             must_arrive = !worker_.stage.may_fetch() && worker_.beats.is_new_state(state);
-            return send_request(state, must_arrive, is_current);
+            return send_and_apply(state, must_arrive, is_current);
         });
         worker_.beats.end_beat(number, sent ? nullptr : &sent.error(), std::move(state));
         if (worker_.backend.has_responded() && worker_.backend.connected.has_pending_callbacks()) {
@@ -105,7 +105,7 @@ class heartbeat {
         backoff retry_backoff(last_beat_backoff);
         for (;;) {
             const auto sent = unless_out_of_memory(
-                [&] { return send_request(worker_.options.dialect.last_state, true, nullptr); });
+                [&] { return send_and_apply(worker_.options.dialect.last_state, true, nullptr); });
             if (sent) return;
             const errc code = sent.error().code;
             const bool retryable =
@@ -117,8 +117,8 @@ class heartbeat {
         }
     }
 
-    result<array<ref<active_job>>> send_request(std::string state, bool must_arrive,
-                                                function<bool()> should_send) {
+    result<array<ref<active_job>>> send_and_apply(std::string state, bool must_arrive,
+                                                  function<bool()> should_send) {
         const array<ref<active_job>> jobs = worker_.jobs.snapshot(job_flags::reassigned);
         const time_point sent_at = steady_clock::now();
         const lease_time leased_at = lease_time::now();
@@ -200,7 +200,7 @@ class heartbeat {
     void apply_directive(const heartbeat_response& response) {
         const bool names_queues = response.directive == directive::quiet && !response.queues.empty();
         if (names_queues) pause_queues(response.queues);
-        const bool all_paused = names_queues && worker_.queues.open().empty();
+        const bool all_paused = names_queues && worker_.queues.unpaused().empty();
         if (response.directive == directive::quiet && (!names_queues || all_paused))
             worker_.stage.own.apply(event::quiet_request, {cause_kind::directive, 0});
         if (response.directive == directive::terminate)

@@ -252,9 +252,11 @@ class job_pool : public ref_counted {
     }
 
     // After one store has cancelled all jobs. Only running handlers can have waits or callbacks.
-    void cancel_handlers() {
-        const auto cancel = [this] { retry_allocation([this] { calls.cancel(jobs_with_thread()); }); };
-        if (!calls.run(cancel)) cancel();
+    void deliver_cancellation() {
+        const auto deliver = [this] {
+            retry_allocation([this] { calls.deliver_cancellation(jobs_with_thread()); });
+        };
+        if (!calls.run(deliver)) deliver();
     }
     // In the order of their claims; with those whose handler returned, but whose thread still reports.
     array<ref<active_job>> jobs_with_thread() const {
@@ -372,7 +374,7 @@ class job_pool : public ref_counted {
     }
 
     void run_job(active_job& job) {
-        if (!may_start(worker_, job)) return hand_back(job);
+        if (!confirm_before_start(worker_, job)) return hand_back(job);
         if (!job.begin_handler()) return;  // the stop was faster
         worker_.in_handlers.fetch_add(1);
         if (job.timeout_at() < next_check.load()) worker_.supervisor.notify();

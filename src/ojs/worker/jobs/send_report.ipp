@@ -18,11 +18,11 @@ inline time_point try_deadline(const worker_context& worker, time_point now = st
 }
 
 // Whether to start a job. After its lease its claim must be confirmed: another worker may have it. [WIRE 7]
-inline bool may_start(worker_context& worker, active_job& job) {
+inline bool confirm_before_start(worker_context& worker, active_job& job) {
     while (job.lease_expired(lease_time::now())) {
         const std::uint32_t claim = job.claim_number();
         const result<bool> held = query_claim(worker, job, try_deadline(worker));
-        if (!held) worker.beats.await_response(try_deadline(worker));  // it may renew the lease, by name
+        if (!held) worker.beats.request_and_await(try_deadline(worker));  // it may renew the lease, by name
         if (held ? *held : !job.lease_expired(lease_time::now())) break;
         // A lost one comes back: a FAIL might end the claim of another worker.
         if (job.mark_lost(claim)) return false;
@@ -98,7 +98,7 @@ class report_sender {
         sent_ = false;
         for (; lease_over; lease_over = job_.lease_expired(lease_time::now())) {
             const std::uint32_t claim = job_.claim_number();
-            const result<bool> held = holds_claim();
+            const result<bool> held = confirm_claim();
             if (!held) return held.error();
             if (*held) break;
             if (job_.mark_lost(claim)) return settle_result::gone;
@@ -107,8 +107,8 @@ class report_sender {
         sent_ = true;
         return report();
     }
-    // Whether to report a job after its lease: the backend knows. [WIRE 7]
-    result<bool> holds_claim() {
+    // Whether to report a job after its lease: as the backend says; yes if it cannot say. [WIRE 7]
+    result<bool> confirm_claim() {
         worker_.beats.request_soon();
         result<bool> held = query_claim(worker_, job_, try_deadline(worker_));
         if (held) return held;

@@ -70,7 +70,7 @@ class beat_schedule {
         if (lease / 2 < facts_.interval) request_by(since + lease / 2);
     }
     // Waits until a new beat has ended; concurrent callers share one.
-    void await_response(time_point deadline) {
+    void request_and_await(time_point deadline) {
         unique_lock held(state_.guard);
         const std::uint64_t number = facts_.begun + 1;
         request(time_point::min());

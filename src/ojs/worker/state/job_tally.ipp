@@ -24,7 +24,7 @@ class job_tally {
         count_end(job, status);
     }
     // The stop no longer waits for the jobs that are left.
-    void end_all() noexcept {
+    void end_all_unreported() noexcept {
         jobs_.for_each([this](active_job& job) { count_end(job, job_status::unreported); });
     }
     // A claim without a usable job. `name` is its id, or why it has none.

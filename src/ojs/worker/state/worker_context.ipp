@@ -33,12 +33,12 @@ class paused_queues {
     }
     bool is_known(const std::string& queue) const noexcept { return contains(all_, queue); }
 
-    // Changes whenever open() does. 0 until the first pause: an earlier resume changes nothing.
+    // Changes whenever unpaused() does. 0 until the first pause: an earlier resume changes nothing.
     std::uint32_t version() const noexcept {
         const std::uint32_t changes = changes_.load();
         return changes == 0 ? 0 : changes + life_.resume_requests();
     }
-    std::vector<std::string> open() const {
+    std::vector<std::string> unpaused() const {
         const unique_lock held(mutex_);
         std::vector<std::string> out;
         for (std::size_t i = 0; i < all_.size(); ++i) {

@@ -16,13 +16,13 @@ class stuck_watch {
   public:
     stuck_watch(worker_context& worker, job_pool& pool) : worker_(worker), pool_(pool) {}
 
-    // Checks the jobs in flight; returns when to check again.
-    time_point check(time_point now) {
+    // Acts on the jobs in flight; returns when to call it again.
+    time_point handle_overdue(time_point now) {
         pool_.next_check = never;
-        const overdue found = find_overdue(now);
+        const overdue found = take_overdue(now);
         pool_.next_check = found.next;
-        pool_.calls.cancel(found.timed_out);
-        pool_.calls.cancel(found.revoked);
+        pool_.calls.deliver_cancellation(found.timed_out);
+        pool_.calls.deliver_cancellation(found.revoked);
         for (const ref<active_job>& job : found.timed_out)
             log_job(worker_, *job, log_level::warn, "job cancelled: its timeout is over");
         for (const ref<active_job>& job : found.revoked)
@@ -33,14 +33,14 @@ class stuck_watch {
             if (job->cancelled_alone() && !pool_.report_stuck(job)) continue;
             if (job->mark_stuck()) stuck.push_back(job);
         }
-        report_stuck(stuck, false);
+        handle_stuck(stuck, false);
         return found.next;
     }
 
-    // Reports these as stuck; the stop no longer waits for them.
+    // Logs these as stuck; the stop no longer waits for them.
     void abandon(const array<ref<active_job>>& jobs) {
         for (const ref<active_job>& job : jobs) job->mark_stuck();
-        report_stuck(jobs, true);
+        handle_stuck(jobs, true);
     }
 
     void add_reported_stuck(array<ref<active_job>>& jobs) const {
@@ -67,14 +67,14 @@ class stuck_watch {
 
   private:
     struct overdue {
-        array<ref<active_job>> timed_out;  // their callbacks must be called
+        array<ref<active_job>> timed_out;  // just cancelled: their callbacks must be called
         array<ref<active_job>> revoked;    // likewise
         array<ref<active_job>> stuck;      // newly
         array<ref<active_job>> held;       // unknown types, to be requeued now
         time_point next = never;
     };
 
-    overdue find_overdue(time_point now) {
+    overdue take_overdue(time_point now) {
         overdue out;
         const std::chrono::milliseconds stuck_after = worker_.options.stuck_after;
         const bool draining = worker_.stage.has_stop_begun();
@@ -100,7 +100,7 @@ class stuck_watch {
         return out;
     }
 
-    void report_stuck(const array<ref<active_job>>& jobs, bool abandoned) const {
+    void handle_stuck(const array<ref<active_job>>& jobs, bool abandoned) const {
         if (jobs.empty()) return;
         const time_point deadline = stacks_deadline();
         const std::size_t count = worker_.jobs.stuck_ids().size();

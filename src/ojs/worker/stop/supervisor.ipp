@@ -85,7 +85,7 @@ class supervisor final : public stop_machine {
         pool_->wake();
     }
     void cancel_all() override { worker_.group->request(stop_reason(), steady_clock::now()); }
-    void call_cancel_callbacks() override { pool_->cancel_handlers(); }
+    void call_cancel_callbacks() override { pool_->deliver_cancellation(); }
 
     void add_facts(stop_facts& now) const noexcept override {
         now.queues_version = worker_.queues.version();
@@ -93,7 +93,7 @@ class supervisor final : public stop_machine {
     }
     // Checks for stuck jobs, and starts missing threads.
     time_point run_due_work(time_point now) override {
-        return detail::min(stuck_.check(now), pool_->retry_threads(now));
+        return detail::min(stuck_.handle_overdue(now), pool_->retry_threads(now));
     }
 
     void begin_drain() override {
@@ -161,7 +161,7 @@ class supervisor final : public stop_machine {
     }
 
     void mark_all_unreported() {
-        worker_.tally.end_all();
+        worker_.tally.end_all_unreported();
         attempt([this] {
             for (const ref<active_job>& job : worker_.jobs.snapshot())
                 log_job(worker_, *job, log_level::error,

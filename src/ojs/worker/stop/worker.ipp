@@ -39,7 +39,7 @@ struct worker_impl : ref_counted {
         if (!ended) return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
         return {context->tally.unreported() == 0 ? stop_status::ended : stop_status::unreported};
     }
-    bool pause_queue(const std::string& queue, bool paused) {
+    bool set_paused(const std::string& queue, bool paused) {
         const bool changes = !context->backend.is_forked() && context->queues.set(queue, paused);
         if (changes && can_notify) context->supervisor.notify();
         return changes;
@@ -76,7 +76,7 @@ struct worker_impl : ref_counted {
     result<void> try_begin(run_signals* signals) {
         result<void> outcome = prepare();
         if (outcome && signals != nullptr) outcome = install_signals(*context, *signals);
-        if (outcome) outcome = start_parts(signals != nullptr);  // first: if it fails, no thread runs
+        if (outcome) outcome = start_extensions(signals != nullptr);  // first: if it fails, no thread runs
         return outcome ? start_threads() : outcome;
     }
 
@@ -127,7 +127,7 @@ struct worker_impl : ref_counted {
             context->log.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
                                {field("job_types", missing)});
     }
-    result<void> start_parts(bool owns_process) {
+    result<void> start_extensions(bool owns_process) {
         worker_context& worker = *context;
         worker.owns_process = owns_process;
         worker.steps_timeout = shutdown_steps.timeout();
@@ -314,14 +314,14 @@ OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
 OJS_SHUTDOWN_INLINE bool worker::resume() {
     detail::worker_context& context = *impl_->context;
     if (context.backend.is_forked()) return false;
-    const bool queues = context.queues.open().size() < context.options.queues.size();
+    const bool queues = context.queues.unpaused().size() < context.options.queues.size();
     return apply(event::resume_request) || queues;
 }
 OJS_SHUTDOWN_INLINE bool worker::pause(const std::string& queue) {
-    return impl_->pause_queue(queue, true);
+    return impl_->set_paused(queue, true);
 }
 OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
-    return impl_->pause_queue(queue, false);
+    return impl_->set_paused(queue, false);
 }
 OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
     request_stop();

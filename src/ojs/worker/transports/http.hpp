@@ -78,7 +78,7 @@ class http_transport : public transport {
     detail::request_name name_of(std::string_view request) const;
     result<http_response> send(std::string_view request, std::string body, const http_call& call);
     result<http_response> success(result<http_response> response, std::string_view request) const;
-    result<void> call_registration(const char* method, const std::string& path, std::string body,
+    result<void> call_registration(const char* method, const std::string& below, std::string body,
                                    time_point deadline, const function<bool()>& should_send);
     bool may_lack_checkpoints(const http_response& response) const;
     result<settle_result> explain_missing(const std::string& job_id, const http_response& response,
