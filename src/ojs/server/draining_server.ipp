@@ -69,7 +69,7 @@ class server_body final : public ref_counted {
         const unique_lock drain_lock(drain_mutex_);
         if (drained_) return result_;
         drained_ = true;
-        begin_drain(options);
+        run_lame_duck(options);
         await_idle(options);
         result_.cut = cut();
         result_.answered = context.answered.load();
@@ -209,7 +209,7 @@ class server_body final : public ref_counted {
             continue;
     }
     // False: no client is waiting, or none can be accepted now.
-    bool accept_one(const listener& from, int interrupt) noexcept {
+    bool accept_one(const listener& from, int interrupt_fd) noexcept {
         unique_fd socket = accept_socket(from.fd());
         const int failed = socket ? 0 : errno;
         if (is_peer_error(failed)) return true;
@@ -219,7 +219,7 @@ class server_body final : public ref_counted {
         } catch (...) {  // out of memory: treated like being out of descriptors
         }
         // The listener stays readable, so poll would spin. The accept loop clears the wake.
-        pollfd interrupted{interrupt, POLLIN, 0};
+        pollfd interrupted{interrupt_fd, POLLIN, 0};
         ::poll(&interrupted, 1, static_cast<int>(accept_retry_time.count()));
         return false;
     }
@@ -356,22 +356,23 @@ class server_body final : public ref_counted {
         active_.stop();
     }
 
-    void begin_drain(const drain_options& options) {
+    // Then accepts no more, and closes idle connections.
+    void run_lame_duck(const drain_options& options) {
         drain_ = options;
         context.draining.store(true);
         time_point end = deadline_after(context.options.lame_duck);
         if (options.has_successor) {  // it accepts new clients from now on
             end = std::max(end, deadline_after(min_handover_time));
-            accept_last_time();
+            request_last_accept();
         }
         static_cast<void>(options.abort.sleep_until(std::min(end, options.deadline)));
-        accept_last_time();
+        request_last_accept();
         unique_lock held(mutex_);
         while (accepting_ != accepting::no) changed_.wait(held);
         context.refusing.store(true);
         for (const ref<connection>& each : connections_) each->on_drain();
     }
-    void accept_last_time() noexcept {
+    void request_last_accept() noexcept {
         const unique_lock held(mutex_);
         if (accepting_ == accepting::yes) accepting_ = accepting::last_time;
         wake_.notify();

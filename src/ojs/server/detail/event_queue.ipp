@@ -145,9 +145,9 @@ inline constexpr auto activity_interval = std::chrono::milliseconds(1);
 class active_threads {
   public:
     // Before this call every thread waits for events.
-    void begin(int base, int all) noexcept {
-        min_ = allowed_ = base;
-        max_ = all;
+    void begin(int min, int max) noexcept {
+        min_ = allowed_ = min;
+        max_ = max;
     }
     void enter() noexcept { ++active_; }
     void leave() noexcept { --active_; }

@@ -191,7 +191,7 @@ class server_connection final : public ref_counted {
         for (;;) {
             const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0 && would_block(errno)) return await_bytes();
+            if (got < 0 && would_block(errno)) return expect_bytes();
             if (got <= 0) {
                 const bool begun = !parser_.is_empty();
                 return timed_out_.load() && begun
@@ -213,12 +213,12 @@ class server_connection final : public ref_counted {
         continue_sent_ = true;
         ::send(socket_.get(), continue_response.data(), continue_response.size(), send_flags);
     }
-    next await_bytes() noexcept {
+    next expect_bytes() noexcept {
         if (!parser_.is_empty()) return next::read;
         set_deadline(idle_deadline_);  // empty lines do not extend it
         state_.store(state::idle);
         // A drain may have seen it busy. Before end_request(), else the drain could end in between.
-        if (has_received() && (server_.refusing.load() || must_free_slot())) on_drain();
+        if (has_received() && (server_.refusing.load() || take_slot_request())) on_drain();
         end_request();
         return next::read;
     }
@@ -237,7 +237,7 @@ class server_connection final : public ref_counted {
             is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
         if (response.drop) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
-        const bool makes_room = must_free_slot();
+        const bool makes_room = take_slot_request();
         const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
                            !has_list_word(response.headers, "Connection", "close");
         lingers_ = parser_.has_surplus() || !(server_.thread_per_connection || makes_room);
@@ -292,7 +292,7 @@ class server_connection final : public ref_counted {
         }
         continue_sent_ = false;
         idle_deadline_ = deadline_after(server_.options.idle_timeout);
-        if (!parser_.has_surplus()) return await_bytes();
+        if (!parser_.has_surplus()) return expect_bytes();
         move_to(state::reading, server_.options.request_timeout);
         return next::yield;
     }
@@ -322,7 +322,7 @@ class server_connection final : public ref_counted {
         out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
         return out;
     }
-    bool must_free_slot() noexcept { return closes_when_idle_.load() || server_.take_slot_request(); }
+    bool take_slot_request() noexcept { return closes_when_idle_.load() || server_.take_slot_request(); }
     bool is_full() const noexcept { return server_.buffered.load() > server_.options.max_buffered; }
     bool is_readiness(std::string_view target) const noexcept {
         const std::string& path = server_.options.readiness_path;
