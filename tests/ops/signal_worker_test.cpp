@@ -22,7 +22,7 @@ file_tree& with_me(file_tree& tree, int parent = 0) {
 }
 
 result<pid_t> find(const file_tree& tree) {
-    return ojs::detail::find_worker(tree.root());
+    return ojs::detail::find_other_process(tree.root());
 }
 
 // A child that has handlers for the signals, and ends with the number of the first one.

@@ -79,14 +79,14 @@ class event_listener final : public ref_counted {
   private:
     void run() {
         array<ref<event_stream>> streams;
-        while (notify_when_due()) {
-            if (!attempt([&] { proceed(streams); }))
+        while (notify_if_due()) {
+            if (!attempt([&] { wait_and_proceed(streams); }))
                 pause_for(std::chrono::milliseconds(100));  // out of memory
         }
         is_announcing_ = false;
     }
     // False: stopped.
-    bool notify_when_due() {
+    bool notify_if_due() {
         const unique_lock held(callback_mutex_);
         if (on_work_ && steady_clock::now() >= schedule_.due()) {
             schedule_.note_notified();
@@ -96,7 +96,7 @@ class event_listener final : public ref_counted {
         return bool(on_work_);
     }
 
-    void proceed(array<ref<event_stream>>& streams) {
+    void wait_and_proceed(array<ref<event_stream>>& streams) {
         while (streams.size() < queues_.size())
             streams.push_back(make_ref<event_stream>(queues_[streams.size()]));
         array<pollfd> polled = {{wake_.fd(), POLLIN, 0}};

@@ -116,7 +116,7 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
 
 // Whether another process of this program seems to run, and a worker answers at the address.
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
-    const result<pid_t> other = find_worker("");
+    const result<pid_t> other = find_other_process("");
     if (!other && other.error().code == errc::system) return false;  // surely not
     const result<http_response> response =
         http_get(http_client::create(cat({where.unix_path.empty() ? "http://" : "", where.name})), "/healthz",

@@ -54,7 +54,7 @@ inline array<process_facts> find_same_programs(std::string_view root, const proc
 }
 
 // The process to signal, by the rules of signal_worker().
-inline result<pid_t> find_worker(std::string_view root) {
+inline result<pid_t> find_other_process(std::string_view root) {
     const process_facts self = read_process(root, "self");
     if (self.pid == 0)
         return error{errc::unsupported, 0, "cannot find the worker without /proc; give its process id"};
@@ -141,7 +141,7 @@ OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pi
             detail::cat({"'", detail::printable(command, 40), "' is none of quiet, resume, stop, reclaim"})};
     }
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id cannot be negative"};
-    result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_worker("");
+    result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_other_process("");
     if (!target) return target;
     if (::kill(*target, 0) != 0) return detail::cannot_signal(*target, errno);
     if (number == SIGUSR1) {

@@ -45,7 +45,7 @@ inline bool ends_by_default(int number) noexcept {
     return known_signal_name(number) != nullptr;
 }
 
-// Checks whether the child has ended, without reaping it; false with errno.
+// Sets whether the child has ended, without reaping it; without WNOHANG in `flags`, waits for that. False with errno.
 inline bool check_exit(pid_t pid, int flags, bool& ended) noexcept {
     siginfo_t about{};
     const auto id = static_cast<id_t>(pid);

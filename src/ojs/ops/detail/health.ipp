@@ -225,7 +225,7 @@ class health_service : public ref_counted {
     bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
     // Whether SPOT_RECLAIM is in the termination-mode file, from before or after the start: a stop by signal obeys it.
-    const char* spot_reclaim() const {
+    const char* read_spot_reclaim() const {
         const std::string& file = worker_->options().termination_mode_file;
         const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
         if (mode.evidence != termination_evidence::reclaim) return "";
@@ -234,7 +234,7 @@ class health_service : public ref_counted {
 
     http_response readiness(const http_request&) {
         const phase now = worker_->phase();
-        const char* const reclaim = spot_reclaim();
+        const char* const reclaim = read_spot_reclaim();
         std::string text = status_text(now);
         if (*reclaim != '\0') text.insert(text.size() - 1, cat({",\"spot_reclaim\":\"", reclaim, "\""}));
         return json_response(is_ready(now) ? 200 : 503, std::move(text));
@@ -253,7 +253,7 @@ class health_service : public ref_counted {
     http_response metrics(const http_request&) {
         http_response out;
         out.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-        out.body = metrics_text(*worker_, *metrics_, process_start_, spot_reclaim());
+        out.body = metrics_text(*worker_, *metrics_, process_start_, read_spot_reclaim());
         return out;
     }
 

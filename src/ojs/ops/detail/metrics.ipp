@@ -65,11 +65,11 @@ inline constexpr const char* fetch_status_names[] = {"jobs", "empty", "failed"};
 
 // A bounded set of label values: names from the configuration, and "other" at index 0 for all the rest.
 struct label_names {
-    label_names(const std::vector<std::string>& known, std::size_t most) {
+    label_names(const std::vector<std::string>& known, std::size_t max) {
         for (const std::string& each : known) {
             // Prometheus rejects a page that is not UTF-8.
             const bool known_already = each == all[0] || index_of(each) != 0;
-            if (!known_already && all.size() <= most && is_utf8(each)) all.push_back(each);
+            if (!known_already && all.size() <= max && is_utf8(each)) all.push_back(each);
         }
     }
     std::size_t index_of(std::string_view name) const noexcept {
@@ -96,7 +96,8 @@ class job_metrics {
     }
 
     void settled(const job_settlement& job) noexcept {
-        pair& counted = find(queues.index_of(job.queue) * types_.all.size() + types_.index_of(job.type));
+        pair& counted =
+            find_or_add(queues.index_of(job.queue) * types_.all.size() + types_.index_of(job.type));
         counted.by_state[static_cast<std::size_t>(job.state)].observe(job_bounds, job.duration);
     }
 
@@ -130,7 +131,7 @@ class job_metrics {
     static constexpr std::size_t max_types = 200;
     static constexpr std::size_t max_pairs = 500;
 
-    pair& find(std::size_t index) noexcept {
+    pair& find_or_add(std::size_t index) noexcept {
         pair* known = pairs_[index].load(memory_order::acquire);
         return known != nullptr ? *known : add(index);
     }

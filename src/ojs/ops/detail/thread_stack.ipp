@@ -54,7 +54,7 @@ inline _Unwind_Reason_Code ojs_shutdown_skip_frame(struct _Unwind_Context* /*con
 }
 
 // The late signal of an abandoned request must not count as an operator's SIGTTIN.
-inline bool forget_abandoned() noexcept {
+inline bool take_abandoned() noexcept {
     int left = stack_slot.abandoned.load();
     while (left > 0 && !stack_slot.abandoned.compare_exchange_weak(left, left - 1)) {
     }
@@ -66,7 +66,7 @@ inline bool on_stack_signal(const siginfo_t* info) noexcept {
     int expected = stack_request::requested;
     if (stack_slot.current.load() != expected || !pthread_equal(stack_slot.thread, pthread_self()) ||
         !stack_slot.current.compare_exchange_strong(expected, stack_request::writing)) {
-        return forget_abandoned();
+        return take_abandoned();
     }
     stack_slot.count = 0;
     _Unwind_Backtrace(note_frame, &stack_slot);
@@ -165,7 +165,7 @@ inline bool prepare_wake() {
     return true;
 }
 
-inline bool request_stack(pthread_t thread, time_point deadline) {
+inline bool request_and_await_stack(pthread_t thread, time_point deadline) {
     _Unwind_Backtrace(ojs_shutdown_skip_frame, nullptr);  // loads its libraries here, not in the handler
     stack_slot.answered->clear();
     stack_slot.thread = thread;
@@ -187,7 +187,7 @@ inline std::string capture_stack(pthread_t thread, time_point deadline) {
         stack_slot.current.store(stack_request::idle);
         return {};
     }
-    if (!request_stack(thread, deadline)) return {};
+    if (!request_and_await_stack(thread, deadline)) return {};
     std::string out = format_stack();
     stack_slot.current.store(stack_request::idle);
     return out;
