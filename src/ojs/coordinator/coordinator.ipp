@@ -110,7 +110,7 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics metr
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
     const detail::unique_lock held(body_->mutex_);
     body_->blocking_.push_back(std::move(operation));
-    body_->move(detail::drain_event::blocked);
+    body_->apply_event(detail::drain_event::blocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& operation) {
     const detail::unique_lock held(body_->mutex_);
@@ -118,7 +118,7 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
     const auto found = std::find(all.begin(), all.end(), operation);
     if (found == all.end()) return;
     all.erase(found);
-    if (all.empty() && !body_->drain_failed_) body_->move(detail::drain_event::unblocked);
+    if (all.empty() && !body_->drain_failed_) body_->apply_event(detail::drain_event::unblocked);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
     const detail::unique_lock held(body_->mutex_);

@@ -116,7 +116,7 @@ class coordinator_body final : public ref_counted {
         steps_.run(steps);
         {
             const unique_lock held(mutex_);
-            move(drain_event::started);
+            apply_event(drain_event::started);
         }
         log_drain();
         const cancel_registration with_until =
@@ -141,14 +141,14 @@ class coordinator_body final : public ref_counted {
         const unique_lock held(mutex_);
         drain_failed_ = true;
         message_ = std::move(message);
-        move(drain_event::failed);
+        apply_event(drain_event::failed);
     }
     void finish(std::string message) {
         const unique_lock held(mutex_);
         if (state_ == shutdown_state::complete) return;
         if (under_way() && launcher_) completion_.tries_left = notify_tries;
         if (under_way()) shutdown_ms_ = milliseconds_since(requested_at_);
-        move(drain_event::finished);
+        apply_event(drain_event::finished);
         message_ = std::move(message);
         wake_.notify();
     }
@@ -198,7 +198,7 @@ class coordinator_body final : public ref_counted {
         return error{errc::unsupported, 0, "a launcher serves this method, not its child"};
     }
     result<shutdown_ack> on_shutdown_request(const shutdown_request& request) {
-        const result<void> ours = is_for_us(request.process_id);
+        const result<void> ours = check_process_id(request.process_id);
         if (!ours) return ours.error();
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
             return error{errc::invalid_argument, 0,
@@ -226,7 +226,7 @@ class coordinator_body final : public ref_counted {
         if (repeated) return out;
         if (state_ == shutdown_state::running) requested_at_ = now;  // a signal may have come first
         set_times(now, grace, max);
-        move(drain_event::requested);
+        apply_event(drain_event::requested);
         held.unlock();
         life_.apply(event::stop_request, rpc_cause);
         wake_.notify();
@@ -236,13 +236,13 @@ class coordinator_body final : public ref_counted {
         return out;
     }
     result<readiness_response> on_readiness_request(const readiness_request& request) {
-        const result<void> ours = is_for_us(request.process_id);
+        const result<void> ours = check_process_id(request.process_id);
         if (!ours) return ours.error();
         update_state();
-        return checks_.evaluate(phase() == phase::running);
+        return checks_.run_checks(phase() == phase::running);
     }
     result<shutdown_status> on_status_request(const shutdown_status_request& request) {
-        const result<void> ours = is_for_us(request.process_id);
+        const result<void> ours = check_process_id(request.process_id);
         if (!ours) return ours.error();
         update_state();
         shutdown_status out;
@@ -270,7 +270,7 @@ class coordinator_body final : public ref_counted {
         for (const std::string& each : blocking_) out.blocking_operations.push_back(each);
         return out;
     }
-    result<void> is_for_us(const std::string& process_id) const {
+    result<void> check_process_id(const std::string& process_id) const {
         if (process_id.empty() || options_.process_id.empty() || process_id == options_.process_id) return {};
         return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
     }
@@ -286,10 +286,11 @@ class coordinator_body final : public ref_counted {
             if (worker_ == nullptr)
                 set_times(requested_at_, time_or(0, options_.grace_period),
                           time_or(0, options_.max_shutdown));
-            move(drain_event::requested);
+            apply_event(drain_event::requested);
         }
-        if (!run_called_ && steps_.size() == 0) move(drain_event::started);  // steps wait for a later run()
-        if (!blocking_.empty()) move(drain_event::blocked);
+        if (!run_called_ && steps_.size() == 0)
+            apply_event(drain_event::started);  // steps wait for a later run()
+        if (!blocking_.empty()) apply_event(drain_event::blocked);
         held.unlock();
         log_drain();
     }
@@ -311,7 +312,7 @@ class coordinator_body final : public ref_counted {
         extend_at_ = from + grace * 4 / 5;
         cancel_at_ = from + max;
     }
-    void move(drain_event event) { state_ = next_state(event, state_); }
+    void apply_event(drain_event event) { state_ = next_state(event, state_); }
     result<void> subscribe(const wake& to) {
         if (life_.subscribe(to.notify_fd())) return {};
         return error{errc::busy, 0, "too many subscribers of this lifecycle"};

@@ -34,7 +34,7 @@ class async_check : public ref_counted {
         runner->detach();
         self->busy_ = true;  // the new thread needs the mutex to reset it
     }
-    bool passed(time_point deadline) {
+    bool await_result(time_point deadline) {
         unique_lock held(mutex_);
         while (busy_ && returned_.wait_until(held, deadline)) continue;
         return !busy_ && passed_;
@@ -102,12 +102,12 @@ class readiness_reports {
         async_checks_.push_back(make_ref<async_check>(std::move(name), std::move(check)));
     }
 
-    readiness_response evaluate(bool takes_work) {
+    readiness_response run_checks(bool takes_work) {
         const array<ref<async_check>> all = async_checks();
         const time_point deadline = steady_clock::now() + checks_timeout;
         std::vector<readiness_check> answers;
         for (const auto& each : all) async_check::begin(each);
-        for (const auto& each : all) answers.push_back({each->name, each->passed(deadline)});
+        for (const auto& each : all) answers.push_back({each->name, each->await_result(deadline)});
         const unique_lock held(mutex_);
         readiness_response out = reported_;
         for (readiness_check& each : answers) out.checks.custom_checks.push_back(std::move(each));
@@ -127,7 +127,7 @@ class readiness_reports {
         return out;
     }
     void await_checks(time_point deadline) {
-        for (const auto& each : async_checks()) each->passed(deadline);
+        for (const auto& each : async_checks()) each->await_result(deadline);
     }
 
   private:

@@ -47,7 +47,7 @@ inline http_response rpc_refusal(int status, const char* code, std::string_view 
     return json_response(status, write_fields(view_of(body)));
 }
 
-inline http_response rpc_failure(const error& failure) {
+inline http_response rpc_refusal(const error& failure) {
     for (const rpc_code& each : rpc_codes) {
         if (each.code == failure.code) return rpc_refusal(each.status, each.name, failure.text);
     }
@@ -129,7 +129,7 @@ class rpc_service {
         http_response refusal = check_rpc_form(request);
         if (refusal.status != 200) return refusal;
         const result<std::string> answered = method->call(request.body);
-        return answered ? json_response(200, *answered) : rpc_failure(answered.error());
+        return answered ? json_response(200, *answered) : rpc_refusal(answered.error());
     }
 
   private:
@@ -164,7 +164,7 @@ inline errc rpc_errc(const std::string& code, int status) noexcept {
     return later ? errc::unavailable : errc::rejected;
 }
 
-inline error rpc_refused(const http_response& answer, const std::string& request) {
+inline error rpc_error_of(const http_response& answer, const std::string& request) {
     connect_error body;
     if (!read_fields(answer.body, view_of(body))) body = connect_error();
     error out{rpc_errc(body.code, answer.status), 0, {}};
@@ -195,7 +195,7 @@ inline result<std::string> rpc_send(http_client& peer, const char* method, std::
     request.body = std::move(body);
     result<http_response> answer = peer.send(request, call);
     if (!answer) return answer.error();
-    if (answer->status != 200) return rpc_refused(*answer, describe_rpc(peer, method));
+    if (answer->status != 200) return rpc_error_of(*answer, describe_rpc(peer, method));
     return std::move(answer->body);
 }
 

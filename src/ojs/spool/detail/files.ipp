@@ -319,7 +319,7 @@ inline bool exists_at(int folder, const std::string& name) noexcept {
     return stat_at(folder, name, info);
 }
 
-inline int rename_to_free(int from, const std::string& name, int to, const std::string& new_name) noexcept {
+inline int check_and_rename(int from, const std::string& name, int to, const std::string& new_name) noexcept {
     if (exists_at(to, new_name)) return EEXIST;
     return ::renameat(from, name.c_str(), to, new_name.c_str()) == 0 ? 0 : errno;
 }
@@ -336,13 +336,13 @@ inline int rename_to_new(int from, const std::string& name, int to, const std::s
         return failed;
     }
     if (errno != EPERM && errno != EOPNOTSUPP) return errno;
-    return rename_to_free(from, name, to, new_name);  // no links here, or not of another user's file
+    return check_and_rename(from, name, to, new_name);  // no links here, or not of another user's file
 }
 
 // For a file that several processes claim: by link() and unlink() two could both get it.
 inline int rename_to_claim(int from, const std::string& name, int to) noexcept {
     const int errnum = rename_no_replace(from, name, to, name);
-    return errnum == ENOSYS ? rename_to_free(from, name, to, name) : errnum;
+    return errnum == ENOSYS ? check_and_rename(from, name, to, name) : errnum;
 }
 
 // `name`, or `name.N` with an unused N, found by doubling and bisection.

@@ -268,7 +268,7 @@ inline owner_check unknown_owner(std::string reason) {
 }
 
 // A folder without a lock file: half created, half removed, or changed by hand.
-inline owner_check check_unlocked(const spool_folders& spool, const std::string& name, int folder) {
+inline owner_check remove_unlocked_if_old(const spool_folders& spool, const std::string& name, int folder) {
     std::vector<std::string> names;
     if (list_folder(folder, names) != 0 || !names.empty()) return unknown_owner("it has no lock file");
     struct stat info {};
@@ -278,11 +278,11 @@ inline owner_check check_unlocked(const spool_folders& spool, const std::string&
 }
 
 // An owner is dead when its lock is free: the kernel releases it only when the process is gone.
-inline owner_check check_owner(const spool_folders& spool, const std::string& name) {
+inline owner_check lock_if_dead(const spool_folders& spool, const std::string& name) {
     unique_fd folder(open_folder_at(spool.processing.get(), name));
     unique_fd lock = folder ? open_owner_file(folder.get()) : unique_fd();
     if (!lock && errno == ENOENT)
-        return folder ? check_unlocked(spool, name, folder.get())
+        return folder ? remove_unlocked_if_old(spool, name, folder.get())
                       : owner_check{owner_state::gone, {}, {}, {}};
     const int errnum = lock ? try_lock(folder.get(), lock) : errno;
     if (errnum == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};

@@ -50,7 +50,7 @@ class spool_recovery {
         "its worker died while settling it; the settlement is completed";
 
     void recover_owner(const spool_folders& spool, const std::string& name) {
-        const owner_check owner = check_owner(spool, name);
+        const owner_check owner = lock_if_dead(spool, name);
         if (owner.state == owner_state::unknown)
             reporter_.report_once(spool_event_kind::owner_unknown, name, owner.reason);
         if (owner.state != owner_state::dead) return;

@@ -80,7 +80,7 @@ inline std::chrono::milliseconds remaining_delay(std::string_view object) {
 // The list of request/, kept from one FETCH to the next and updated by inotify.
 class spool_requests {
   public:
-    // Starts inotify; without it the folder is scanned more often. `forked`: a child needs its own instance.
+    // Starts over, with inotify; without it the folder is scanned more often. `forked`: a child needs its own instance.
     void watch(const std::string& spool_path, bool forked) {
         ready_.clear();
         postponed_.clear();
