@@ -4,7 +4,7 @@
 
 using namespace ojs;
 using namespace std::chrono_literals;
-using detail::restart_after;
+using detail::plan_restart;
 using detail::restart_decision;
 using detail::restart_history;
 using namespace test;
@@ -309,11 +309,10 @@ TEST_CASE("restart_policy: the policy and the kind of exit decide whether a proc
             options.policy = each;
             restart_history history(options);
             const time_point now = history.started_at = steady_clock::now();
-            const bool restarts =
-                restart_after(options, failed, history, now).restart_at != time_point::max();
+            const bool restarts = plan_restart(options, failed, history, now).restart_at != time_point::max();
             CHECK(restarts == (failed ? each != restart_policy::never : each == restart_policy::always));
             history.restarts = options.max_restarts;
-            CHECK(restart_after(options, failed, history, now).degraded == restarts);
+            CHECK(plan_restart(options, failed, history, now).degraded == restarts);
             CHECK(history.restarts == options.max_restarts);
         }
     }
@@ -328,7 +327,7 @@ TEST_CASE("restart_policy: each delay is at least half of a back-off that double
     const time_point now = steady_clock::now();
     history.started_at = now;
     for (const auto longest : {1000ms, 2000ms, 4000ms, 5000ms, 5000ms}) {
-        const restart_decision next = restart_after(options, true, history, now);
+        const restart_decision next = plan_restart(options, true, history, now);
         CHECK(next.restart_at <= now + longest);
         CHECK(next.restart_at >= now + longest / 2);
     }
@@ -343,11 +342,11 @@ TEST_CASE(
     time_point now = steady_clock::now();
     history.started_at = now;
     for (int i = 0; i < 3; ++i)
-        CHECK(restart_after(options, true, history, now).restart_at != time_point::max());
-    const restart_decision last = restart_after(options, true, history, now + 59s);
+        CHECK(plan_restart(options, true, history, now).restart_at != time_point::max());
+    const restart_decision last = plan_restart(options, true, history, now + 59s);
     CHECK(last.degraded);
     CHECK(last.restart_at == time_point::max());
-    const restart_decision later = restart_after(options, true, history, now + 60s);
+    const restart_decision later = plan_restart(options, true, history, now + 60s);
     CHECK(later.restart_at <= now + 61s);  // the first pause again
     CHECK(history.restarts == 1);
 }

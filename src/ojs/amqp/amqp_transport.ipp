@@ -99,7 +99,7 @@ class amqp_transport : public transport {
         };
         if (is_over()) return out;
         discard_used_up(held);
-        const result<void> waited = await_turn(held, deadline, is_over);
+        const result<void> waited = await_next_turn(held, deadline, is_over);
         if (!is_over() && !waited) return waited.error();
         return out;
     }
@@ -135,7 +135,7 @@ class amqp_transport : public transport {
                                  const function<bool()>&) override {
         unique_lock held(mutex_);
         set_worker(worker);
-        return await_turn(held, deadline, [] { return false; });
+        return await_next_turn(held, deadline, [] { return false; });
     }
     void on_work_available(function<void()> callback) override {
         const unique_lock held(callback_mutex_);
@@ -173,7 +173,7 @@ class amqp_transport : public transport {
     }
 
     template <class IsOver>
-    result<void> await_turn(unique_lock& held, time_point deadline, const IsOver& is_over) {
+    result<void> await_next_turn(unique_lock& held, time_point deadline, const IsOver& is_over) {
         while (!is_connected_ && problem_.empty() && changed_.wait_until(held, deadline)) {
         }
         const std::uint64_t number = turns_wanted_ = turns_wanted_ + 1;
@@ -327,7 +327,7 @@ class amqp_transport : public transport {
         }
     }
 
-    // ---- the thread ----
+    // ---- the thread; false: disconnected ----
 
     void run() {
         backoff pause({std::chrono::milliseconds(100), std::chrono::milliseconds(5000)});
@@ -372,7 +372,7 @@ class amqp_transport : public transport {
     void lose_channel(queue_channel& channel) {
         channel.is_open = false;
         channel.retry_at = deadline_after(queue_retry_time);
-        end_consumers(channel);
+        forget_consumers(channel);
         const unique_lock held(mutex_);
         held_.remove_if([&](const message_ref& message) {
             if (message->queue != channel.queue || message->now == state::lost) return false;
@@ -383,7 +383,7 @@ class amqp_transport : public transport {
         });
         changed_.notify_all();
     }
-    // After an error of a channel. False: disconnected.
+    // After an error of a channel.
     bool handle(rpc_status status, queue_channel& channel) {
         if (status == rpc_status::done) return true;
         lose_channel(channel);
@@ -438,7 +438,7 @@ class amqp_transport : public transport {
             slots = concurrency_;
         }
         for (queue_channel& channel : channels_) {
-            if (!contains(queues, channel.queue) && !cancel(channel)) return false;
+            if (!contains(queues, channel.queue) && !cancel_consumers(channel)) return false;
         }
         const auto count = static_cast<std::int64_t>(queues.size());
         for (std::int64_t i = 0; i < count; ++i) {
@@ -458,17 +458,17 @@ class amqp_transport : public transport {
         channels_.back().number = static_cast<amqp_channel_t>(channels_.size());
         return channels_.back();
     }
-    bool cancel(queue_channel& channel) {
+    bool cancel_consumers(queue_channel& channel) {
         for (const std::string& tag : channel.tags) {
             amqp_basic_cancel(connection_.state(), channel.number, bytes_of(tag));
             const rpc_status status = connection_.check(channel.number);
             if (status != rpc_status::done) return handle(status, channel);
         }
-        end_consumers(channel);
+        forget_consumers(channel);
         return true;
     }
     // Their messages count beside the prefetch of the next consumers.
-    void end_consumers(queue_channel& channel) {
+    void forget_consumers(queue_channel& channel) {
         channel.tags.clear();
         channel.prefetch = 0;
         const unique_lock held(mutex_);
@@ -602,7 +602,7 @@ class amqp_transport : public transport {
             channel.incoming.body_size = UINT64_MAX;  // until its header comes
         }
         if (method.id == AMQP_BASIC_CANCEL_METHOD) {
-            end_consumers(channel);
+            forget_consumers(channel);
             channel.retry_at = deadline_after(queue_retry_time);
             return report_queue(channel, "the broker ended its consumer: it was deleted, or has moved");
         }

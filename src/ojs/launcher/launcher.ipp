@@ -234,7 +234,7 @@ class launcher_body : public ref_counted {
             wake_->notifier.wait_until(std::min(next, give_up_at_));
         }
         int status = exit_status::unreported;
-        retry_allocation([&] { status = log_remaining(); });
+        retry_allocation([&] { status = log_remaining_and_choose_status(); });
         attempt([&] {
             context_->log.write(log_level::info, "launcher stopped", {field("exit_status", status)});
         });
@@ -347,7 +347,7 @@ class launcher_body : public ref_counted {
         forced_ = true;
     }
 
-    int log_remaining() const {
+    int log_remaining_and_choose_status() const {
         int remaining = 0;
         for (const ref<process_group>& group : groups_) {
             for (const ref<group_member>& member : group->members()) {

@@ -66,13 +66,13 @@ OJS_SHUTDOWN_INLINE void read_properties(const amqp_frame_t& frame, delivery& ou
 }
 
 // "application/json", "application/json; charset=utf-8"
-OJS_SHUTDOWN_INLINE bool is_json(std::string_view content_type) {
+OJS_SHUTDOWN_INLINE bool is_json_type(std::string_view content_type) {
     return equals_ignore_case(trim_blanks(next_part(content_type, ";")), "application/json");
 }
 
 // Sets args_json, or why the job cannot be run.
 OJS_SHUTDOWN_INLINE void read_args(const delivery& from, job& out) {
-    if (!is_json(from.content_type)) return;
+    if (!is_json_type(from.content_type)) return;
     const result<json_view> parsed = json_view::parse(from.body, from.body.size());
     if (!parsed) {
         out.malformed = cat({"the message says application/json, and is not: ", parsed.error().text});

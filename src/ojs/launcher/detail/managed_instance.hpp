@@ -132,6 +132,7 @@ class managed_instance final : public instance {
         }
         waker_.notify();
     }
+    // Takes only `poll`: the others hold for good.
     commands take_commands() {
         const unique_lock held(mutex_);
         interrupt_.clear();
@@ -364,7 +365,7 @@ class managed_instance final : public instance {
         terminate_child(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
                         "forcing shutdown with SIGTERM", why);
     }
-    void await_end(time_point kill_at);
+    void await_end_or_kill(time_point kill_at);
     // Whether its process group has members besides the leader. A signal that reaches the child proves that the pid is
     // ours.
     bool has_descendants() {

@@ -160,12 +160,12 @@ inline void managed_instance::terminate_child(stop_method method, time_point kil
         update([&](process_info& now) { now.message = why; });
     }
     stop_method_ = method;
-    static_cast<void>(child_.signal(SIGTERM));  // await_end() notices a process that has exited
+    static_cast<void>(child_.signal(SIGTERM));  // await_end_or_kill() notices a process that has exited
     static_cast<void>(child_.signal(SIGCONT));
-    await_end(kill_at);
+    await_end_or_kill(kill_at);
 }
 
-inline void managed_instance::await_end(time_point kill_at) {
+inline void managed_instance::await_end_or_kill(time_point kill_at) {
     bool ended = false;  // the child; its descendants have the rest of the time
     while (steady_clock::now() < kill_at) {
         const time_point check_at = ended ? std::min(kill_at, deadline_after(group_poll_interval)) : kill_at;

@@ -368,7 +368,7 @@ class process_group : public ref_counted {
     // ---- the rollout; the mutex is held ----
 
     void advance_rollout(time_point now, pending_actions& actions);
-    void check_new_processes(time_point now, pending_actions& actions);
+    void fail_late_or_unhealthy(time_point now, pending_actions& actions);
     // With the process id before it a sentence: "exited with status 3 before it was ready".
     static std::string failure_reason(const group_member& failed) {
         const process_info& info = failed.info;

@@ -201,8 +201,8 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
         const bool failed = member->given_up || info.state == instance_state::forced || !info.exit.ok();
         const bool never_ran = info.state == instance_state::crashed && info.pid == 0;
         const restart_decision next = never_ran
-                                          ? retry_after(options_.restart, *member->history, now)
-                                          : restart_after(options_.restart, failed, *member->history, now);
+                                          ? plan_start_retry(options_.restart, *member->history, now)
+                                          : plan_restart(options_.restart, failed, *member->history, now);
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (!next.degraded || next.restart_at != time_point::max()) continue;
         actions.records.push_back(
@@ -282,8 +282,8 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
         return force_unready(actions);
     }
     if (quiet_) return;
-    check_new_processes(now, actions);
-    switch (r.after_failure(now)) {
+    fail_late_or_unhealthy(now, actions);
+    switch (r.handle_failure(now)) {
         case rollout::failure_step::none: break;
         case rollout::failure_step::retry:
             log_rollout(actions, log_level::warn, "new process did not become ready; retrying");
@@ -306,7 +306,7 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
     if (r.outcome == rollout_result::done) finish_rollout(actions);  // while all are ready
 }
 
-inline void process_group::check_new_processes(time_point now, pending_actions& actions) {
+inline void process_group::fail_late_or_unhealthy(time_point now, pending_actions& actions) {
     for (const ref<group_member>& member : members_) {
         if (!member->from_rollout || member->leaving || member->generation != target_generation()) continue;
         const group_options& options = options_of(member->generation);

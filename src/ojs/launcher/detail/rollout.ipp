@@ -29,8 +29,8 @@ struct restart_decision {
 };
 
 // `failed`: it could not be started, or did not exit by itself with status 0.
-inline restart_decision restart_after(const restart_options& options, bool failed, restart_history& history,
-                                      time_point now) {
+inline restart_decision plan_restart(const restart_options& options, bool failed, restart_history& history,
+                                     time_point now) {
     const bool restarts =
         options.policy == restart_policy::always || (failed && options.policy == restart_policy::on_failure);
     if (!restarts) return {};
@@ -46,8 +46,8 @@ inline restart_decision restart_after(const restart_options& options, bool faile
 
 // A process that could not be started says nothing about its program: it is retried, uncounted, where processes are
 // restarted at all. [WIRE 7]
-inline restart_decision retry_after(const restart_options& options, restart_history& history,
-                                    time_point now) {
+inline restart_decision plan_start_retry(const restart_options& options, restart_history& history,
+                                         time_point now) {
     if (options.policy == restart_policy::never) return {time_point::max(), true};
     using ms = std::chrono::milliseconds;
     history.never_ran = true;
@@ -173,7 +173,7 @@ struct rollout : ref_counted {
         may_retry = false;
         fail("", std::move(why));
     }
-    failure_step after_failure(time_point now) {
+    failure_step handle_failure(time_point now) {
         if (!exchange(failed, false) || now < paused_until) return failure_step::none;  // another is handled
         if (may_retry && retries_left > 0) {
             --retries_left;

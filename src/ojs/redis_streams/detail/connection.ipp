@@ -29,8 +29,8 @@ using words = std::vector<std::string>;  // a command and its arguments
 OJS_SHUTDOWN_INLINE std::string text_of(const redisReply& from) {
     return from.str == nullptr ? std::string() : std::string(from.str, from.len);
 }
-OJS_SHUTDOWN_INLINE bool is_error(const redisReply& of, std::string_view code) {
-    return of.type == REDIS_REPLY_ERROR && has_part(text_of(of), code);  // Redis 6 puts it behind other text
+OJS_SHUTDOWN_INLINE bool is_error(const redisReply& from, std::string_view code) {
+    return from.type == REDIS_REPLY_ERROR && has_part(text_of(from), code);  // Redis 6: behind other text
 }
 
 OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {

@@ -279,7 +279,7 @@ class database {
 
     void notice(const std::string& text) const { options.on_notice(text); }
     template <class Value>
-    bool check(const result<Value>& done, const char* action) const {
+    bool ok_or_notice(const result<Value>& done, const char* action) const {
         if (!done) notice(std::string(action) + ": " + done.error().text);
         return bool(done);
     }

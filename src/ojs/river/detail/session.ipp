@@ -363,14 +363,14 @@ class session {
         const std::string queues = array_of(all_queues_).text();
         rescue_lost_owners(queues);
         const values due = {queues, insert_channel_};
-        db_.check(db_.run_by_halves(
-                      db_.listening, sql::schedule, [&] { return due; }, [](const postgres_rows&) {},
-                      call_deadline()),
-                  "making due jobs available");
+        db_.ok_or_notice(db_.run_by_halves(
+                             db_.listening, sql::schedule, [&] { return due; }, [](const postgres_rows&) {},
+                             call_deadline()),
+                         "making due jobs available");
         if (steady_clock::now() >= next_queue_upsert_at_) {
             next_queue_upsert_at_ = deadline_after(std::chrono::minutes(1));
-            db_.check(db_.listening.run(sql::upsert_queues, {queues}, call_deadline()),
-                      "updating the rows of the queues");
+            db_.ok_or_notice(db_.listening.run(sql::upsert_queues, {queues}, call_deadline()),
+                             "updating the rows of the queues");
             renew_attempted_at();
         }
         return db_.listening.is_connected();
@@ -379,7 +379,7 @@ class session {
     void rescue_lost_owners(const std::string& queues) {
         const result<postgres_rows> found =
             db_.listening.run(sql::owners_without_lock, {queues, owner()}, call_deadline());
-        if (!db_.check(found, "finding owners without a lock")) return unlocked_since_.clear();
+        if (!db_.ok_or_notice(found, "finding owners without a lock")) return unlocked_since_.clear();
         std::map<std::string, time_point> unlocked_since;
         const time_point now = steady_clock::now();
         for (int row = 0; row < found->size(); ++row) {
@@ -399,9 +399,9 @@ class session {
         int rescued = 0;
         const values lost = {name, queues};
         const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
-        db_.check(db_.run_by_halves(
-                      db_.listening, sql::rescue, [&] { return lost; }, count, call_deadline()),
-                  "rescuing jobs");
+        db_.ok_or_notice(db_.run_by_halves(
+                             db_.listening, sql::rescue, [&] { return lost; }, count, call_deadline()),
+                         "rescuing jobs");
         if (rescued > 0)
             db_.notice("rescued " + std::to_string(rescued) + " jobs of " + name + ", which is gone");
     }
@@ -411,8 +411,8 @@ class session {
         postgres_array ids;
         for (const long long id : jobs) ids.add(id);
         if (jobs.empty()) return;
-        db_.check(db_.listening.run(sql::renew_attempted_at, {ids.text(), owner()}, call_deadline()),
-                  "renewing attempted_at of long jobs");
+        db_.ok_or_notice(db_.listening.run(sql::renew_attempted_at, {ids.text(), owner()}, call_deadline()),
+                         "renewing attempted_at of long jobs");
     }
 
     database& db_;
