@@ -32,7 +32,6 @@ struct signal_rule {
     ojs::event event;
 };
 
-// A signal that an installer claims or has claimed.
 struct claimed_signal {
     atomic<std::uint64_t> last{0};  // the latest one, packed
     atomic<bool> installed{false};

@@ -36,7 +36,6 @@ inline void check_container(const container_probe& probe, const container_info& 
     check_pid1(probe, info, out);
 }
 
-// The effect of ignoring the signal.
 inline const char* effect_of_ignoring(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
     if (number == SIGCONT) return "a quiet worker cannot be resumed";

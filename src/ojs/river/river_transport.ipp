@@ -24,7 +24,6 @@ class river_worker : public river_transport {
     river_worker(const std::string& url, river_options options) : db_(url, std::move(options)) {}
     ~river_worker() override { session_.end(); }
 
-    // Errors: those of session::check_schema().
     result<void> open(time_point deadline) { return session_.check_schema(deadline); }
 
     outcome snooze(const job_context& job, std::chrono::milliseconds delay) override {

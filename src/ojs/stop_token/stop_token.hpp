@@ -48,7 +48,6 @@ class [[nodiscard]] stop_source_of {
 
 namespace detail {
 
-// What a stop request calls.
 struct stop_request_call {
     cancel_source* source;
     cancel_reason reason;

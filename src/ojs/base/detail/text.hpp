@@ -14,7 +14,6 @@
 
 namespace ojs::detail {
 
-// Text to be written as a JSON string.
 struct json_string {
     std::string_view text;
 };

@@ -28,7 +28,6 @@ class stop_machine : public ref_counted {
         facts_.resume_requests = worker_.stage.shared.resume_requests();
     }
 
-    // Nothing is in flight.
     virtual bool idle() const noexcept { return worker_.claims.count() == 0; }
     virtual void add_facts(stop_facts& /*now*/) const noexcept {}
     // What is due of the derived class; returns when to call it again.
@@ -110,7 +109,6 @@ class stop_machine : public ref_counted {
         }
     }
 
-    // After the drain.
     void end_drain(bool is_idle) {
         worker_.stage.own.apply(is_idle ? event::drained : event::grace_expired, {});
         act_on_changes();
@@ -217,7 +215,6 @@ class stop_machine : public ref_counted {
         return has_acted;
     }
 
-    // Returns the time of the next on_tick().
     time_point tick_extensions() {
         time_point out = time_point::max();
         worker_.user.for_each_extension([&out](worker_extension& extension) {

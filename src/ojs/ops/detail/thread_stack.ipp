@@ -92,7 +92,6 @@ inline std::string hex(std::uintptr_t number) {
     return text;
 }
 
-// The path of the program itself.
 inline std::string program_path() {
     char path[512];
     const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);

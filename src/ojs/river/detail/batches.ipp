@@ -287,7 +287,6 @@ class claims {
     time_point free_slots_until_;
 };
 
-// How to settle a job.
 struct settlement {
     long long id = 0;
     long long attempt = 0;
