@@ -456,7 +456,8 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
                                                             http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
-    if (const std::string& path = options.base_path; !path.empty() && (path[0] != '/' || !detail::is_target(path)))
+    if (const std::string& path = options.base_path;
+        !path.empty() && (path[0] != '/' || !detail::is_target(path)))
         return error{errc::invalid_argument, 0, "base_path is not a path that begins with /"};
     target->base += options.base_path;
     if (!detail::is_field_value(options.bearer_token))
