@@ -103,6 +103,43 @@ void serve(int fd, std::string* seen = nullptr) {
     }
 }
 
+// The deadline of the call passes once its request is written. Then come the parts of the response, each at once.
+class late_stream : public byte_stream {
+  public:
+    late_stream(http_call& call, std::vector<std::string> parts) : call_(call), parts_(std::move(parts)) {}
+
+    stream_result handshake() override { return {stream_status::ok, 0}; }
+    stream_result read_some(char* buffer, std::size_t size) override {
+        if (next_ == parts_.size()) return {stream_status::wants_read, 0};
+        const std::string& part = parts_[next_++];
+        if (part.empty()) return {stream_status::closed, 0};
+        return {stream_status::ok, part.copy(buffer, size)};
+    }
+    stream_result write_some(std::string_view bytes) override {
+        call_.deadline = time_point();
+        return {stream_status::ok, bytes.size()};
+    }
+    void end() noexcept override {}
+    std::string failure() const override { return {}; }
+
+  private:
+    http_call& call_;
+    const std::vector<std::string> parts_;
+    std::size_t next_ = 0;
+};
+
+// Of a request whose deadline passed before its response, in these parts, was read.
+result<http_response> receive_late(std::vector<std::string> parts, std::string* cut_body = nullptr) {
+    peer::server server([](int fd, int) { peer::read_to_end(fd); });
+    http_call call = peer::call();
+    call.cut_body = cut_body;
+    http_client_options options;
+    options.https_stream = [&](const stream_request&) -> result<byte_stream_ref> {
+        return make_stream<late_stream>(call, parts);
+    };
+    return peer::make_client(https(server), options).send(peer::get(), call);
+}
+
 error failed(http_client& client, const http_call& call = peer::call()) {
     const result<http_response> got = client.send(peer::get(), call);
     REQUIRE_FALSE(got);
@@ -213,4 +250,30 @@ TEST_CASE(
     const error why = failed(client);
     CHECK(why.code == errc::unreachable);
     CHECK(why.text.find(": broken pen") != std::string::npos);
+}
+
+TEST_CASE("http_client: a response that has arrived when the deadline passes is not lost") {
+    const std::string whole = peer::ok("hello");
+    for (const std::vector<std::string>& parts : {std::vector<std::string>{whole},
+                                                  {whole.substr(0, 20), whole.substr(20)},
+                                                  {"HTTP/1.1 200 OK\r\n\r\nhel", "lo", ""}}) {
+        const result<http_response> got = receive_late(parts);
+        REQUIRE_MESSAGE(got, got.error().text);
+        CHECK(got->body == "hello");
+    }
+}
+
+TEST_CASE("http_client: a response that is incomplete when the deadline passes fails, and its part is kept") {
+    std::string cut;
+    CHECK(test::code_of(receive_late({})) == errc::timed_out);
+    CHECK(test::code_of(receive_late({peer::ok("hello").substr(0, 42)}, &cut)) == errc::timed_out);
+    CHECK(cut == peer::ok("hello").substr(38, 4));
+    CHECK(test::code_of(receive_late({"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", ""})) ==
+          errc::disconnected);
+}
+
+TEST_CASE("http_client: a peer that sends byte after byte cannot delay the deadline") {
+    std::vector<std::string> parts{"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n"};
+    parts.resize(2001, "x");
+    CHECK(test::code_of(receive_late(parts)) == errc::timed_out);
 }

@@ -33,8 +33,10 @@ enum class resend {
 
 /// How to send one request.
 struct http_call {
-    time_point deadline = time_point::max();  ///< covers name resolution, connect, handshake, write and read
-    resend policy = resend::if_unsent;        ///< after a broken connection
+    /// Covers name resolution, connect, handshake, write and read. A response that has arrived by then is a value even
+    /// if this process was frozen and reads it later.
+    time_point deadline = time_point::max();
+    resend policy = resend::if_unsent;  ///< after a broken connection
     /// Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
     function<bool()> should_send;
     /// Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been

@@ -120,6 +120,8 @@ class idle_connections {
 };
 
 inline constexpr int max_interim_responses = 16;
+// After the deadline, of up to 16 KiB each: enough for what a socket holds. A peer may send bytes one by one.
+inline constexpr int max_late_reads = 512;
 // A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
 // that the thread that waits for it notices in time.
 inline constexpr auto stall_time = std::chrono::milliseconds(900);
@@ -399,12 +401,20 @@ class http_exchange final : public ref_counted {
         parser.begin(is_head);
         parser.message().headers.swap(conn->headers);
         char buffer[16 * 1024];
+        int late_reads = 0;
         for (int interim = 0;;) {
             stream_result got;
-            const io_status ended = run(*conn, call.deadline, call.interrupt_fd, [&](bool may_block) {
+            const auto read = [&](bool may_block) {
                 return got = conn->read_some(buffer, sizeof buffer, may_block);
-            });
+            };
+            io_status ended = run(*conn, call.deadline, call.interrupt_fd, read);
             conn->now = steady_clock::now();
+            // It may have arrived while this process was frozen.
+            if (ended == io_status::timed_out && ++late_reads <= max_late_reads) {
+                const stream_status late = read(false).status;
+                if (late == stream_status::ok) ended = io_status::ok;
+                if (late == stream_status::closed) ended = io_status::closed;
+            }
             if (ended == io_status::interrupted)
                 return {failure(errc::cancelled, "interrupted before the response was complete")};
             if (ended == io_status::timed_out)

@@ -39,7 +39,8 @@ struct draining_server_options {
     std::size_t max_buffered = 64 * 1024 * 1024;
     /// A connection without a request. Longer than a proxy's (60 s by AWS ALB and nginx): the proxy must close first.
     std::chrono::milliseconds idle_timeout{75000};
-    /// From a request's first byte (or that of empty lines before it) to its last; again, to write the response.
+    /// From a request's first byte (or that of empty lines before it) to its last; again, to write the response. What
+    /// has arrived or can be sent by then still is, even if this process was frozen.
     std::chrono::milliseconds request_timeout{10000};
     /// While clients wait and no connection is idle, the slowest client is disconnected after this time.
     std::chrono::milliseconds overload_timeout{10000};

@@ -95,10 +95,8 @@ class server_connection final : public ref_counted {
             "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         static_cast<void>(::send(fd(), text.data(), text.size(), send_flags));
     }
-    bool has_unread_bytes() const noexcept {  // or an unread end of the stream
-        pollfd here{socket_.get(), POLLIN, 0};
-        return ::poll(&here, 1, 0) != 0;
-    }
+    // Unread bytes, or an unread end of the stream.
+    bool has_unread_bytes() const noexcept { return has_event(POLLIN); }
     bool has_received() const noexcept { return !received_nothing_.load(); }
     bool is_idle() const noexcept { return state_.load() == state::idle; }
     // As the client sees it: it may have the response before the sending thread continues.
@@ -120,8 +118,10 @@ class server_connection final : public ref_counted {
         const time_point deadline = deadline_.load();
         if (deadline > now) return deadline;
         const state at = state_.load();
-        if (at == state::idle && !has_unread_bytes()) close_if_idle();
-        if (at == state::reading) timed_out_.store(true);
+        // Its thread reads what has arrived, and sends what can be sent: this process may have been frozen.
+        if (at != state::lingering && has_event(at == state::writing ? POLLOUT : POLLIN))
+            return now + overdue_interval;
+        if (at == state::idle) close_if_idle();
         if (at == state::reading) ::shutdown(socket_.get(), SHUT_RD);  // an event for its thread
         if (at == state::writing || at == state::lingering) ::shutdown(socket_.get(), SHUT_RDWR);
         return now + overdue_interval;
@@ -194,9 +194,7 @@ class server_connection final : public ref_counted {
             if (got < 0 && would_block(errno)) return expect_bytes();
             if (got <= 0) {
                 const bool begun = !parser_.is_empty();
-                return timed_out_.load() && begun
-                           ? refuse(plain_response(408, "the request did not arrive in time"))
-                           : next::close;
+                return begun && is_overdue() ? refuse_late() : next::close;
             }
             if (!has_received()) received_nothing_.store(false);
             if (parser_.message().headers.empty()) parser_.message().headers.swap(lent_->headers);
@@ -213,8 +211,8 @@ class server_connection final : public ref_counted {
         continue_sent_ = true;
         ::send(socket_.get(), continue_response.data(), continue_response.size(), send_flags);
     }
-    next expect_bytes() noexcept {
-        if (!parser_.is_empty()) return next::read;
+    next expect_bytes() {
+        if (!parser_.is_empty()) return is_overdue() ? refuse_late() : next::read;
         set_deadline(idle_deadline_);  // empty lines do not extend it
         state_.store(state::idle);
         // A drain may have seen it busy. Before end_request(), else the drain could end in between.
@@ -243,6 +241,7 @@ class server_connection final : public ref_counted {
         lingers_ = parser_.has_surplus() || !(server_.thread_per_connection || makes_room);
         return send(response, is_head, !stays);
     }
+    next refuse_late() { return refuse(plain_response(408, "the request did not arrive in time")); }
     next refuse(const http_response& response) {
         lingers_ = true;
         return send(response, false, true);
@@ -267,8 +266,9 @@ class server_connection final : public ref_counted {
             if (sent >= 0) {
                 sent_ += static_cast<std::size_t>(sent);
             } else if (would_block(errno)) {
-                if (buffered_ == 0) move_to(state::writing, server_.options.request_timeout);
-                if (buffered_ == 0) count_buffered(out_.size());
+                if (buffered_ > 0) return is_overdue() ? next::close : next::write;
+                move_to(state::writing, server_.options.request_timeout);
+                count_buffered(out_.size());
                 return next::write;
             } else if (errno != EINTR) {
                 return next::close;
@@ -333,6 +333,11 @@ class server_connection final : public ref_counted {
         set_deadline(deadline_after(limit));
         state_.store(now);
     }
+    bool is_overdue() const noexcept { return deadline_.load() <= steady_clock::now(); }
+    bool has_event(short events) const noexcept {
+        pollfd here{socket_.get(), events, 0};
+        return ::poll(&here, 1, 0) != 0;
+    }
     void set_deadline(time_point when) noexcept {
         deadline_.store(when);
         if (server_.schedule_sweep(when)) server_.on_earlier_sweep();
@@ -364,7 +369,6 @@ class server_connection final : public ref_counted {
     atomic<state> state_{state::idle};
     atomic<bool> received_nothing_{true};
     atomic<bool> is_late_{false};  // its request will get 503
-    atomic<bool> timed_out_{false};
     atomic<bool> closes_when_idle_{false};
     atomic<time_point> since_{steady_clock::now()};
     atomic<time_point> deadline_;
