@@ -86,6 +86,7 @@ TEST_CASE("container: each evidence file alone is enough to detect the container
         {"/proc/1/environ", "A=1\0container=podman\0B=2\0"s, "podman"},
         {"/proc/1/environ", "container=lxc", "lxc"},
         {"/proc/1/environ", "container=oci\0"s, ""},
+        {"/proc/1/environ", "container=podman\0container=lxc\0container=podman\0"s, "podman"},
         {"/proc/1/environ", "A=container=podman\0container=\0"s, nullptr},
         // One that names several runtimes is evidence for the one that schedules.
         {"/proc/self/cgroup", "2:cpu:/docker/" + id + "\n1:memory:/kubepods/pod1/" + id + "\n", "kubernetes"},

@@ -214,9 +214,11 @@ class evidence_search {
     }
     void check_variables() {
         const std::string environment = proc_file(probe_.root, "1/environ");
-        for (std::string_view rest = environment; !rest.empty();) {
+        bool is_found = false;  // the first counts, as for getenv(3)
+        for (std::string_view rest = environment; !rest.empty() && !is_found;) {
             std::string_view value = next_part(rest, std::string_view("\0", 1));
-            if (next_part(value, "=") == "container") check_container_value(value, "/proc/1/environ");
+            is_found = next_part(value, "=") == "container";
+            if (is_found) check_container_value(value, "/proc/1/environ");
         }
         check_container_value(variable("container"), "container");
         for (const evidence_rule& hint : hint_variables) {
