@@ -35,8 +35,8 @@ class input {
         rest_.remove_prefix(1);
         return out;
     }
-    std::string_view line() {
-        const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+    std::string_view line(char last = '\n') {
+        const std::size_t end = std::min(rest_.find(last), rest_.size());
         const std::string_view out = rest_.substr(0, end);
         rest_.remove_prefix(std::min(end + 1, rest_.size()));
         return out;
@@ -46,6 +46,18 @@ class input {
   private:
     std::string_view rest_;
 };
+
+// What is logged or shown to a person: short, and one line without control characters.
+inline void expect_printable(const std::string& text, std::size_t max) {
+    expect(text.size() <= max, "a text is short", text);
+    for (std::string_view rest = text; !rest.empty();) {
+        const std::size_t length = ojs::detail::utf8_length(rest);
+        expect(length > 0, "a text is UTF-8", text);
+        expect(!ojs::detail::is_control(ojs::detail::code_of(rest.substr(0, length))),
+               "a text holds no control character", text);
+        rest.remove_prefix(length);
+    }
+}
 
 using test::read_file;
 using test::temporary_folder;

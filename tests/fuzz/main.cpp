@@ -1,11 +1,14 @@
 // All fuzz targets in one program, so that the library is compiled once; the name it is started by picks one of them.
 #include "targets/address.hpp"
+#include "targets/admin.hpp"
 #include "targets/events.hpp"
+#include "targets/host.hpp"
 #include "targets/jobs.hpp"
 #include "targets/launcher.hpp"
 #include "targets/message.hpp"
 #include "targets/settings.hpp"
 #include "targets/spool.hpp"
+#include "targets/state_file.hpp"
 
 // The example with its own main renamed, for its reader of configurations.
 #define main controller_main
@@ -26,6 +29,10 @@ constexpr struct {
     {"rpc_message", fuzz::rpc_message},
     {"events", fuzz::events},
     {"spool", fuzz::spool},
+    {"mode_file", fuzz::mode_file},
+    {"container", fuzz::container},
+    {"state_file", fuzz::state_file},
+    {"admin", fuzz::admin},
     {"duration", fuzz::duration},
     {"environment", fuzz::environment},
     {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},

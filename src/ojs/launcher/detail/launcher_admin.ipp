@@ -94,22 +94,8 @@ class launcher_admin {
     // Does nothing without an address.
     result<void> start(const process_groups& groups, const launcher_context& context) {
         if (options_.admin_address.empty()) return {};
-        const result<http_guard> guard = admin_guard(options_);
-        if (!guard) return guard.error();
-        groups_ = groups;
-        events_ = context.events;
-        guard_ = *guard;
-        service_ = rpc_service(manager_service, guard_);
-        service_.add("ShutdownProcess", *this, &launcher_admin::shut_down_process);
-        service_.add("GetProcessStatus", *this, &launcher_admin::get_process);
-        service_.add("ShutdownGroup", *this, &launcher_admin::shut_down_group);
-        service_.add("GetGroupStatus", *this, &launcher_admin::get_group);
-        service_.add("RollingReplace", *this, &launcher_admin::replace);
-        service_.add("CancelReplace", *this, &launcher_admin::cancel);
-        service_.add("ListGroups", *this, &launcher_admin::list);
-        rfc_service_ = rpc_service(admin_service, guard_);
-        rfc_service_.add("StopProcess", *this, &launcher_admin::shut_down_process);
-        rfc_service_.add("GetProcessStatus", *this, &launcher_admin::get_process);
+        const result<void> prepared = prepare(groups, context);
+        if (!prepared) return prepared;
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones
@@ -128,6 +114,40 @@ class launcher_admin {
                           {field("address", server_->address())});
         return {};
     }
+    // start() without its server, for tests of answer().
+    result<void> prepare(const process_groups& groups, const launcher_context& context) {
+        const result<http_guard> guard = admin_guard(options_);
+        if (!guard) return guard.error();
+        groups_ = groups;
+        events_ = context.events;
+        guard_ = *guard;
+        service_ = rpc_service(manager_service, guard_);
+        service_.add("ShutdownProcess", *this, &launcher_admin::shut_down_process);
+        service_.add("GetProcessStatus", *this, &launcher_admin::get_process);
+        service_.add("ShutdownGroup", *this, &launcher_admin::shut_down_group);
+        service_.add("GetGroupStatus", *this, &launcher_admin::get_group);
+        service_.add("RollingReplace", *this, &launcher_admin::replace);
+        service_.add("CancelReplace", *this, &launcher_admin::cancel);
+        service_.add("ListGroups", *this, &launcher_admin::list);
+        rfc_service_ = rpc_service(admin_service, guard_);
+        rfc_service_.add("StopProcess", *this, &launcher_admin::shut_down_process);
+        rfc_service_.add("GetProcessStatus", *this, &launcher_admin::get_process);
+        return {};
+    }
+    http_response answer(const http_request& request) {
+        for (const rpc_service* each : {&service_, &rfc_service_})
+            if (each->is_for(request.target)) return each->answer(request);
+        static constexpr http_route routes[] = {{"/healthz", {"GET", "HEAD"}, false},
+                                                {"/metrics", {"GET", "HEAD"}, false},
+                                                {"/events", {"GET", nullptr}, true},
+                                                {"/", {"GET", "HEAD"}, false}};
+        static constexpr http_response (launcher_admin::*answers[])(const http_request&) = {
+            &launcher_admin::health, &launcher_admin::metrics, &launcher_admin::follow,
+            &launcher_admin::page};
+        http_response refused;
+        const int chosen = choose_route(routes, guard_.has_web_page ? 4 : 3, guard_, request, refused);
+        return chosen < 0 ? refused : (this->*answers[chosen])(request);
+    }
     // Empty: it does not serve.
     std::string address() const { return server_ ? server_->address() : std::string(); }
     // Call after stop_starting() of all groups.
@@ -144,21 +164,6 @@ class launcher_admin {
     static constexpr std::chrono::milliseconds preview_timeout{2000};
     // Well below max_connections, so that other requests always get one.
     static constexpr int max_waiting = 8;
-
-    http_response answer(const http_request& request) {
-        for (const rpc_service* each : {&service_, &rfc_service_})
-            if (each->is_for(request.target)) return each->answer(request);
-        static constexpr http_route routes[] = {{"/healthz", {"GET", "HEAD"}, false},
-                                                {"/metrics", {"GET", "HEAD"}, false},
-                                                {"/events", {"GET", nullptr}, true},
-                                                {"/", {"GET", "HEAD"}, false}};
-        static constexpr http_response (launcher_admin::*answers[])(const http_request&) = {
-            &launcher_admin::health, &launcher_admin::metrics, &launcher_admin::follow,
-            &launcher_admin::page};
-        http_response refused;
-        const int chosen = choose_route(routes, guard_.has_web_page ? 4 : 3, guard_, request, refused);
-        return chosen < 0 ? refused : (this->*answers[chosen])(request);
-    }
 
     result<list_groups_response> list(const list_groups_request&) {
         list_groups_response out;

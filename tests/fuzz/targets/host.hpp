@@ -1,0 +1,90 @@
+// mode_file, container: what the library reads of the machine it runs on.
+#pragma once
+#include <sys/stat.h>
+
+#include "../fuzz.hpp"
+
+namespace fuzz {
+
+// Only the word itself, between blanks, makes a stop normal. The first byte says how often the rest is in the file, and
+// whether it is read on a thread too, which takes as long as a dozen inputs.
+inline void mode_file(input in) {
+    static const temporary_folder folder(temporary_folder::kind::in_memory);
+    const std::string path = folder.file("termination-type");
+    const unsigned how = in.byte();
+    std::string text;
+    for (unsigned i = 0; i <= how % 4; ++i) text += in.rest();
+    write_file(path, text);
+    const std::string blanks = " \t\r\n\v\f";
+    const std::size_t first = std::min(text.find_first_not_of(blanks), text.size());
+    const std::string word = text.substr(first, text.find_last_not_of(blanks) + 1 - first);
+    const bool is_normal = text.size() <= 4096 && word == "NORMAL_SHUTDOWN";
+    const ojs::termination_mode found = ojs::detail::evaluate_mode_file(path);
+    expect(found.is_reclaim() == !is_normal, "only NORMAL_SHUTDOWN makes a stop normal", text);
+    expect((found.evidence == ojs::termination_evidence::reclaim) ==
+               (text.size() <= 4096 && word == "SPOT_RECLAIM"),
+           "only SPOT_RECLAIM is called that", text);
+    expect(found.changed_ms > 0, "it is known when the file was written");
+    expect_printable(found.found, 250);
+    if (how / 4 % 16 != 0) return;
+    // On a busy machine the thread may be too late, which is a reclaim.
+    const ojs::termination_mode read = ojs::read_termination_mode(path);
+    expect(read.is_reclaim() || is_normal, "a thread reads no more than that", text);
+    expect_printable(read.message, 500);
+    expect(read.message.find(read.found) == 0, "the message begins with what was found", read.message);
+}
+
+// The files of a machine or a container: for each a byte that picks it, and its text up to a 0xff.
+inline void container(input in) {
+    static const temporary_folder folder(temporary_folder::kind::in_memory);
+    static const std::vector<std::string> files{
+        "/proc/self/cgroup",  "/proc/1/cgroup", "/proc/self/mountinfo",   "/proc/self/stat",
+        "/proc/self/cmdline", "/proc/1/stat",   "/proc/1/comm",           "/proc/1/cmdline",
+        "/proc/1/environ",    "/proc/42/comm",  "/run/systemd/container", "/.dockerenv",
+        "/run/.containerenv", "container",      "AWS_EXECUTION_ENV",      "K_SERVICE",
+        "K_REVISION",         "pm_id"};
+    const std::string root = folder.path();
+    static const bool made = [&root] {
+        for (const char* each : {"/proc/self/ns", "/proc/1", "/proc/42", "/run/systemd"})
+            std::filesystem::create_directories(root + each);
+        return ::symlink("pid:[4026531836]", (root + "/proc/self/ns/pid").c_str()) == 0;
+    }();
+    expect(made, "there is a folder for the files");
+    std::map<std::string, std::string> variables;
+    std::vector<std::string> written;
+    while (!in.empty()) {
+        const std::string& name = files[in.byte() % files.size()];
+        const std::string_view text = in.line('\xff');
+        if (name[0] != '/') variables[name] = std::string(text).c_str();
+        if (name[0] == '/') write_file(written.emplace_back(root + name), text);
+        expect(ojs::detail::cgroup_shape(text).size() <= text.size(), "a shape is no longer than its text");
+        expect(ojs::detail::mount_sources(text).size() <= text.size() + 1, "sources are parts of the text");
+    }
+    ojs::detail::container_probe probe;
+    probe.root = root;
+    probe.pid = 7;
+    probe.environment = [&variables](const char* name) -> const char* {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+    };
+    const ojs::container_info info = ojs::detect_container(probe);
+    for (const std::string& each : written) ::unlink(each.c_str());
+
+    const auto* const platform = ojs::detail::find_platform(info);
+    expect(!info.in_container || platform != nullptr, "a container is stopped by something");
+    expect(info.in_container || info.findings.empty(), "only a container has a PID 1 that matters");
+    expect(info.runtime.empty() || !info.evidence.empty(), "a runtime has its evidence", info.runtime);
+    expect(!info.in_container || !info.evidence.empty(), "a container has its evidence");
+    for (const std::string* each : {&info.runtime, &info.supervisor}) expect_printable(*each, 20);
+    std::vector<std::string> evidence = info.evidence;
+    std::sort(evidence.begin(), evidence.end());
+    for (const std::string& each : evidence) expect_printable(each, 80);
+    expect(std::adjacent_find(evidence.begin(), evidence.end()) == evidence.end(),
+           "a piece of evidence counts once", evidence.empty() ? "" : evidence.front());
+    for (const ojs::finding& each : info.findings) {
+        expect_printable(each.problem, 700);
+        expect_printable(each.fix, 1000);
+    }
+}
+
+}  // namespace fuzz
