@@ -85,7 +85,7 @@ class launcher {
             for (const auto& member : each->members()) member->process->force();
             each->release_exited();
         }
-        std::string last_read;  // else the server waits for whoever followed the events
+        std::string last_read;  // else the server waits for a client that follows them
         context_->events->collect(0, {}, last_read);
     }
 
