@@ -100,7 +100,9 @@ TEST_CASE("completion_ledger: next_position() stops before a dropped item until 
     CHECK(ledger.next_position() == 3);
 }
 
-TEST_CASE("completion_ledger: tickets from before forget() count as in flight but change no position") {
+TEST_CASE(
+    "completion_ledger: forget() with tickets out -> they stay in flight, but no longer move "
+    "next_position()") {
     completion_ledger ledger;
     ticket finished = std::move(*ledger.begin(100));
     ticket dropped = std::move(*ledger.begin(101));

@@ -199,7 +199,8 @@ TEST_CASE("lifecycle: exactly one of several concurrent stop signals counts with
     CHECK(counted == 2000);
 }
 
-TEST_CASE("lifecycle: a report request is counted and notifies subscribers without a state change") {
+TEST_CASE(
+    "lifecycle: report_request (SIGTTIN) -> it is counted and wakes subscribers; the phase is unchanged") {
     lifecycle tested(0ms);
     const subscriber reader;
     REQUIRE(tested.subscribe(reader.writer()));

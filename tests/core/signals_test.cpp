@@ -163,7 +163,7 @@ TEST_CASE("signals: a process that hangs after the third stop signal exits with 
 }
 
 TEST_CASE(
-    "signals: if no timer can be created, a later stop signal ends a process that hangs after the third") {
+    "signals: timer_create fails, and the process hangs after a third stop signal -> a later one ends it") {
     const pid_t child = test::forked([]() -> int {
         if (!refuse(SYS_timer_create, CLOCK_MONOTONIC)) return 99;
         hang_after_third(SIGTERM);

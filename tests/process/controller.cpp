@@ -340,7 +340,9 @@ TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller 
     }
 }
 
-TEST_CASE("controller: --reclaim without a controller to signal changes no mode file") {
+TEST_CASE(
+    "controller: --reclaim finds no running controller, or PID is no controller -> the mode file is "
+    "unchanged") {
     stage on;
     const std::string path = on.path("controller");  // a program that nobody else runs
     fs::copy_file(program("controller"), path);

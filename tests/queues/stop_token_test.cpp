@@ -71,7 +71,9 @@ TEST_CASE("stop_source_of: a stop callback runs on the cancelling thread and may
     CHECK_FALSE(linked);
 }
 
-TEST_CASE("stop_source_of: a moved link still stops its tokens, and a destroyed link does not") {
+TEST_CASE(
+    "stop_source_of: cancel the token it links -> stops tokens of a moved object, not those of a destroyed "
+    "one") {
     ojs::cancel_source source;
     std::optional<ojs::stop_source_of> first(source.token());
     std::optional<ojs::stop_source_of> second(std::move(*first));

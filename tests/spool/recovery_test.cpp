@@ -476,7 +476,9 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
     CHECK(!fs::exists(at.path() / "none"));
 }
 
-TEST_CASE("spool: a directory or folder that other users may write to is refused") {
+TEST_CASE(
+    "spool: others may write to the spool directory or one of its subfolders -> opening and enqueueing "
+    "fail") {
     for (const char* folder : {".", "request", "processing", "done", "failed"}) {
         CAPTURE(folder);
         spool_dir dir;

@@ -590,7 +590,7 @@ class amqp_transport : public transport {
         if (frame.frame_type == AMQP_FRAME_HEADER) read_properties(frame, incoming);
         if (frame.frame_type == AMQP_FRAME_BODY) incoming.body += view_of(frame.payload.body_fragment);
         if (incoming.tag != 0 && incoming.body.size() >= incoming.body_size)
-            add(channel, exchange(incoming, {}));
+            hold(channel, exchange(incoming, {}));
         return true;
     }
     bool on_method(queue_channel& channel, const amqp_method_t& method) {
@@ -613,7 +613,8 @@ class amqp_transport : public transport {
         return report_queue(channel, why);
     }
 
-    void add(const queue_channel& channel, delivery from) {
+    // For a FETCH. A lost message that is redelivered keeps its entry; an id that is used gets a suffix.
+    void hold(const queue_channel& channel, delivery from) {
         const unique_lock held(mutex_);
         const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
         message_ref message;

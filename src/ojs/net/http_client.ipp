@@ -237,7 +237,7 @@ class http_exchange final : public ref_counted {
     }
 
   private:
-    // A child of fork() has its own: connections, locks that may stay locked, and a lookup in progress are its parent's.
+    // For a child of fork(): the parent's connections, locks and lookup in progress must not be used.
     http_exchange& of_child() {
         http_exchange* found = in_child_.load();
         if (found != nullptr) return *found;

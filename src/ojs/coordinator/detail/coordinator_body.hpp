@@ -254,7 +254,7 @@ class coordinator_body final : public ref_counted {
         out.message = message_;
         if (!under_way()) return out;
         out.additional_seconds = extension_s_;
-        // Nobody else asks unasked: a worker for its jobs.
+        // A program asks by need_more_time(). For a worker with jobs in flight this asks, late in the granted time.
         const bool for_jobs = worker_ != nullptr && !extension_given_ && out.metrics.in_flight_requests > 0;
         if (for_jobs && shutdown_requested_ && now >= extend_at_)
             out.additional_seconds =

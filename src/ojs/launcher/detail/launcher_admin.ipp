@@ -94,8 +94,7 @@ class launcher_admin {
     // Does nothing without an address.
     result<void> start(const process_groups& groups, const launcher_context& context) {
         if (options_.admin_address.empty()) return {};
-        const result<void> prepared = prepare(groups, context);
-        if (!prepared) return prepared;
+        if (result<void> prepared = prepare(groups, context); !prepared) return prepared;
         http_server_options limits;
         limits.limits.head = 8 * 1024;
         limits.limits.body = rpc_body_limit + 1;  // the service rejects larger ones

@@ -148,10 +148,10 @@ class spool_recovery {
         return moved.has_value();
     }
 
-    // Reads the sidecar's run count, and its decision if there is one.
-    static void read_counts(std::string sidecar, spool_claim& claim) {
+    // Takes a sidecar's text into the claim: its run count, and the decision if its dead worker had made one.
+    static void fill_from_sidecar(std::string text, spool_claim& claim) {
         claim.is_opaque = true;
-        claim.text = std::move(sidecar);
+        claim.text = std::move(text);
         read_if_integer(raw_member(claim.text, "attempt"), claim.attempt);
         std::string target;
         if (!read_json_string(raw_member(claim.text, "settled"), target)) return;
@@ -168,7 +168,7 @@ class spool_recovery {
         if (!verdict.text.empty()) return false;
         std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));
         if (!is_json(sidecar)) return false;
-        read_counts(std::move(sidecar), claim);
+        fill_from_sidecar(std::move(sidecar), claim);
         return true;
     }
 
@@ -181,7 +181,7 @@ class spool_recovery {
             envelope_fault(std::max<std::uint64_t>(claim.text.size(), size), claim.text);
         if (!fault.empty()) {
             const std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));
-            read_counts(is_json_object(sidecar) ? sidecar : "{}", claim);
+            fill_from_sidecar(is_json_object(sidecar) ? sidecar : "{}", claim);
             failure = {"invalid_payload", fault, false, "{}"};
             return true;
         }

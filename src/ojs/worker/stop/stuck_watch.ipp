@@ -100,6 +100,7 @@ class stuck_watch {
         return out;
     }
 
+    // Logs them and does what on_stuck_job says. By default: keep if abandoned, stop if all slots are stuck, else replace.
     void handle_stuck(const array<ref<active_job>>& jobs, bool abandoned) const {
         if (jobs.empty()) return;
         const time_point deadline = stacks_deadline();
