@@ -22,7 +22,6 @@ struct http_client_options {
     std::size_t max_idle_connections = 16;  ///< kept open between requests; 1,024 at most
     /// Of a connection that a request is sent on, since it was opened: idle ones may die without a word.
     std::chrono::milliseconds max_connection_age{30000};
-    std::string base_path{};  ///< follows the URL's path, before each target: "/v1"; empty: nothing
 };
 
 /// Whether a request may be sent again after its connection broke.

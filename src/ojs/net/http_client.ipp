@@ -135,7 +135,8 @@ inline const char* header_error(const http_header& header) noexcept {
 
 inline const char* request_error(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or contains a character HTTP does not allow";
-    if (!is_target(request.target) || request.target.front() != '/')
+    const auto is_path = [](std::string_view text) { return is_target(text) && text.front() == '/'; };
+    if (!is_path(request.target) || !(request.prefix.empty() || is_path(request.prefix)))
         return "the target does not start with '/', or contains a space or control character";
     for (const http_header& header : request.headers) {
         if (const char* fault = header_error(header)) return fault;
@@ -212,7 +213,8 @@ class http_exchange final : public ref_counted {
             std::string_view reason = failure.text;
             const std::string host = target_.name + ": ";
             if (starts_with(reason, host)) reason.remove_prefix(host.size());
-            failure.text = cat({describe(request.method, request.target), ": ", reason});
+            failure.text =
+                cat({describe(request.method, cat({request.prefix, request.target})), ": ", reason});
         });
         return failure;
     }
@@ -271,7 +273,8 @@ class http_exchange final : public ref_counted {
     void compose(const http_request& request, std::string& text) const {
         text.clear();
         text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
-        append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
+        append(text, {request.method, " ", target_.base, request.prefix, request.target, " HTTP/1.1\r\n",
+                      common_headers_});
         for (const http_header& header : request.headers) {
             const bool is_ours =
                 is_framing_header(header.name) || equals_ignore_case(header.name, "Host") ||
@@ -466,10 +469,6 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
                                                             http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
-    if (const std::string& path = options.base_path;
-        !path.empty() && (path[0] != '/' || !detail::is_target(path)))
-        return error{errc::invalid_argument, 0, "base_path is not a path that begins with /"};
-    target->base += options.base_path;
     if (!detail::is_field_value(options.bearer_token))
         return error{errc::invalid_argument, 0,
                      "the bearer token contains CR, LF, NUL or another control character"};

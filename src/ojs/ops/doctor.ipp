@@ -73,8 +73,9 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
     }
 }
 
-inline result<http_response> http_get(result<http_client> client, const char* target,
-                                      std::chrono::milliseconds timeout) {
+inline result<http_response> http_get(std::string_view url, const char* target,
+                                      std::chrono::milliseconds timeout, http_client_options settings) {
+    result<http_client> client = http_transport::make_client(url, std::move(settings));
     if (!client) return client.error();
     http_request request;
     request.target = target;
@@ -89,7 +90,7 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     }
     if (url.added != nullptr || !url.is_http) return;
     const result<http_response> response =
-        http_get(http_transport::make_client(options.url, client_options(options)), "/health", timeout);
+        http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
     if (!response) {
         const bool is_absent = response.error().code != errc::bad_response;
         out.push_back(
@@ -118,8 +119,7 @@ inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeo
     const result<pid_t> other = find_other_process("");
     if (!other && other.error().code == errc::system) return false;  // surely not
     const result<http_response> response =
-        http_get(http_client::create(cat({where.unix_path.empty() ? "http://" : "", where.name})), "/healthz",
-                 timeout);
+        http_get(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
     return response && !raw_member(response->body, "phase").empty();
 }
 

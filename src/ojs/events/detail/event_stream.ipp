@@ -80,7 +80,7 @@ class event_stream final : public ref_counted {
         call.deadline = due_ = deadline_after(timeouts.request);
         response_ = event_response();
         events_ = event_parser(events_.retry());
-        const http_request request{"GET", cat({"/queues/", path_segment(queue_), "/events"}), {}, ""};
+        const http_request request{"GET", cat({"/ojs/v1/queues/", path_segment(queue_), "/events"}), {}, ""};
         name_ = {client.describe(request.method, request.target), client.sends_authorization()};
         result<connection_ref> opened = client.open_and_send(request, call);
         if (!opened) return end(out, opened.error());
