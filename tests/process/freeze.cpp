@@ -46,7 +46,7 @@ class freezing_backend {
             peer::send_text(fd, peer::ok("{\"jobs\":[{\"id\":\"019df2f5-1d5d-7a94-9d4b-0d9ab9b1c7f5\","
                                          "\"type\":\"test.result\",\"queue\":\"default\",\"args\":[1],"
                                          "\"attempt\":1,\"max_attempts\":1}]}"));
-        std::this_thread::sleep_for(freeze_time_);
+        std::this_thread::sleep_for(freeze_time_);  // it is the passing of time that is meant
         worker_->signal(SIGCONT);
         return true;
     }
