@@ -494,7 +494,7 @@ class documented_options {
     static std::string code(const std::string& value) { return value.empty() ? "none" : "`" + value + "`"; }
     static std::string shown(const std::string& value) { return code(value); }
     static std::string shown(const std::string& value, detail::text_kind) { return code(value); }
-    static std::string shown(const std::vector<std::string>& value, bool = false) {
+    static std::string shown(const std::vector<std::string>& value, detail::text_kind = {}, bool = false) {
         std::string out;
         for (const std::string& each : value) out += (out.empty() ? "" : ",") + each;
         return code(out);
@@ -522,7 +522,7 @@ class documented_options {
 
     static std::string wanted() { return ""; }
     static std::string wanted(detail::text_kind) { return ""; }
-    static std::string wanted(bool) { return "job types"; }
+    static std::string wanted(detail::text_kind, bool) { return "job types"; }
     static std::string wanted(int min, int max) { return std::to_string(min) + " to " + std::to_string(max); }
     static std::string wanted(std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
         return max == no_limit ? "`ojs::no_limit`" : min > 0ms ? "min " + format_duration(min) : "";
