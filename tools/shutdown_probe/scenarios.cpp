@@ -686,7 +686,10 @@ void deaf_job(findings& out) {
     const record run = at.finish();
     const moment deadline = run.first_signal() + milliseconds(700);
     if (run.ended) at.measured("deaf job: grace period over -> exit", deadline, run.ended_at);
-    at.judge("DEAF", all_of({interrupted_as(run, job, ""), ends_within(run, deadline, seconds(6))}));
+    // A FAIL before the grace period is over is of a handler that returned by itself.
+    at.judge("DEAF",
+             all_of({interrupted_as(run, job, ""), interrupted_at(run, job, milliseconds(600), seconds(7)),
+                     ends_within(run, deadline, seconds(6))}));
 }
 
 void frozen(findings& out) {
