@@ -61,6 +61,7 @@ DOCTEST = re.compile(r"\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+
 # With --duration, doctest puts a heading above the one line with a case's time, also above that of one that passed.
 DURATION_HEADING = re.compile(r"={79}\n(?:[^\n]+\n)+\n(?:DEEPEST SUBCASE[^\n]*\n(?: [^\n]+\n)+\n)?(?=[\d.]+ s: )")
 DURATION = re.compile(r"^[\d.]+ s: .*\n", re.MULTILINE)
+FAILURE = re.compile(r"^(?:TEST CASE:  .*|\S+: (?:FATAL )?ERROR: .*)\n", re.MULTILINE)
 CASES = re.compile(r"^\[doctest\] .*test cases .*filters: (\d+)", re.MULTILINE)
 LAST_DURATIONS = 3  # of a failed run: after a crash, the last case named is the last one that came to its end
 UNITTEST = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
@@ -97,10 +98,11 @@ def count(output, status, cases):
 
 
 def shortened(output):
-    """The output of a run that failed, without the cases that passed but the last ones."""
+    """The output of a run that failed, without the cases that passed but the last ones; then its errors once more."""
     output = DURATION_HEADING.sub("", output)
-    passed = DURATION.findall(output)
-    return DURATION.sub("", output) + "".join(passed[-LAST_DURATIONS:])
+    ended = DURATION.findall(output)
+    output = DURATION.sub("", output)
+    return "".join([output, *ended[-LAST_DURATIONS:], *FAILURE.findall(output)])
 
 
 def row_of(name):
@@ -172,7 +174,8 @@ def one(result, command):
     started = time.monotonic()
     outputs, passed, failed, skipped = zip(*run(parts_of(name, command), how, limit))
     seconds = time.monotonic() - started
-    output = "".join(outputs)
+    # Of parts that ran side by side, only those that failed; all of them count.
+    shown = shortened("".join(text for text, bad in zip(outputs, failed) if bad) or "".join(outputs))
     passed, failed, skipped = sum(passed), sum(failed), max(skipped)  # each part counts all that are skipped
     verdict = "FAILED" if failed else "ok"
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -180,13 +183,13 @@ def one(result, command):
     head = f"{verdict:6} {name}: {passed} passed, {failed} failed ({took})"
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
-    print((shortened(output) + "\n" if failed or not passed else "") + head, flush=True)
+    print((shown + "\n" if failed or not passed else "") + head, flush=True)
     again = result.with_suffix(".failed")  # for the end of a long log, see .ci/run
     if failed:
-        again.write_text(f"{shortened(output)}\n{head}\n")
+        again.write_text(f"{shown}\n{head}\n")
     else:
         again.unlink(missing_ok=True)
-    result.write_text(f"{passed} {failed} {skipped}\n" + "".join(DURATION.findall(output)))
+    result.write_text(f"{passed} {failed} {skipped}\n" + "".join(DURATION.findall("".join(outputs))))
 
 
 def total(folder, names):

@@ -62,11 +62,14 @@ class Checks(unittest.TestCase):
         program.write_text(f"""#!/bin/sh
             [ "$1" = --count ] && {{ echo "{filters}: 7"; exit; }}
             echo "0.${{1#--first=}} s: from ${{1#--first=}} to ${{2#--last=}}"
-            echo "[doctest] test cases: 7 | 6 passed | 1 failed | 2 skipped"
+            [ "$1" = --first=1 ] && bad=0 || bad=1
+            echo "bad: $bad"
+            echo "[doctest] test cases: 7 | 6 passed | $bad failed | 2 skipped"
             """)
         program.chmod(0o700)
         status, lines = self.run_checks("a/unit", command=f"exec {program} $$0 $$1")
-        self.assertEqual((1, "3 passed, 4 failed"), self.last(status, lines))
+        self.assertEqual((1, "4 passed, 3 failed"), self.last(status, lines))
+        self.assertEqual((3, 0), (lines.count("bad: 1"), lines.count("bad: 0")), "only parts that failed are shown")
         self.assertTrue(lines[-2].startswith("2 skipped"), lines[-2])
         slowest = lines[lines.index("slowest cases:") + 1 : -2]
         parts = ["   0.6 s  a/unit: from 6 to 7", "   0.4 s  a/unit: from 4 to 5",
@@ -82,7 +85,8 @@ class Checks(unittest.TestCase):
         )
         _, lines = self.run_checks("a/unit", command=f"cat {self.folder}/out; exit 1")
         shown = [line, "a.cpp:3:", "TEST CASE:  three", "", "a.cpp:4: ERROR: CHECK( false )", ""]
-        self.assertEqual(shown + ["0.1 s: one", "0.2 s: two", "0.3 s: three"], lines[:9])
+        errors = ["TEST CASE:  three", "a.cpp:4: ERROR: CHECK( false )"]
+        self.assertEqual(shown + ["0.1 s: one", "0.2 s: two", "0.3 s: three"] + errors, lines[:11])
 
 
 if __name__ == "__main__":
