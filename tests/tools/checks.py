@@ -86,6 +86,8 @@ def count(output, status, cases):
         passed = int(ran.group(1)) - failed - skipped
     elif script:
         passed, failed, skipped = (int(number or 0) for number in script[-1])
+    elif cases:  # it ended before its summary, be it with status 0
+        return 0, 1, 0
     elif status == SKIPPED:
         return 0, 0, 1
     else:
@@ -112,10 +114,11 @@ def row_of(name):
 def parts_of(name, command):
     """[(command, number of its cases)]: the command as it is, number 0, or once for each part of its test cases."""
     parts = next((parts for pattern, parts in PARTS if re.fullmatch(pattern, name)), 1)
-    if parts == 1:
+    counts = [*command, "--count"] if parts > 1 else ["true"]
+    listed = subprocess.run(counts, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+    cases = int((CASES.search(listed) or ["", 0])[1])
+    if cases == 0:
         return [(command, 0)]
-    listed = subprocess.run([*command, "--count"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
-    cases = int((CASES.search(listed) or ["", 1])[1])
     ends = [cases * part // parts for part in range(parts + 1)]
     return [([*command, f"--first={before + 1}", f"--last={last}"], last - before)
             for before, last in zip(ends, ends[1:]) if before < last]  # fmt: skip
