@@ -22,7 +22,7 @@ struct fixture {
             messages.push_back(record.message);
         };
         options.signal_debounce = 0ms;
-        options.times.stop_timeout = 300ms;
+        options.times.stop_timeout = 60s;
     }
     bool logged(const std::string& message) {
         const std::lock_guard<std::mutex> held(mutex);
@@ -36,7 +36,7 @@ struct fixture {
 
 template <class Condition>
 bool in_time(Condition holds) {
-    const auto end = deadline_after(20s);
+    const auto end = deadline_after(test::hang_guard);
     while (!holds() && steady_clock::now() < end) std::this_thread::sleep_for(1ms);
     return holds();
 }
@@ -44,7 +44,7 @@ bool in_time(Condition holds) {
 // Polls as the event loop of a program would; false at the guard.
 template <class Condition>
 bool advance_until(loop& turned, Condition holds) {
-    for (const auto end = deadline_after(20s); !holds(); static_cast<void>(turned.advance())) {
+    for (const auto end = deadline_after(test::hang_guard); !holds(); static_cast<void>(turned.advance())) {
         pollfd ready{turned.fd(), POLLIN, 0};
         ::poll(&ready, 1, 5);
         if (steady_clock::now() > end) return false;
@@ -248,7 +248,6 @@ TEST_CASE_FIXTURE(
 TEST_CASE_FIXTURE(
     fixture,
     "loop: renew still runs after the last item has ended -> the shutdown steps wait for its return") {
-    options.times.stop_timeout = 60s;
     loop one(options);
     test::event renews;
     std::atomic<bool> has_renewed{false};
@@ -352,6 +351,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(
     fixture, "loop: a consumer never returns -> its thread is logged and abandoned, and the status is 75") {
+    options.times.stop_timeout = 300ms;
     options.times.shutdown_grace_period = 0ms;
     const auto run = [&](int status_if_logged) {
         options.log.hook = [status_if_logged](const log_record& record) {
@@ -413,19 +413,26 @@ TEST_CASE_FIXTURE(
 TEST_CASE_FIXTURE(
     fixture,
     "loop: an item does not end -> the item is listed as stuck and unreported, and the status is 75") {
+    options.times.stop_timeout = 300ms;
     options.times.shutdown_grace_period = 0ms;
     options.stuck_after = 10ms;
-    loop one(options);
-    REQUIRE(one.advance());
-    item deaf = one.begin("deaf");
-    one.request_stop();
-    CHECK(advance_until(one, [&] { return one.report().stuck.size() == 1; }));
-    CHECK(advance_until(one, [&] { return !one.advance(); }));
-    CHECK(one.exit_code() == 75);
-    CHECK(one.report().unreported == std::vector<std::string>{"deaf"});
-    CHECK(logged("item has not ended in time"));
-    deaf.end();
-    CHECK(one.report().completed == 0);
+    for (const bool frozen : {false, true}) {
+        CAPTURE(frozen);
+        messages.clear();
+        loop one(options);
+        REQUIRE(one.advance());
+        item deaf = one.begin("deaf");
+        one.request_stop();
+        CHECK(advance_until(one, [&] { return one.deadline() != time_point::max(); }));
+        if (frozen) std::this_thread::sleep_for(400ms);  // until after the end of the stop
+        CHECK(advance_until(one, [&] { return !one.advance(); }));
+        CHECK(one.exit_code() == 75);
+        CHECK(one.report().stuck.size() == 1);
+        CHECK(one.report().unreported == std::vector<std::string>{"deaf"});
+        CHECK(logged("item has not ended in time"));
+        deaf.end();
+        CHECK(one.report().completed == 0);
+    }
 }
 
 TEST_CASE_FIXTURE(
@@ -459,6 +466,7 @@ TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and 
 TEST_CASE_FIXTURE(
     fixture,
     "loop: the destructor waits for the consumers, and an item that outlives the loop can still end") {
+    options.times.stop_timeout = 2s;  // for the item; the consumer ends in it
     item left;
     counter ended;
     {

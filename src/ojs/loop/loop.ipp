@@ -493,6 +493,7 @@ class loop_machine final : public stop_machine {
             case stage::stopping:
                 if (!idle() && !is_late) return false;
                 if (!state->end_renewal() && !is_late) return false;
+                attempt([&] { state->check_stuck(now); });  // else not seen after a freeze
                 attempt([this] { state->mark_all_unreported(); });
                 break;
             case stage::closing:
