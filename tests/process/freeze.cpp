@@ -71,3 +71,21 @@ TEST_CASE("worker: frozen past request_timeout while a FETCH response arrives ->
     worker.signal(SIGTERM);
     CHECK(worker.wait() == 0);
 }
+
+TEST_CASE("worker: frozen past the end of its stop -> it still sends its last heartbeat") {
+    backend jobs;
+    const gate closed;
+    const std::string id = jobs.push_one("test.gate", closed.args());
+    const milliseconds stop_timeout(1000);
+    process worker = start_worker(jobs.url(), "w", {{"OJS_STOP_TIMEOUT", "1s"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "0s"}});
+    REQUIRE(jobs.reaches(id, "active"));
+    jobs.self().freeze();  // so that the stop takes all of its time
+    worker.signal(SIGTERM);
+    REQUIRE(eventually([&] { return phase_moment(worker, "stopping") > 0; }));
+    worker.freeze();
+    std::this_thread::sleep_for(stop_timeout * 3 / 2);  // it is the passing of time that is meant
+    jobs.self().signal(SIGCONT);
+    worker.signal(SIGCONT);
+    CHECK(jobs.event(beat_in_state("w", "terminate")).has("event"));
+    CHECK(worker.wait() != process::running);
+}

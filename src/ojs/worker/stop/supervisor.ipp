@@ -52,8 +52,11 @@ class supervisor final : public stop_machine {
         const time_point report_deadline = worker_.reports.deadline();
         if (!idle()) interrupt_jobs(signals, report_deadline);
         if (!await_reports(report_deadline)) mark_all_unreported();
-        worker_.beats.finish(stop_deadline_);
-        await(stop_deadline_ + call_margin(), [this] { return worker_.beats.all_finished(); });
+        // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
+        const time_point beats_end =
+            detail::max(stop_deadline_, deadline_after(last_beat_time(worker_.options.times) / 2));
+        worker_.beats.finish(beats_end);
+        await(beats_end + call_margin(), [this] { return worker_.beats.all_finished(); });
         worker_.backend.calls.close();
         await_handlers(signals);
         await(never, [this] { return run_shutdown_steps(); });
