@@ -86,13 +86,17 @@ TEST_CASE("heartbeat: a quiet heartbeat refused with retry_after -> the next is 
     error busy{errc::unavailable, 0, "503"};
     busy.retry_after = retry_after;
     wire.refuse("quiet", 1, busy);
-    const auto tested = start_worker(wire, do_nothing);  // a beat an hour
-    REQUIRE(wire.wait_for("fetch", 1));
+    worker tested(recorder::options(), wire);  // a beat an hour
+    tested.register_handler("work", do_nothing);
+    recorder::event first_ended;  // else it might have said "quiet" already
+    const cancel_registration keep = tested.connected_token().on_cancel([&] { first_ended.set(); });
+    REQUIRE(tested.start());
+    REQUIRE(first_ended.wait());
     const time_point before = steady_clock::now();
-    CHECK(tested->quiet());
+    CHECK(tested.quiet());
     REQUIRE(wire.wait_for("beat", 2, "quiet"));
     CHECK(steady_clock::now() - before >= retry_after);
-    REQUIRE(tested->stop(guard));
+    REQUIRE(tested.stop(guard));
 }
 
 TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again") {
