@@ -19,7 +19,7 @@ namespace {
 constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN};
 
 time_point guard() {
-    return deadline_after(20s);
+    return deadline_after(test::hang_guard);
 }
 time_point passed() {
     return steady_clock::now() - 1s;
@@ -83,6 +83,11 @@ void send_self(int number) {
 }
 
 const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
+
+// A third stop signal does not end the test itself a second later.
+signal_options without_exit(bool chain_foreign = false, std::vector<int> stop_signals = {SIGTERM, SIGINT}) {
+    return {chain_foreign, false, std::move(stop_signals), false};
+}
 
 #ifdef __linux__
 TEST_CASE("signals: a SIGTTIN from the terminal stops the process and requests no report") {
@@ -268,7 +273,7 @@ TEST_CASE("signals: each handler blocks the other claimed signals and uses the a
 
 TEST_CASE("signals: wait() returns several signals in order, and last_received() the newest of each number") {
     lifecycle target(0ms);
-    signals installed = claim(target);
+    signals installed = claim(target, without_exit());
     const pid_t parent = ::getpid();
     const int sent[] = {SIGTERM, SIGINT, SIGTERM, SIGCONT};
     pid_t senders[4] = {};
@@ -394,7 +399,7 @@ TEST_CASE("signals: chain_foreign drives the lifecycle, then calls the foreign h
     watched = &target;
     const with_disposition term(SIGTERM, with_info);
     const with_disposition interrupt(SIGINT, foreign_handler);
-    signals installed = claim(target, {true});
+    signals installed = claim(target, without_exit(true));
     errno = 0;
     const int sent = ::kill(::getpid(), SIGINT);
     const int errno_after = errno;
@@ -460,7 +465,7 @@ TEST_CASE("signals: a host handler that chains back to the library's handler is 
     check_calls(2);  // without an installer: the host still calls us, and we the handler from before us
     {
         lifecycle second(0ms);
-        signals installed = claim(second, {true});
+        signals installed = claim(second, without_exit(true));
         for (unsigned sent = 1; sent <= 3; ++sent) {
             foreign_calls = 0;
             send_self(SIGTERM);
@@ -625,7 +630,7 @@ TEST_CASE("signals: every configured stop signal escalates alike, and all are re
         CAPTURE(number);
         lifecycle target(0ms);
         {
-            signals installed = claim(target, {false, false, stops});
+            signals installed = claim(target, without_exit(false, stops));
             CHECK((disposition_of(SIGTERM).sa_handler == SIG_DFL));  // none of them here
             send_self(number);
             CHECK(target.phase() == phase::draining);
