@@ -437,6 +437,7 @@ TEST_CASE(
         group_options target = kv_group(2, 1, 1);
         target.process.child.command = row.command;
         target.process.child.working_directory = row.directory;
+        target.process.child.environment = {"PATH=/usr/bin:/bin"};  // which anybody may read
         const result<rollout_report> seen = kv.roll(target, how);
         REQUIRE(seen.has_value() == row.fault.empty());
         if (!seen) CHECK(seen.error().text == "group kv, " + row.fault);
