@@ -250,6 +250,7 @@ TEST_CASE(
     recorder::transport wire;
     for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
     counter running, being_reported;
+    const auto returned = std::make_shared<counter>();
     wire.on.fail = [&](const fail_request&, time_point) -> result<settle_result> {
         being_reported.add();
         CHECK(wire.wait_for("ack", late));
@@ -258,9 +259,10 @@ TEST_CASE(
     worker_options options = recorder::options(slots);
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 60s;
-    const auto worker = start_worker(wire, options, [&](job_context&) {
+    const auto worker = start_worker(wire, options, [&, returned](job_context&) {
         running.add();
         CHECK(being_reported.wait_for(reporters));
+        returned->add();
         return "\"done\"";
     });
     REQUIRE(running.wait_for(slots));
@@ -269,6 +271,7 @@ TEST_CASE(
     CHECK(wire.calls("ack").size() == late);
     CHECK(worker->report().completed == late);
     CHECK(worker->report().interrupted == reporters);
+    CHECK(returned->wait_for(slots));  // the stop does not wait for them
 }
 
 namespace {
@@ -437,11 +440,12 @@ TEST_CASE(
                             row{"renewed by name", unknown, true, 1}, row{"unknown", unknown, false, 0},
                             row{"renewed, the query failed", down, true, 1}, row{"down", down, false, 0}}) {
         CAPTURE(each.what);
-        overdue tested(20ms);
+        overdue tested(each.is_renewed ? 1500ms : 20ms);  // once renewed, it must not end again at once
         tested.well = true;
         if (each.is_renewed) tested.renewed = {"a"};
-        tested.wire.on.fetched = [](std::size_t jobs) {
-            if (jobs > 0) std::this_thread::sleep_for(50ms);  // the response comes after the lease
+        tested.wire.on.fetched = [&](std::size_t jobs) {
+            if (jobs > 0)
+                std::this_thread::sleep_for(tested.overdue_at);  // the response comes after the lease
         };
         tested.wire.on.claim = [&](const claim_query&) { return each.claim; };
         std::atomic<int> runs{0};
