@@ -181,11 +181,11 @@ TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace
         const char* signal;
         const char* grace_ms;
     };
-    worker_options brief = recorder::options();
+    worker_options brief = patient();
     brief.times.shutdown_grace_period = 20ms;
     const row rows[] = {
-        {"forced by a second signal", recorder::options(),
-         [](busy_worker& busy) { busy.signal(), busy.signal(); }, "forced", "SIGTERM", "3600000"},
+        {"forced by a second signal", patient(), [](busy_worker& busy) { busy.signal(), busy.signal(); },
+         "forced", "SIGTERM", "3600000"},
         {"the grace period expired", brief, [](busy_worker& busy) { busy.body->request_stop(); },
          "grace_period_expired", "null", "20"},
         {"stop_and_cancel", patient(), [](busy_worker& busy) { busy.body->request_stop_and_cancel(); },
@@ -348,24 +348,31 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
 TEST_CASE("stopping: jobs of a FETCH that ends after the last heartbeat are listed as unreported") {
     recorder::transport wire;
     wire.give(make_job("odd", "nobody's"));
-    recorder::event in_fetch;
+    recorder::event in_fetch, last_beat_is_over;
     wire.on.fetch = [&](std::size_t) {
         if (wire.calls("fetch").size() < 2) return;
         in_fetch.set();
-        CHECK(wire.wait_for("beat", 1, "terminate"));
+        CHECK(last_beat_is_over.wait());
         wire.give(make_job("late"));
     };
     worker_options options = recorder::options(2);
     options.times.stop_timeout = 500ms;
-    const kept_log log(options, log_level::error);
-    const auto worker = start_worker(wire, options, do_nothing);
+    const kept_log log(options);
+    worker worker(options, wire);
+    worker.register_handler("work", do_nothing);
+    // Steps run after the last heartbeat, and before the exit status is chosen.
+    const auto step = [&] {
+        last_beat_is_over.set();
+        CHECK(log.wait_for("error job could not be reported"));
+    };
+    CHECK(worker.on_shutdown("step", step, guard));
+    REQUIRE(worker.start());
     REQUIRE(in_fetch.wait());
-    REQUIRE(wire.wait_for("fail", 1));
-    worker->request_stop_and_cancel();
-    REQUIRE(log.wait_for("error job could not be reported"));
-    CHECK(log.records("error job could not be reported")[0].fields[0].value == "late");
-    CHECK(worker->wait(deadline_after(guard)));
-    CHECK(sums(*worker) == "claimed 2 requeued 1 unreported late exit 75");
+    REQUIRE(log.wait_for("debug job requeued"));
+    worker.request_stop_and_cancel();
+    CHECK(worker.wait(deadline_after(guard)));
+    CHECK(log.records("error job could not be reported").at(0).fields[0].value == "late");
+    CHECK(sums(worker) == "claimed 2 requeued 1 unreported late exit 75");
 }
 
 TEST_CASE("stopping: no FETCH begins once the phase has left running") {
@@ -662,10 +669,15 @@ TEST_CASE("stopping: a FETCH without a response is logged while a FAIL is still 
     recorder::transport wire;
     wire.give(make_job("a"));
     recorder::event in_fetch;
+    lifecycle life(0ms);
     worker_options options = recorder::options(2);
-    options.times.stop_timeout = 500ms;
+    options.times.stop_timeout = 200s;
     const kept_log log(options, log_level::warn);
-    const auto until_logged = [&] { CHECK(log.wait_for("warn a FETCH is still unanswered")); };
+    const auto ended = std::make_shared<counter>();
+    const auto until_logged = [&log, ended] {
+        thread_local const counts_at_end at_end(ended);
+        CHECK(log.wait_for("warn a FETCH is still unanswered"));
+    };
     wire.on.fail = [&](const fail_request&, time_point) {
         until_logged();
         return result<settle_result>(error{errc::unavailable, 0, "down"});
@@ -675,17 +687,24 @@ TEST_CASE("stopping: a FETCH without a response is logged while a FAIL is still 
         in_fetch.set();
         until_logged();
     };
-    const auto worker = start_worker(wire, options, until_cancelled);
+    const auto worker = start_worker(wire, options, life, until_cancelled);
     REQUIRE(in_fetch.wait());
-    REQUIRE(worker->stop_and_cancel(guard).status == stop_status::unreported);
-    CHECK(sums(*worker) == "claimed 1 interrupted 1 unreported a exit 75");
+    recorder::force(life);
+    REQUIRE(wire.wait_for("fail", 1));
+    send(life, SIGTERM);  // ends the time for reports
+    REQUIRE(worker->stop(guard).status == stop_status::unreported);
+    CHECK(sums(*worker).rfind("claimed 1 interrupted 1 unreported a ", 0) == 0);
+    CHECK(worker->exit_code() == exit_status::unreported);
+    CHECK(ended->wait_for(2));  // the stop waits for neither thread
 }
 
 TEST_CASE("stopping: the third signal ends a stop that waits only for a FETCH") {
     lifecycle life(0ms);
     recorder::transport wire;
     recorder::event asked, may_answer;
+    const auto ended = std::make_shared<counter>();
     wire.on.fetch = [&](std::size_t) {
+        thread_local const counts_at_end at_end(ended);
         asked.set();
         may_answer.wait();
     };
@@ -696,6 +715,7 @@ TEST_CASE("stopping: the third signal ends a stop that waits only for a FETCH") 
     for (int i = 0; i < 3; ++i) send(life, SIGTERM);
     CHECK(worker->wait(deadline_after(guard)));
     may_answer.set();
+    CHECK(ended->wait_for(1));  // the stop does not wait for it
 }
 
 TEST_CASE("stopping: a drain with no_limit has no deadline and ends when its jobs are cancelled") {
@@ -718,21 +738,25 @@ TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report(
     wire.give(make_job("deaf"));
     const shared_event began = make_event();
     const shared_event let_go = make_event();
-    const shared_event returned = make_event();
+    const auto ended = std::make_shared<counter>();
     {
         worker_options options = recorder::options();
         options.times.stop_timeout = 1h;  // which neither the handler nor a step uses up
         const kept_log log(options);
         worker worker(options, wire);
-        worker.register_handler("work", [=](job_context&) { began->set(), let_go->wait(); });
+        worker.register_handler("work", [=](job_context&) {
+            thread_local const counts_at_end at_end(ended);
+            began->set();
+            let_go->wait();
+        });
         bool last_word = false;
         CHECK(worker.on_shutdown("flush", [&] {
             check_last_word(wire);
             last_word = true;
         }));
         const auto hangs = [=] {
+            thread_local const counts_at_end at_end(ended);
             let_go->wait();
-            returned->set();
         };
         CHECK(worker.on_shutdown("hangs", hangs, 1ms));
         CHECK(worker.on_shutdown("close", [] {}));
@@ -753,19 +777,27 @@ TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report(
         for (const log_record& step : logged) CHECK(std::string(step.component) == "sequence");
     }
     let_go->set();
-    REQUIRE(returned->wait());
+    REQUIRE(ended->wait_for(2));  // the handler's thread too, before it could write to another test's log
 }
 
 TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancellation") {
     recorder::transport wire;
     wire.give(make_job("a"));
-    worker worker(recorder::options(), wire);
+    const shared_event saw = make_event();
+    wire.on.fail = [=](const fail_request&, time_point) -> result<settle_result> {
+        CHECK(saw->wait());
+        return settle_result::accepted;
+    };
+    worker_options options = recorder::options();
+    options.times.stop_timeout = 60s;
+    worker worker(options, wire);
     const shared_event began = make_event();
     const shared_event step_ran = make_event();
     const auto overtaken = std::make_shared<std::atomic<bool>>(true);
     worker.register_handler("work", [=, &wire](job_context& job) {
         began->set();
         until_cancelled(job);
+        saw->set();
         CHECK(wire.wait_for("fail", 1));
         *overtaken = step_ran->wait_until(deadline_after(200ms));  // the step has all that time to overtake
     });
@@ -855,7 +887,7 @@ TEST_CASE(
             seen.push_back(tested->stop_and_cancel().status);
             called->set();
         };
-        worker_options options = recorder::options();
+        worker_options options = patient();
         if (place == transition) options.on_transition = [&](const lifecycle_state&) { call(); };
         options.log.level = log_level::debug;
         options.log.hook = [&](const log_record& record) {
