@@ -349,6 +349,8 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight and carries
     happening saving, waiting, go_on, returned;
     std::string said_to_second;
     std::size_t fails_meanwhile = 1;
+    time_point forced;
+    bool is_in_time = false;
     wire.on_save = [&](const checkpoint_request&, time_point) {
         saving.set();
         CHECK(go_on.wait());
@@ -364,18 +366,21 @@ TEST_CASE("checkpoint: the FAIL of a stop waits for a save in flight and carries
             go_on.set();
         });
         CHECK(job.save_checkpoint("1"));
+        is_in_time = steady_clock::now() < forced + 250ms;
         second.join();
         returned.set();
     });
     REQUIRE(saving.wait());
     REQUIRE(waiting.wait());
+    forced = steady_clock::now();
     recorder::force(life);
     REQUIRE(body->stop(guard));
     REQUIRE(returned.wait());
-    CHECK(fails_meanwhile == 0);
     CHECK(said_to_second == "cancelled");
-    CHECK(failed(wire) == strings{"1"});
     CHECK(wire.saved() == strings{"a=1"});
+    if (!is_in_time) return;  // a FAIL waits for 250 ms at most
+    CHECK(fails_meanwhile == 0);
+    CHECK(failed(wire) == strings{"1"});
 }
 
 TEST_CASE(
@@ -423,8 +428,10 @@ TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop by le
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.stop_timeout = 60s;
-    const auto body = start_worker(wire, options, life, [](job_context& job) {
+    const shared_event returned = make_event();
+    const auto body = start_worker(wire, options, life, [returned](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "timed_out");
+        returned->set();
     });
     REQUIRE(saving.wait());
     recorder::force(life);
@@ -434,4 +441,5 @@ TEST_CASE("checkpoint: a save without a response delays the FAIL of a stop by le
     CHECK(failed(wire) == strings{"1"});
     CHECK(body->exit_code() == 0);
     CHECK(body->report().interrupted == 1);
+    CHECK(returned->wait());  // the stop does not wait for it
 }

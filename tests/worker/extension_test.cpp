@@ -149,9 +149,11 @@ TEST_CASE(
     worker_options options = options_with<noted_extension>(seen);
     options.dialect.requeue_interrupted = false;
     const shared_event began = make_event();
-    const auto worker = start_worker(wire, options, [&](job_context&) {
+    const shared_event returned = make_event();
+    const auto worker = start_worker(wire, options, [&, returned](job_context&) {
         began->set();
         CHECK(wire.wait_for("fail", 3));  // so that the others get no thread
+        returned->set();
     });
     REQUIRE(began->wait());
     CHECK(worker->stop_and_cancel(guard));
@@ -165,6 +167,7 @@ TEST_CASE(
     const std::vector<std::string> lines = seen->all();
     CHECK(std::count_if(lines.begin(), lines.end(),
                         [](const std::string& line) { return line.find("default work") == 0; }) == 1);
+    CHECK(returned->wait());  // the stop does not wait for it
 }
 
 TEST_CASE("extensions: on_tick() is called after wake() and after the last job of a quiet worker") {
