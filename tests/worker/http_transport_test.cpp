@@ -830,18 +830,25 @@ TEST_CASE("http: a FETCH response that breaks off or times out gives its complet
     for (const auto& row : rows) {
         for (const bool closes : {true, false}) {
             CAPTURE(row.first);
-            recorder::event over;
+            recorder::event due, sent, over;
             peer::server half([&](int fd, int) {
                 if (peer::read_message(fd).empty()) return;
+                peer::send_text(fd, peer::ok(R"({"jobs":[]})"));
+                due.wait();
                 peer::send_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + row.first);
+                sent.set();
+                static_cast<void>(peer::read_message(fd));
                 if (!closes) over.wait();
             });
             result<http_client> client = http_transport::make_client(half.url());
             REQUIRE(client);
             http_transport wire(std::move(*client));
             const worker_identity self = identity();
+            REQUIRE(wire.fetch({&self, 3, nullptr}, soon()));  // so that there is a connection
+            // What the client has received once it begins to read counts, however long it took.
+            const auto sends_first = [&] { return due.set(), sent.wait(); };
             const std::string got =
-                shown(wire.fetch({&self, 3, nullptr}, deadline_after(closes ? 20s : 200ms)));
+                shown(wire.fetch({&self, 3, sends_first}, deadline_after(closes ? 20s : 200ms)));
             const char* lost = closes ? "disconnected" : "timed_out";
             CHECK(got == (std::string(row.second) == "lost" ? lost : row.second));
             over.set();
