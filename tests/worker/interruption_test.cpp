@@ -319,7 +319,8 @@ TEST_CASE("stuck: an on_stuck_job callback that blocks delays neither other jobs
     });
     REQUIRE(asked->wait());
     deaf.wire.give(make_job("b", "other"));
-    REQUIRE(deaf.wire.wait_for("ack", 1));
+    REQUIRE(deaf.log.wait_for("debug job completed"));
+    REQUIRE(deaf.log.wait_for("warn job failed"));  // a stop this short might not wait for the report
     REQUIRE(deaf.body.quiet());
     REQUIRE(deaf.wire.wait_for("beat", 1, "quiet"));
     CHECK(deaf.body.stop(guard));
