@@ -298,15 +298,21 @@ TEST_CASE("http_server: exactly one of several concurrent servers takes over a d
     }
 }
 
-TEST_CASE("http_server: a unix path is taken over only if its lock file is free and empty") {
+TEST_CASE("http_server: a unix path is bound or taken over only if its lock file is free and empty") {
     const own_folder folder;
     const std::string lock = folder.path + ".ojs-lock";
+    const std::string other = folder.own.file("other");
     folder.leave_dead_socket();
     const ino_t dead = folder.inode();
     write_file(lock, "");
     const int holder = ::open(lock.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(::flock(holder, LOCK_EX) == 0);
+    REQUIRE(::rename(folder.path.c_str(), other.c_str()) == 0);
     result<http_server> server = folder.serve();
+    REQUIRE(code_of(server) == errc::busy);
+    CHECK(folder.inode() == 0);
+    REQUIRE(::rename(other.c_str(), folder.path.c_str()) == 0);
+    server = folder.serve();
     REQUIRE(code_of(server) == errc::busy);
     CHECK(folder.inode() == dead);
     ::close(holder);

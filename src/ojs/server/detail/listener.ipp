@@ -115,8 +115,9 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-// Only the holder of the lock removes the file, so that no other process removes one bound meanwhile.
-inline int clear_unix_path(const socket_address& address, const std::string& path) {
+// Binds, if need be in place of a dead process's socket. Only the holder of the lock does so: bind() makes the file a
+// moment before the kernel connects it to the socket, which looks dead until then.
+inline int bind_locked(int fd, const socket_address& address, const std::string& path) {
     const std::string lock_path = path + ".ojs-lock";
     const unique_fd lock(
         ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
@@ -125,7 +126,11 @@ inline int clear_unix_path(const socket_address& address, const std::string& pat
     struct stat held {};
     const bool ours = ::fstat(lock.get(), &held) == 0 && S_ISREG(held.st_mode) && held.st_size == 0;
     if (!ours || held.st_nlink == 0) return EADDRINUSE;  // another file; or the lock was released in between
-    const int failed = remove_dead_socket(address, path);
+    int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
+    if (failed == EADDRINUSE) {
+        failed = remove_dead_socket(address, path);
+        if (failed == 0 && ::bind(fd, address.get(), address.length) != 0) failed = errno;
+    }
     ::unlink(lock_path.c_str());
     return failed;
 }
@@ -134,11 +139,7 @@ inline int clear_unix_path(const socket_address& address, const std::string& pat
 // the socket, less the umask; elsewhere it is changed afterwards, without following a link.
 inline int bind_unix(int fd, const socket_address& address, const std::string& path) {
     ::fchmod(fd, 0600);
-    int failed = ::bind(fd, address.get(), address.length) == 0 ? 0 : errno;
-    if (failed == EADDRINUSE) {
-        failed = clear_unix_path(address, path);
-        if (failed == 0 && ::bind(fd, address.get(), address.length) != 0) failed = errno;
-    }
+    const int failed = bind_locked(fd, address, path);
     if (failed != 0) return failed;
     struct stat made {};
     if (::lstat(path.c_str(), &made) == 0 && (made.st_mode & 0777) == 0600) return 0;
