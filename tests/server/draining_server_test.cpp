@@ -252,6 +252,26 @@ TEST_CASE("draining server: a request that waits for a thread does not count as 
     CHECK(third.answer().find("GET /third") != std::string::npos);
 }
 
+TEST_CASE("draining server: at max_connections, a waiting client ends one idle connection, however slowly") {
+    gate held;
+    draining_server_options options = with_threads(1);
+    options.max_connections = 3;
+    const draining_server server = start(held.handler(), options);
+    sent oldest(server, get("/"));
+    CHECK(oldest.status() == "200");
+    sent idle(server, get("/"));
+    CHECK(idle.status() == "200");
+    sent busy(server, get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    sent waits(server, get("/waits"));
+    CHECK(oldest.closed());                     // but no thread is free to remove it
+    CHECK_FALSE(peer::readable(idle.fd, 600));  // two sweeps
+    held.may_go.set();
+    CHECK(waits.answer().find("GET /waits") != std::string::npos);
+    idle.send(get("/idle"));
+    CHECK(idle.answer().find("GET /idle") != std::string::npos);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
 TEST_CASE("draining server: a connection that is idle or whose request was refused keeps no buffer") {
     constexpr std::size_t large = 1000000;

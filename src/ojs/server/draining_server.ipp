@@ -232,6 +232,11 @@ class server_body final : public ref_counted {
         const unique_lock held(mutex_);
         if (connections_.size() < context.options.max_connections) return;
         full_ = true;
+        for (const ref<connection>& each : connections_) {
+            if (!each->is_ending()) continue;
+            context.schedule_sweep(deadline_after(overdue_interval));  // its slot is free in a moment
+            return;
+        }
         connection* done = oldest_waiting(true);
         if (done == nullptr) {
             context.needs_slot.store(true);

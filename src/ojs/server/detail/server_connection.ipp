@@ -99,6 +99,11 @@ class server_connection final : public ref_counted {
     bool has_unread_bytes() const noexcept { return has_event(POLLIN); }
     bool has_received() const noexcept { return !received_nothing_.load(); }
     bool is_idle() const noexcept { return state_.load() == state::idle; }
+    // Closed or cut, and about to be removed; its handler may delay that.
+    bool is_ending() const noexcept {
+        const state now = state_.load();
+        return now == state::closing || (is_cut_.load() && now != state::answering);
+    }
     // As the client sees it: it may have the response before the sending thread continues.
     bool has_responded() const noexcept {
         return state_.load() == state::sending || (is_idle() && has_received());
@@ -148,6 +153,7 @@ class server_connection final : public ref_counted {
     // True: a request was in flight.
     bool cut() noexcept {
         const state now = state_.load();
+        is_cut_.store(true);
         ::shutdown(socket_.get(), SHUT_RDWR);
         return now >= state::reading && now != state::lingering;
     }
@@ -370,6 +376,7 @@ class server_connection final : public ref_counted {
     atomic<bool> received_nothing_{true};
     atomic<bool> is_late_{false};  // its request will get 503
     atomic<bool> closes_when_idle_{false};
+    atomic<bool> is_cut_{false};
     atomic<time_point> since_{steady_clock::now()};
     atomic<time_point> deadline_;
 };
