@@ -252,7 +252,26 @@ TEST_CASE("draining server: a request that waits for a thread does not count as 
     CHECK(third.answer().find("GET /third") != std::string::npos);
 }
 
-TEST_CASE("draining server: at max_connections, a waiting client ends one idle connection, however slowly") {
+TEST_CASE("draining server: at max_connections, a slow client whose bytes have arrived is not disconnected") {
+    gate held;
+    draining_server_options options = with_threads(1);
+    options.max_connections = 2;
+    options.overload_timeout = 200ms;
+    const draining_server server = start(held.handler(), options);
+    sent slow(server, "POST /slow HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    CHECK(slow.status() == "100");
+    sent busy(server, get("/held"));
+    REQUIRE(held.entered.wait_for(1));
+    slow.send("ok");  // which the one thread has not read
+    sent waits(server, get("/waits"));
+    CHECK_FALSE(peer::readable(slow.fd, 600));  // a wrong server has cut it by now
+    held.may_go.set();
+    CHECK(slow.answer().find("POST /slow ok") != std::string::npos);
+    CHECK(waits.answer().find("GET /waits") != std::string::npos);
+}
+
+TEST_CASE(
+    "draining server: at max_connections, a waiting client closes one idle connection, even if slowly") {
     gate held;
     draining_server_options options = with_threads(1);
     options.max_connections = 3;

@@ -258,7 +258,7 @@ class server_body final : public ref_counted {
         time_point since = time_point::max();
         for (const ref<connection>& each : connections_) {
             if (each->has_responded() != has_responded || each->waiting_since() >= since) continue;
-            if (each->is_idle() && each->has_unread_bytes()) continue;
+            if ((each->is_idle() || !has_responded) && each->has_progress()) continue;
             out = each.get();
             since = each->waiting_since();
         }

@@ -118,14 +118,17 @@ class server_connection final : public ref_counted {
         const state now = state_.load();
         return now == state::answering || now == state::closing ? time_point::max() : since_.load();
     }
+    // Its thread will read what has arrived, or send what can be sent: this process may have been frozen.
+    bool has_progress() const noexcept {
+        const state now = state_.load();
+        return now != state::lingering && has_event(now == state::writing ? POLLOUT : POLLIN);
+    }
     // Returns when to check it next.
     time_point end_if_overdue(time_point now) noexcept {
         const time_point deadline = deadline_.load();
         if (deadline > now) return deadline;
         const state at = state_.load();
-        // Its thread reads what has arrived, and sends what can be sent: this process may have been frozen.
-        if (at != state::lingering && has_event(at == state::writing ? POLLOUT : POLLIN))
-            return now + overdue_interval;
+        if (has_progress()) return now + overdue_interval;
         if (at == state::idle) close_if_idle();
         if (at == state::reading) ::shutdown(socket_.get(), SHUT_RD);  // an event for its thread
         if (at == state::writing || at == state::lingering) ::shutdown(socket_.get(), SHUT_RDWR);
