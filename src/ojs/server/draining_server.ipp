@@ -23,7 +23,7 @@ namespace detail {
 inline constexpr std::size_t max_threads = 1024;
 inline constexpr int accept_batch_size = 64;
 // Times accept_retry_time: longer than a connection lingers before it frees its descriptor.
-inline constexpr int max_accept_retries = 30;
+inline constexpr int max_accept_retries = 60;
 // A client that connected before the drain may have sent a request that has not arrived yet.
 inline constexpr auto late_request_timeout = std::chrono::milliseconds(100);
 // A busy client is disconnected by a response: an idle close could cross its next request.
@@ -300,8 +300,9 @@ class server_body final : public ref_counted {
                 }
                 pollfd waits{each.fd(), POLLIN, 0};
                 if (::poll(&waits, 1, 0) <= 0) break;
-                if (tries-- == max_accept_retries) drain_idle_connections();
-                close_overdue();  // an answered client that does not close holds a descriptor
+                --tries;
+                drain_idle_connections();  // each time: one may have become idle since
+                close_overdue();           // an answered client that does not close holds a descriptor
             }
         }
         const unique_lock held(mutex_);
