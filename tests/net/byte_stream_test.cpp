@@ -202,12 +202,14 @@ TEST_CASE("byte stream: a handshake that fails, times out or is interrupted send
     {
         peer::server silent([&](int fd, int) { heard += peer::read_to_end(fd); });
         client = peer::make_client(https(silent), streamed(of));
-        why = failed(client, peer::call(steady_clock::now() + 100ms));
+        http_call call = peer::call();
+        peer::expire_after_should_send(call, 1);
+        why = failed(client, call);
         CHECK(why.code == errc::unreachable);
         CHECK(why.sys_errno == ETIMEDOUT);
         const test::pipe_ends interruption;
         REQUIRE(::write(interruption.writer(), "x", 1) == 1);
-        http_call call = peer::call();
+        call = peer::call();
         call.interrupt_fd = interruption.reader();
         CHECK(failed(client, call).code == errc::cancelled);
     }

@@ -340,7 +340,9 @@ TEST_CASE("http_client: a full listen queue of a unix socket is awaited until th
         room = ::connect(fillers.back(), reinterpret_cast<const sockaddr*>(&address), size) == 0;
     }
     http_client client = peer::make_client("unix:" + path);
-    const result<http_response> got = client.send(peer::get(), peer::call(steady_clock::now() + 100ms));
+    http_call call = peer::call();
+    peer::expire_after_should_send(call, 1);
+    const result<http_response> got = client.send(peer::get(), call);
     REQUIRE(code_of(got) == errc::unreachable);
     CHECK(got.error().sys_errno == ETIMEDOUT);
     for (const int filler : fillers) ::close(filler);

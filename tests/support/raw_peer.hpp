@@ -186,4 +186,13 @@ inline ojs::http_call call(ojs::time_point deadline = soon(), ojs::resend policy
     return {deadline, policy, nullptr};
 }
 
+// Gives it a deadline of 100 ms only when should_send is called for the `nth` time: before a new connection, or before the
+// request is written.
+inline void expire_after_should_send(ojs::http_call& call, int nth) {
+    call.should_send = [&call, nth]() mutable {
+        if (--nth == 0) call.deadline = ojs::steady_clock::now() + 100ms;
+        return true;
+    };
+}
+
 }  // namespace peer
