@@ -178,7 +178,7 @@ TEST_CASE("http_client: the deadline ends a request to a slow or silent peer and
 }
 
 TEST_CASE("http_client: a missing listener, socket file or host fails as unreachable") {
-    const peer::dead_port port;
+    const peer::reserved_port port;
     const std::string url = "http://127.0.0.1:" + port.text();
     const result<http_response> got = peer::make_client(url).send(peer::get(), peer::call());
     REQUIRE(test::code_of(got) == errc::unreachable);

@@ -29,13 +29,14 @@ struct backend_by_name {
         hangs_until = nullptr;
         answered_with = "127.0.0.1";
         open_first();
-        port = first->port();
         client = std::make_unique<http_client>(
-            peer::make_client(std::string("http://") + backend_name + ":" + std::to_string(port)));
+            peer::make_client(std::string("http://") + backend_name + ":" + port.text()));
         REQUIRE(answers());
     }
-    void open_first() { first = std::make_unique<peer::server>(answer_and_close, port); }
-    void open_second() { second = std::make_unique<peer::server>(answer_and_close, port, 0x7f000002); }
+    void open_first() { first = std::make_unique<peer::server>(answer_and_close, port.number()); }
+    void open_second() {
+        second = std::make_unique<peer::server>(answer_and_close, port.number(), 0x7f000002);
+    }
     // The client finds nobody at the address it knows, so that its next request needs a lookup.
     void restart_first() {
         first.reset();
@@ -44,7 +45,7 @@ struct backend_by_name {
     }
     bool answers() const { return bool(client->send(peer::get(), peer::call())); }
 
-    std::uint16_t port = 0;
+    const peer::reserved_port port;
     std::unique_ptr<peer::server> first;
     std::unique_ptr<peer::server> second;
     std::unique_ptr<http_client> client;
@@ -131,8 +132,7 @@ TEST_CASE("name server: a child forked during a lookup makes its own lookup") {
     test::event answers_at_last;
     const int before = lookups.count();
     hangs_until = &answers_at_last;
-    http_client client =
-        peer::make_client(std::string("http://") + backend_name + ":" + std::to_string(backend.port));
+    http_client client = peer::make_client(std::string("http://") + backend_name + ":" + backend.port.text());
     std::thread caller([&] { CHECK(client.send(peer::get(), peer::call())); });
     // The lookup is in progress once a second call waits for it in vain.
     http_call in_vain = peer::call();

@@ -159,7 +159,7 @@ TEST_CASE("http_server: stop() cuts connections at its deadline and then waits f
 }
 
 TEST_CASE("http_server: an IPv6 address is served, and a client reaches it directly and through localhost") {
-    const peer::dead_port port;
+    const peer::reserved_port port;
     const result<http_server> server = http_server::start("[::1]:" + port.text(), &echo);
     if (!server) {
         MESSAGE("skipped: ", server.error().text);
@@ -350,7 +350,8 @@ TEST_CASE("http_client: a full listen queue of a unix socket is awaited until th
 }
 
 TEST_CASE("http_server: after stop() the address is free, even if a forked child still has the socket") {
-    http_server first = start();
+    const peer::reserved_port port;
+    http_server first = start(&echo, {}, port.text());
     const pid_t child = forked([] { return ::pause(); });
     first.stop(steady_clock::now());
     CHECK(http_server::start(first.address(), &echo));

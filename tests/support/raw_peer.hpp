@@ -64,25 +64,29 @@ inline std::string read_message(int fd) {
     }
 }
 
-// A port of loopback at which nobody listens, and nobody else can, as long as it lives.
-class dead_port {
+// A port of loopback that no other process is given as long as it lives. Nobody listens there, unless a test with
+// SO_REUSEADDR does.
+class reserved_port {
   public:
-    dead_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    reserved_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const int yes = 1;
+        ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         sockaddr_in address = loopback(0);
         socklen_t size = sizeof address;
         REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
         ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-        text_ = std::to_string(ntohs(address.sin_port));
+        number_ = ntohs(address.sin_port);
     }
-    dead_port(const dead_port&) = delete;
-    dead_port& operator=(const dead_port&) = delete;
-    ~dead_port() { ::close(fd_); }
+    reserved_port(const reserved_port&) = delete;
+    reserved_port& operator=(const reserved_port&) = delete;
+    ~reserved_port() { ::close(fd_); }
 
-    const std::string& text() const { return text_; }
+    std::uint16_t number() const { return number_; }
+    std::string text() const { return std::to_string(number_); }
 
   private:
     int fd_;
-    std::string text_;
+    std::uint16_t number_ = 0;
 };
 
 // Ends a connection, and waits until the peer's side has heard of it: on a busy machine that is not at once.
