@@ -83,6 +83,29 @@ struct unconnected {
     }
 };
 
+int a_listener() {
+    const int out = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = peer::loopback(0);
+    REQUIRE(::bind(out, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(out, 4) == 0);
+    return out;
+}
+
+// What its clients send before serve() has arrived when the server accepts them: none looks idle.
+struct early_clients {
+    const int fd = a_listener();
+
+    std::uint16_t port() const {
+        sockaddr_in address{};
+        socklen_t size = sizeof address;
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+        return ntohs(address.sin_port);
+    }
+    draining_server serve(http_handler handler, const draining_server_options& options) const {
+        return start(std::move(handler), options, "fd:" + std::to_string(fd));  // which closes it
+    }
+};
+
 bool refuses(std::uint16_t port) {
     return !unconnected().connect(port);
 }
@@ -215,12 +238,13 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
     options.request_timeout = 100ms;
     CHECK(options.idle_timeout > 70s);  // a proxy's is 60 s, and it must be the first to close
     options.idle_timeout = 100ms;
-    const draining_server server = start(&large_or_echo, options);
-    peer::client silent(server.port());
-    sent kept(server, get("/"));
+    const early_clients early;
+    peer::client silent(early.port());
+    sent kept(early, get("/"));
+    sent deaf(early, get("/large"));
+    sent trickles(early, "GET / HTTP/1.1\r\n");
+    const draining_server server = early.serve(&large_or_echo, options);
     CHECK(kept.status() == "200");
-    sent deaf(server, get("/large"));
-    sent trickles(server, "GET / HTTP/1.1\r\n");
     const time_point give_up = peer::soon();
     while (!peer::readable(trickles.fd, 5) && steady_clock::now() < give_up)
         peer::send_text(trickles.fd, "X: y\r\n");
@@ -240,12 +264,13 @@ TEST_CASE("draining server: a request that waits for a thread does not count as 
     draining_server_options options = with_threads(1);
     options.max_connections = 2;
     options.idle_timeout = 1ms;
-    const draining_server server = start(held.handler(), options);
-    sent first(server, get("/held"));
+    const early_clients early;
+    sent first(early, get("/held"));
+    sent waits(early, get("/waits"));
+    sent third(early, last_get("/third"));
+    const draining_server server = early.serve(held.handler(), options);
     REQUIRE(held.entered.wait_for(1));
-    sent waits(server, get("/waits"));
     await_connections(server, 2);
-    sent third(server, last_get("/third"));
     CHECK_FALSE(peer::readable(waits.fd, 600));  // two looks at what is overdue
     held.may_go.set();
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
@@ -640,14 +665,6 @@ TEST_CASE(
     }
     ::close(no_listener);
     CHECK_FALSE(draining_server::start("0", nullptr));
-}
-
-int a_listener() {
-    const int out = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = peer::loopback(0);
-    REQUIRE(::bind(out, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    REQUIRE(::listen(out, 4) == 0);
-    return out;
 }
 
 bool still_listens(int fd) {
