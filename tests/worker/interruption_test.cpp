@@ -355,7 +355,7 @@ TEST_CASE("stuck: with installed signals, the log record shows the stack of the 
 #ifndef __SANITIZE_THREAD__  // which keeps the signal until the read() is over
     // A thread that does not run for 100 ms is logged without a stack.
     const auto has_stack = [&log] { return log.text().find(" stack=") != std::string::npos; };
-    while (!has_stack()) {
+    for (const time_point end = deadline_after(guard); !has_stack() && steady_clock::now() < end;) {
         busy.life.apply(ojs::event::report_request, {});
         std::this_thread::yield();
     }
