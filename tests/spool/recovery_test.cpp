@@ -306,17 +306,17 @@ TEST_CASE("spool: on a full disk failed operations lose no job, and work continu
     opened_dir any(disk.path / "any", true);
     any.put("a", odd_bytes);
     disk.fill();
-    CHECK(any.transport->fetch(any.asking(), deadline_after(1s)).error().sys_errno == ENOSPC);
+    CHECK(any.transport->fetch(any.asking(), deadline_after(10s)).error().sys_errno == ENOSPC);
     CHECK(any.names("request") == names{"a"});
-    const auto refused = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
+    const auto refused = dir.transport->fail({"a", boom(), false, ""}, deadline_after(10s));
     REQUIRE(test::code_of(refused) == errc::unavailable);
     CHECK(refused.error().sys_errno == ENOSPC);
     CHECK(holds(refused.error().text, "No space left"));
-    CHECK(!dir.transport->save_checkpoint({"b", "1"}, deadline_after(1s)));
+    CHECK(!dir.transport->save_checkpoint({"b", "1"}, deadline_after(10s)));
     CHECK(dir.listing().empty());
     CHECK(dir.event_count(spool_event_kind::result_dropped) == 0);
     const auto answer =
-        dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(1s));
+        dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(10s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     // What needs no room works.
     CHECK(ack(dir, "b") == settle_result::accepted);
@@ -379,9 +379,9 @@ TEST_CASE(
             if (errnum == EROFS) REQUIRE(disk.set_read_only(true));
             if (errnum == ENOENT) fs::rename(dir.path, away);
             if (errnum == EMFILE) none.emplace();
-            for (int i = 0; i < 2; ++i) fetched = dir.transport->fetch(dir.asking(), deadline_after(1s));
-            failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(1s));
-            acked = dir.transport->ack({"b", ""}, deadline_after(1s));
+            for (int i = 0; i < 2; ++i) fetched = dir.transport->fetch(dir.asking(), deadline_after(10s));
+            failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(10s));
+            acked = dir.transport->ack({"b", ""}, deadline_after(10s));
             if (errnum == EROFS) {
                 const result<transport_ref> opened = open_spool(dir.options);
                 REQUIRE(!opened);

@@ -331,7 +331,7 @@ TEST_CASE("spool: a FETCH cancelled between claims returns the jobs already clai
     fetch_request request = dir.asking(3);
     int asked = 0;
     request.should_send = [&] { return ++asked <= 2; };
-    const auto some = dir.transport->fetch(request, deadline_after(1s));
+    const auto some = dir.transport->fetch(request, deadline_after(10s));
     REQUIRE(some);
     CHECK(some->size() == 1);
     CHECK(dir.names("request").size() == 2);

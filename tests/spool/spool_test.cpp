@@ -395,6 +395,8 @@ TEST_CASE(
     spool_dir dir;
     worker_options options;
     options.log.level = log_level::off;
+    options.times.cancel_wait = 50s;
+    options.times.stop_timeout = 60s;
     options.transports.add(ojs::spool());
     for (const std::string& unusable : {std::string(), std::string("a\0b", 3), std::string("/dev/null")}) {
         CAPTURE(unusable);
@@ -421,7 +423,7 @@ TEST_CASE(
         REQUIRE(ended.wait());
         REQUIRE(spool_enqueue(dir.path, {"waits", "[]", "default", 0, "w"}));
         REQUIRE(running.wait());
-        CHECK(own.stop_and_cancel(20s));
+        CHECK(own.stop_and_cancel(test::hang_guard));
         CHECK(own.exit_code() == 0);
     }
     CHECK(dir.listing() == "done/a request/w");

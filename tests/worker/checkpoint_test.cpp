@@ -312,7 +312,7 @@ TEST_CASE(
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.cancel_wait = 1h;  // at most half of the stop's time
-    options.times.stop_timeout = 2s;
+    options.times.stop_timeout = 5s;
     const auto body = start_worker(wire, options, life, [&](job_context& job) {
         look(job);
         running.set();
@@ -396,7 +396,7 @@ TEST_CASE(
     wire.give(make_job("a"));
     worker_options options = recorder::options();
     options.times.cancel_wait = 1h;
-    options.times.stop_timeout = 3s;
+    options.times.stop_timeout = 10s;
     options.request_timeout = 20s;
     const auto body = start_worker(wire, options, life, [&](job_context& job) {
         const time_point before = steady_clock::now();
@@ -406,7 +406,7 @@ TEST_CASE(
         saved.set();
         CHECK_FALSE(job.sleep_for(1h));
         CHECK(job.save_checkpoint("2"));
-        CHECK(deadlines.back() <= steady_clock::now() + 3s);
+        CHECK(deadlines.back() <= steady_clock::now() + 10s);
         return outcome::interrupted();
     });
     REQUIRE(saved.wait());

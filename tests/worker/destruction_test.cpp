@@ -124,7 +124,7 @@ TEST_CASE(
         }
     };
     worker_options options = recorder::options(1);
-    options.times.stop_timeout = 1s;
+    options.times.stop_timeout = 3s;
     const kept_log log(options, log_level::warn);
     const auto block = [=] { thread_local const blocks_at_end blocked{let_go, ended}; };
     const auto check_left = [&] {

@@ -121,7 +121,7 @@ TEST_CASE("timeout: a job that is already cancelled keeps its cancel reason when
     worker_options options = patient();
     options.stuck_after = 1h;
     const kept_log log(options);
-    constexpr std::chrono::milliseconds timeout = 1s;
+    constexpr std::chrono::milliseconds timeout = 4s;
     busy_worker busy(options, with_timeout(timeout), [=](job_context& job) {
         until_cancelled(job);
         std::this_thread::sleep_for(timeout);  // it is the passing of time that is meant
@@ -442,8 +442,8 @@ TEST_CASE("termination mode: first_signal_wins -> the file at the first signal d
 TEST_CASE(
     "reclaim_wait: a handler returns in time -> the FAIL has the handler's message, and the job is "
     "requeued") {
-    worker_options options = recorder::options();
-    options.times.reclaim_wait = 4s;
+    worker_options options = patient();
+    options.times.reclaim_wait = 50s;
     busy_worker busy(options, [](job_context& job) {
         until_cancelled(job);
         return outcome::interrupted("the child is gone");

@@ -214,7 +214,7 @@ TEST_CASE("job log: a handler calls request_stop() -> the log names its job") {
 
 TEST_CASE("job log: an interrupted run counts as interrupted, and as requeued or failed by the dialect") {
     for (const bool requeues : {true, false}) {
-        worker_options options = recorder::options();
+        worker_options options = patient();
         options.dialect.requeue_interrupted = requeues;
         const kept_log log(options);
         busy_worker busy(options, until_cancelled);

@@ -18,12 +18,10 @@ TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once")
     CHECK(worker->phase() == phase::quiet);
     REQUIRE(wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
     wire.give(make_job("a"));
-    const std::size_t running_beats = wire.calls("beat").size();
     CHECK(wire.calls("fetch").size() == 1);
     CHECK(worker->resume());
     REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(wire.wait_for("beat", running_beats + 1));
-    CHECK(wire.calls("beat")[running_beats].state == "running");
+    REQUIRE(wire.wait_for("beat", 2, "running"));
     REQUIRE(worker->stop(guard));
     CHECK(!worker->resume());
     CHECK(!worker->quiet());
@@ -335,7 +333,7 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
         worker->request_stop();
     }
     REQUIRE(worker->wait(deadline_after(guard)));
-    CHECK(wire.calls("beat").size() <= 3);
+    CHECK(wire.calls("beat").size() <= 4);  // one is repeated if a later one ended first
     CHECK(wire.calls("fetch").size() == 1);
     for (const call& each : wire.calls("fail")) {
         CHECK(each.text() == "fail ShutdownError requeue");

@@ -717,19 +717,20 @@ TEST_CASE("unknown type: requeues of one job are delayed longer each time, and a
     const kept_log log(options, log_level::warn);
     const auto worker = start_worker(wire, options, do_nothing);
     REQUIRE(wire.wait_for("ack", 1));  // though "u" always comes first
-    REQUIRE(wire.claim_count.wait_for(4));
+    REQUIRE(wire.claim_count.wait_for(5));
     REQUIRE(worker->stop(guard));
     const std::vector<call> reports = wire.settlements("u");
-    REQUIRE(reports.size() == 4);
-    for (std::size_t i = 0; i < 3; ++i) {
+    REQUIRE(reports.size() >= 5);  // more if the stop comes late
+    const std::size_t last = reports.size() - 1;
+    for (std::size_t i = 0; i < last; ++i) {
         CHECK(reports[i].error.code == "unsupported");
         CHECK(reports[i].at - wire.claim(i) >= 100ms * (1 << i));
     }
-    CHECK(reports[3].requeue);
-    CHECK(reports[3].error.code == "ShutdownError");  // as any job that never started
-    CHECK(reports[3].at - wire.claim(3) < 800ms);
+    CHECK(reports[last].requeue);
+    CHECK(reports[last].error.code == "ShutdownError");  // as any job that never started
+    CHECK(reports[last].at - wire.claim(last) < 100ms * (1 << last));
     CHECK(log.count(no_handler) == 1);
-    CHECK(worker->report().requeued == 4);
+    CHECK(worker->report().requeued == reports.size());
     CHECK(worker->exit_code() == 0);
 }
 
