@@ -1,4 +1,7 @@
 // dev_backend --store: what was answered is there after a crash, and files that cannot be a store are left alone.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 #include <random>
 
 #include "files.hpp"
@@ -33,14 +36,37 @@ bool has_sqlite() {
     return out;
 }
 
+// Keeps a free port of loopback from other programs: only a server that asks for it by its number can listen there.
+class kept_port {
+  public:
+    kept_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const int yes = 1;
+        REQUIRE(::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+        REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+        text_ = std::to_string(ntohs(address.sin_port));
+    }
+    kept_port(const kept_port&) = delete;
+    kept_port& operator=(const kept_port&) = delete;
+    ~kept_port() { ::close(fd_); }
+
+    const std::string& text() const { return text_; }
+
+  private:
+    const int fd_;
+    std::string text_;
+};
+
 // A backend that is killed and started again at the same address, on the same file.
 class stored_backend {
   public:
     explicit stored_backend(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {
-        flags_.insert(flags_.end(), {"--store", path_});
+        flags_.insert(flags_.end(), {"--store", path_, "--port", port_.text()});
         start();
-        port_ = jobs_->url().substr(jobs_->url().rfind(':') + 1);
-        flags_.insert(flags_.end(), {"--port", port_});
     }
 
     backend& operator*() { return *jobs_; }
@@ -59,8 +85,8 @@ class stored_backend {
 
   private:
     const std::string path_ = store_path();
+    const kept_port port_;
     std::vector<std::string> flags_;
-    std::string port_;
     std::unique_ptr<backend> jobs_;
 };
 
