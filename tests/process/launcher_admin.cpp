@@ -23,7 +23,7 @@ class daemon_of {
     }
     // The configuration of the one group, "kv": two runners with these flags.
     void write(const std::string& flags, const std::string& more = "") const {
-        const char* const limit = holds(flags, "hang") ? "2s" : "20s";  // what hangs takes all of it
+        const char* const limit = holds(flags, "hang") ? "4s" : "20s";  // what hangs takes all of it
         std::ofstream(config_)
             << R"({"process_groups": [{"name": "kv", "command": [")" << program("lifecycle_runner") << '"'
             << flags << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )"
@@ -151,7 +151,7 @@ TEST_CASE(
     CHECK(holds(forced, "kv-1           FORCED"));
     CHECK(holds(forced, "SIGKILL"));
     CHECK(of.ask({"stop", "kv-2", "--no-wait", "--grace", "1500ms", "--max", "1h"}) ==
-          "kv-2 is shutting down, grace period 2s, at most 2s (the group's max_duration)\n");
+          "kv-2 is shutting down, grace period 2s, at most 4s (the group's max_duration)\n");
     const std::string waited = of.ask({"stop", "kv-2"}, 1);
     CHECK_MESSAGE(holds(waited, "-> FORCED"), waited);
     const std::string group = of.ask({"stop", "kv", "--force"});

@@ -41,12 +41,12 @@ TEST_CASE("own loop: a second signal requeues the items in progress, and no othe
 }
 
 TEST_CASE("own loop: after SIGTSTP no item starts until SIGCONT") {
-    process loop = start_loop("200ms");
+    process loop = start_loop("1s");
     loop.signal(SIGTSTP);
     CHECK(eventually([&] { return loop.count(": done") == loop.count(": started"); }));
     const auto started = loop.count(": started");
     CHECK(started < 8);
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // in which all would start
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // in which the next would start
     CHECK(loop.count(": started") == started);
     loop.signal(SIGCONT);
     CHECK(eventually([&] { return loop.count(": started") > started; }));

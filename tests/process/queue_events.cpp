@@ -87,8 +87,8 @@ void fail(backend& jobs, const std::string& id, const std::string& more = "") {
     REQUIRE(said["acknowledged"].flag);
 }
 
-std::string in_two_seconds() {
-    const std::time_t then = std::time(nullptr) + 2;
+std::string in_six_seconds() {
+    const std::time_t then = std::time(nullptr) + 6;
     tm utc{};
     gmtime_r(&then, &utc);
     char text[40];
@@ -139,7 +139,7 @@ TEST_CASE(
     REQUIRE(claim(jobs) == id);
     jobs.post("/ojs/v1/workers/heartbeat", R"({"worker_id":"w","active_jobs":[]})");
     CHECK(to.announces("active"));
-    jobs.push("a.b", "[]", 1, ",\"scheduled_at\":\"" + in_two_seconds() + "\"");
+    jobs.push("a.b", "[]", 1, ",\"scheduled_at\":\"" + in_six_seconds() + "\"");
     CHECK(to.announces("scheduled"));
     const std::string pending = jobs.push("a.b", "[]", 1, R"(,"pending":true)").front();
     CHECK(ask(jobs.url(), "POST", "/ojs/v1/jobs/" + pending + "/activate", "{}")->status == 200);

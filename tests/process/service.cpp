@@ -86,7 +86,7 @@ TEST_CASE(
     const std::string runner = program("lifecycle_runner");
     std::ofstream(config)
         << R"({"process_groups":[{"name":"first","min_healthy_instances":1,"command":[")" << runner
-        << R"(","--behavior","slow-drain","--drain-duration","1500ms"]},)"
+        << R"(","--behavior","slow-drain","--drain-duration","4s"]},)"
         << R"({"name":"second","min_healthy_instances":1,"command":["sh","-c","while [ ! -e )" << gate
         << R"( ]; do sleep 0.01; done; exec )" << runner << R"("]}]})";
     process launcher(
@@ -115,7 +115,7 @@ TEST_CASE(
     const std::string admin = "unix:" + scratch_file("sock");
     std::ofstream(config) << R"({"process_groups":[{"name":"a","min_healthy_instances":1,"command":[")"
                           << program("lifecycle_runner")
-                          << R"(","--behavior","slow-drain","--drain-duration","300ms"]}]})";
+                          << R"(","--behavior","slow-drain","--drain-duration","2s"]}]})";
     process launcher({program("launcher"), "run", "--config", config, "--admin", admin},
                      {{"NOTIFY_SOCKET", manager.path()}});
     REQUIRE(manager.hears("READY=1"));
