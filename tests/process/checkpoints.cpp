@@ -92,7 +92,7 @@ tally work_through(backend& jobs, const std::string& id, const environment& sett
     const auto done = [&] { return jobs.state_of(id) == "completed"; };
     const auto end = clock::now() + seconds(120);
     for (int run = 1; !done() && clock::now() < end; ++run) {
-        const std::string name = "w" + std::to_string(run);
+        const std::string name = "w" + std::to_string(run) + "-" + id;
         process worker = count_worker(jobs, name, settings);
         // So many checkpoints, where the backend tells of them, and up to two intervals more; else by the kernel's account.
         const int checkpoints = static_cast<int>(random() % 3);
@@ -172,16 +172,20 @@ std::string count_undisturbed(backend& jobs, const std::string& args, millisecon
 }  // namespace
 
 TEST_CASE("text.count: SIGKILL at random points -> at most one checkpoint interval is repeated each time") {
-    backend jobs({"--dead-after", "1s"});  // a live one is silent for less
+    backend jobs({"--dead-after", "2s"});  // a live one is silent for less
     const std::string args = count_args(write_text(), pass_count());
     milliseconds step{0};
     const std::string expected = count_undisturbed(jobs, args, step);
     CHECK(expected.compare(0, 7, std::to_string(file_size) + " ") == 0);
     CHECK(expected.find(" " + std::to_string(pass_count()) + " ") != std::string::npos);
-    const std::string id = jobs.push_one("text.count", args);
-    const tally done = work_through(jobs, id, {}, step, true, [](const process& worker) {
-        worker.freeze();  // what it has read is read while it stands still
-    });
+    std::string id;
+    tally done;
+    for (int i = 0; i < 5 && done.interruptions == 0; ++i) {  // a job may be done before it is interrupted
+        id = jobs.push_one("text.count", args);
+        done = work_through(jobs, id, {}, step, true, [](const process& worker) {
+            worker.freeze();  // what it has read is read while it stands still
+        });
+    }
     CHECK(result_of(jobs, id) == expected);
     CHECK(done.interruptions > 0);
     check_checkpoints(jobs, id);
@@ -196,14 +200,18 @@ TEST_CASE(
         const std::string args = count_args(write_text(), pass_count());
         milliseconds step{0};
         const std::string expected = count_undisturbed(jobs, args, step);
-        const std::string id = jobs.push_one("text.count", args);
+        std::string id;
+        tally done;
         int failed = 0;
-        const tally done = work_through(jobs, id, {{"OJS_SHUTDOWN_GRACE_PERIOD", "5ms"}}, step, with_route,
-                                        [&](const process& worker) {
-                                            worker.signal(SIGTERM);
-                                            CHECK(worker.wait() == 0);
-                                            ++failed;
-                                        });
+        for (int i = 0; i < 5 && done.interruptions == 0; ++i) {
+            id = jobs.push_one("text.count", args);
+            done = work_through(jobs, id, {{"OJS_SHUTDOWN_GRACE_PERIOD", "5ms"}}, step, with_route,
+                                [&](const process& worker) {
+                                    worker.signal(SIGTERM);
+                                    CHECK(worker.wait() == 0);
+                                    ++failed;
+                                });
+        }
         CHECK(result_of(jobs, id) == expected);
         CHECK(done.interruptions > 0);
         CHECK(failed >= done.interruptions);
