@@ -45,6 +45,13 @@ struct served : launched {
         REQUIRE(out);
         return *out;
     }
+    // Again while its reload takes longer than the launcher waits.
+    http_response roll(const std::string& body) {
+        const time_point end = steady_clock::now() + hang_guard;
+        http_response out = call("RollingReplace", body);
+        while (out.status == 503 && steady_clock::now() < end) out = call("RollingReplace", body);
+        return out;
+    }
     http_response get(const std::string& target, const http_headers& more = {}) {
         return ask("GET", target, "", more);
     }
@@ -266,8 +273,10 @@ TEST_CASE(
             CHECK(lines.find("\"state\":\"DRAINING\",\"before\":\"SHUTDOWN_REQUESTED\"") > requested);
         }
         CHECK(of.fleet.running() == (group ? texts{} : texts{"kv-2"}));
-        if (!group)
-            CHECK(of.fleet.calls() == texts{"start kv-1", "start kv-2", forced ? "force kv-1" : "stop kv-1"});
+        texts calls = of.fleet.calls();
+        // The supervisor may request the shutdown before the force.
+        if (forced) calls.erase(std::remove(calls.begin(), calls.end(), "stop kv-1"), calls.end());
+        if (!group) CHECK(calls == texts{"start kv-1", "start kv-2", forced ? "force kv-1" : "stop kv-1"});
         CHECK(
             holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"" + end + "\""));
         const http_response again = of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}");
@@ -300,29 +309,28 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
         return given;
     };
     served of(options);
-    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "reload: no file");
+    check_error(of.roll(roll_kv), 400, "invalid_argument", "reload: no file");
     group_options target = kv_group(2, 1, 1);
     target.max_surge = -1;
     given = target;
-    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument",
-                "max_surge: must not be negative");
+    check_error(of.roll(roll_kv), 400, "invalid_argument", "max_surge: must not be negative");
     target.max_surge = 1;
     target.name = "other";
     given = target;
-    check_error(of.call("RollingReplace", roll_kv), 400, "invalid_argument", "cannot rename a group");
+    check_error(of.roll(roll_kv), 400, "invalid_argument", "cannot rename a group");
     target.name = "kv";
     target.process.child.command = {"true", "--new"};
     given = target;
 
-    const http_response dry = of.call("RollingReplace", "{\"group\":\"kv\",\"dryRun\":true}");
+    const http_response dry = of.roll("{\"group\":\"kv\",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would replace 2 by 2"), dry.body);
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
-    CHECK(holds(of.call("RollingReplace", roll_kv).body, "\"acknowledged\":true"));
+    CHECK(holds(of.roll(roll_kv).body, "\"acknowledged\":true"));
     const std::string lines = of.events_until("\"result\":\"done\"");
     CHECK_MESSAGE(holds(lines, "\"event\":\"rollout started\""), lines);
     CHECK_MESSAGE(holds(lines, "\"event\":\"rollout in progress\",\"replaced\":1,\"total\":2"), lines);
     CHECK(of.kept.group("kv")->options.process.child.command.back() == "--new");
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);  // the next one may begin after that event
+    CHECK(of.roll(roll_kv).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(holds(of.call("GetGroupStatus", roll_kv).body, "\"message\":\"replaced 2 of 2\""));
     CHECK(sample(of.get("/metrics").body, "ojs_launcher_rollouts_total{group=\"kv\",result=\"done\"}") ==
@@ -331,16 +339,16 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
 
 TEST_CASE("launcher_admin: reload() hangs -> rollout requests fail with 503, and status requests succeed") {
     launcher_options options = served_options();
-    test::event release;
-    options.reload = [&](const std::string&) {
-        release.wait();
+    const auto release = std::make_shared<test::event>();  // its thread may outlive this test
+    options.reload = [release](const std::string&) {
+        release->wait();
         return result<group_options>(kv_group(2, 1, 1));
     };
     served of(options);
     for (const char* why : {"no result within 2s", "an earlier call has not returned"})
         check_error(of.call("RollingReplace", roll_kv), 503, "unavailable", why);
     CHECK(of.call("GetGroupStatus", roll_kv).status == 200);
-    release.set();
+    release->set();
     of.stop();
 }
 

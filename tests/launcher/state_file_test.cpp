@@ -1,6 +1,7 @@
 #include "fake_fleet.hpp"
 #include "faulty_disk.hpp"
 #include "files.hpp"
+#include "processes.hpp"
 
 // Elsewhere reused pids cannot be detected. Tests internals, which the separate form does not declare.
 #if defined(__linux__) && OJS_SHUTDOWN_USE_PROC && !OJS_SHUTDOWN_SEPARATE
@@ -48,11 +49,18 @@ class sleeper {
     test::event up_;
 };
 
-ref<state_file> opened(const std::string& path) {
-    const result<ref<state_file>> out = state_file::open(path);
-    REQUIRE(out);
-    return *out;
-}
+// Unlocked at the end of the scope: the thread that writes may hold a reference for longer.
+class opened {
+  public:
+    explicit opened(const std::string& path) : file_(state_file::open(path)) { REQUIRE(file_); }
+    opened(const opened&) = delete;
+    opened& operator=(const opened&) = delete;
+    ~opened() { (*file_)->close(); }
+    state_file* operator->() const { return (*file_).get(); }
+
+  private:
+    const result<ref<state_file>> file_;
+};
 
 // A state file, and a process that is recorded in it by a launcher that has ended.
 struct recorded {
@@ -81,7 +89,7 @@ TEST_CASE(
     sleeper left;
     sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
     {
-        const ref<state_file> first = opened(path);
+        const opened first(path);
         CHECK(first->orphans().empty());
         REQUIRE(first->write({left.entry(), gone.entry()}));
         CHECK(test::code_of(state_file::open(path)) == errc::busy);
@@ -90,7 +98,7 @@ TEST_CASE(
     REQUIRE(::stat(path.c_str(), &about) == 0);
     CHECK((about.st_mode & 0777) == 0600);
     REQUIRE(gone.process.kill());
-    const ref<state_file> next = opened(path);
+    const opened next(path);
     REQUIRE(next->orphans().size() == 1);
     const state_entry known = next->orphans()[0];
     CHECK(known.id == "kv-1");
@@ -107,27 +115,31 @@ TEST_CASE(
     const test::temporary_folder folder;
     sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
     REQUIRE(opened(folder.file("state"))->write({left.entry()}));
-    test::fake_fleet fleet;
-    launcher_options options;
-    options.groups = {test::kv_group(1, 0, 1)};
-    options.state_file = folder.file("state");
-    options.orphan_grace_period = 1h;
-    test::event begun;
-    options.log.hook = [&](const log_record& record) {
-        if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
+    const auto run = [&] {
+        test::fake_fleet fleet;
+        launcher_options options;
+        options.groups = {test::kv_group(1, 0, 1)};
+        options.state_file = folder.file("state");
+        options.orphan_grace_period = 1h;
+        test::event begun;
+        options.log.hook = [&](const log_record& record) {
+            if (record.message.find("sending SIGTERM") != std::string::npos) begun.set();
+        };
+        lifecycle life(0ms);
+        launcher kept = fleet.launch(options, &life);
+        bool waits = false;
+        std::thread sender([&] {
+            if (!begun.wait()) return;
+            ::raise(SIGTERM);  // to this thread, which has handled it then
+            waits = life.phase() == phase::draining && group_is_there(left.process.pid());
+            ::raise(SIGTERM);
+        });
+        const int status = kept.run();
+        sender.join();
+        return waits && fleet.calls().empty() ? status : -1;
     };
-    lifecycle life(0ms);
-    launcher kept = fleet.launch(options, &life);
-    std::thread sender([&] {
-        CHECK(begun.wait());
-        ::raise(SIGTERM);  // to this thread, which has handled it then
-        CHECK(life.phase() == phase::draining);
-        CHECK(group_is_there(left.process.pid()));
-        ::raise(SIGTERM);
-    });
-    CHECK(kept.run() == exit_status::settled);
-    sender.join();
-    CHECK(fleet.calls().empty());
+    // In a process of its own: run() exits if its end takes longer than a second.
+    CHECK(test::status_of(test::forked(run)) == exit_status::settled);
     CHECK(left.end().signal == SIGKILL);
 }
 
@@ -176,7 +188,7 @@ TEST_CASE("state_file: a group without its leader is ended only if it belongs to
         REQUIRE(::kill(entry.pid, SIGKILL) == 0);
         left.end();
         REQUIRE(group_is_there(entry.pid));
-        const ref<state_file> next = opened(path);
+        const opened next(path);
         CHECK(next->orphans().size() == (ours ? 1 : 0));
         CHECK(next->reap_orphans(20s, 5s, lifecycle()) == (ours ? 1 : 0));
         CHECK(next->orphans().empty());
@@ -216,12 +228,12 @@ TEST_CASE("state_file: a socket folder of a killed launcher is removed once the 
     const bool is_foreign = ::geteuid() == 0 && ::chown(foreign.c_str(), 65534, static_cast<gid_t>(-1)) == 0;
     const sleeper left;
     {
-        const ref<state_file> killed = opened(path);
+        const opened killed(path);
         for (const std::string& each : {own, open, foreign, given}) REQUIRE(killed->add_folder(each));
         REQUIRE(killed->write({left.entry()}));
     }
     const auto successor = [&](bool ends) {
-        const ref<state_file> next = opened(path);
+        const opened next(path);
         if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
         REQUIRE(next->begin());
     };

@@ -271,7 +271,7 @@ class launcher_body : public ref_counted {
         unique_lock held(mutex_);
         const time_point deadline = deadline_after(std::chrono::seconds(1));
         while (state_ != state::ended)
-            if (!ended_.wait_until(held, deadline)) _exit(status);
+            if (!ended_.wait_until(held, deadline) && state_ != state::ended) _exit(status);
     }
     // Does what is due in each group. A stop waits at most for the starts of one group.
     time_point run_due(bool may_exit) {
