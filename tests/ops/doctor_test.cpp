@@ -12,8 +12,9 @@ using ojs::worker_options;
 
 namespace {
 
-std::vector<finding> ask(const worker_options& options, const ojs::detail::container_probe& where = probe()) {
-    return doctor(options, 500ms, where);
+std::vector<finding> ask(const worker_options& options, const ojs::detail::container_probe& where = probe(),
+                         std::chrono::milliseconds timeout = hang_guard) {
+    return doctor(options, timeout, where);
 }
 
 ojs::http_server backend(int status, std::string* authorization = nullptr) {
@@ -162,7 +163,10 @@ TEST_CASE("doctor: a backend that is unreachable, refuses the token or returns a
     check_found(ask_url("unix:/nowhere/socket"), "backend-unreachable", severity::error, "/nowhere/socket");
     check_found(ask_url("https://host"), "options", severity::error, "https");
     const peer::server silent([](int fd, int) { peer::read_to_end(fd); });
-    check_found(ask_url(silent.url()), "backend-unreachable", severity::error, "before the deadline");
+    worker_options unanswered;
+    unanswered.url = silent.url();
+    check_found(ask(unanswered, probe(), 500ms), "backend-unreachable", severity::error,
+                "before the deadline");
 }
 
 TEST_CASE("doctor: an added URL scheme inspects its own address, and no HTTP backend is queried") {
