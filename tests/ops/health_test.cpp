@@ -1,5 +1,6 @@
 #include <future>
 
+#include "files.hpp"
 #include "raw_peer.hpp"
 #include "text.hpp"
 #include "worker/busy_worker.hpp"
