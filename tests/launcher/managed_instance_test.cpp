@@ -358,7 +358,7 @@ TEST_CASE(
         const ref<instance> it = f.start();
         if (row.answers.count("GetReadinessStatus") == 0) f.await(it, state::ready);
         if (row.stopped) REQUIRE(::kill(f.pid, SIGSTOP) == 0);
-        CHECK(f.shut_down(it) == state::forced);
+        REQUIRE(f.shut_down(it) == state::forced);
         const process_info end = it->info();
         CHECK(end.exit.signal == (end.killed ? SIGKILL : SIGTERM));
         if (end.killed)
