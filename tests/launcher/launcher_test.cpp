@@ -78,7 +78,8 @@ enum blocked_log { stops_at_once, stops_late, fails };
 
 blocked_log stop_with_blocked_log() {
     const pipe_ends pipe(O_CLOEXEC | O_NONBLOCK);
-    while (::write(pipe.writer(), "x", 1) == 1) {
+    const std::string full(1 << 16, 'x');
+    while (::write(pipe.writer(), full.data(), full.size()) > 0) {
     }
     launcher_options options = two_groups();
     options.log.level = log_level::info;
