@@ -272,7 +272,7 @@ TEST_CASE(
     fill(pipe.writer(), 0);
     const time_point began = steady_clock::now();
     for (int i = 0; i < 3000; ++i) log.write(log_level::info, std::string(1000, 'l'));
-    CHECK(steady_clock::now() - began < test::hang_guard);  // and not for ever
+    CHECK(steady_clock::now() - began < test::hang_guard);  // it ends
     // Until nothing waits: before that the next line may be one too many.
     const std::string report = "standard error was blocked\" lines=";
     std::size_t reported = std::string::npos;
