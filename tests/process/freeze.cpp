@@ -77,7 +77,8 @@ TEST_CASE("worker: frozen past the end of its stop -> it still sends its last he
     const gate closed;
     const std::string id = jobs.push_one("test.gate", closed.args());
     const milliseconds stop_timeout(1000);
-    process worker = start_worker(jobs.url(), "w", {{"OJS_STOP_TIMEOUT", "1s"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "0s"}});
+    process worker =
+        start_worker(jobs.url(), "w", {{"OJS_STOP_TIMEOUT", "1s"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "0s"}});
     REQUIRE(jobs.reaches(id, "active"));
     jobs.self().freeze();  // so that the stop takes all of its time
     worker.signal(SIGTERM);
