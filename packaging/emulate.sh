@@ -9,7 +9,6 @@ skip 'as_init: orphans are reaped while the program runs' 'PR_SET_CHILD_SUBREAPE
 skip 'fork_generation: a vfork() child*' 'vfork() is fork()'
 skip 'signals: every configured stop signal*' 'the last real-time signals cannot be sent'
 skip 'result: reading the value of a failed result*' 'abort() writes a line of the emulator'
-skip 'log: a child forked while another thread*' 'a fork may leave a lock of the emulator held'
 skip 'draining server: a connection that is idle or whose request was refused*' 'the memory is that of the emulator too'
 # Two minutes of an emulated processor, and nothing of its own.
 case $* in */portable*)

@@ -95,7 +95,8 @@ $(BUILD)/dev_backend $(CONFIGURATIONS:%=$T/%/dev_backend): \
     LDLIBS += $(shell echo '$(HASH)include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
-# all with hidden visibility. And the header beside itself as another version, which must share no symbol with it.
+# all with hidden visibility. And the header beside itself as another version, which must share no symbol with it. And no
+# static local that a thread initializes, see shared_once().
 $T/header/two_units $T/src/two_units: $T/%/two_units: $T/%/obj/tests/link/first.o $T/%/obj/tests/link/second.o
 $T/header/mixed: $T/header/obj/tests/link/first.o $(addprefix $T/header-separate/obj/tests/link/,second.o implementation.o)
 $T/header/hidden: $T/header-hidden/obj/tests/link/first.o $T/header/libsecond.so
@@ -104,6 +105,7 @@ $T/header/libsecond.so: LDFLAGS += -shared
 $T/header-separate/versions: $(addprefix $T/header-separate/obj/tests/link/,versions.o other_version.o implementation.o)
 	@for each in $(wordlist 1,2,$^); do nm --defined-only $$each | sed -n 's/.* [A-Zuv] //p' | sort -u; done | sort | \
 	    uniq -d | { ! grep -E '3ojs|ojs_'; }
+	@nm -C $(lastword $^) | { ! grep 'guard variable for ojs::'; }
 	$(call link,$(compiler.header-separate))
 $T/header-separate/obj/tests/link/other_version.o: $(BUILD)/other_version.hpp
 $(BUILD)/other_version.hpp: ojs_shutdown.hpp

@@ -144,8 +144,8 @@ class log_sink {
     // With the mutex held.
     bool start_thread() {
         // A program may log after run(), and return from main() before the thread has run.
-        static const int at_exit = std::atexit(write_last_lines);
-        static_cast<void>(at_exit);
+        static atomic<bool> is_registered{false};
+        if (!is_registered.exchange(true)) static_cast<void>(std::atexit(write_last_lines));
         const thread_options options{256 * 1024, 0, false, "ojs-log"};
         result<thread> started =
             unless_out_of_memory([&] { return thread::start([this] { run(); }, options); });
@@ -218,14 +218,14 @@ class log_sink {
 
 // Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
 inline log_sink& sink() {
-    alignas(log_sink) static unsigned char storage[sizeof(log_sink)];
-    static atomic<log_sink*> shared{::new (storage) log_sink};
+    alignas(log_sink) static unsigned char storage[sizeof(log_sink)];  // needs no memory, but for a child's
+    static atomic<bool> is_storage_taken{false};
+    static atomic<log_sink*> shared{nullptr};
     log_sink* found = shared.load();
-    if (found->owner != fork_generation()) {
-        auto* added = new log_sink;
-        if (shared.compare_exchange_strong(found, added)) return *added;
-        delete added;
-    }
+    if (found != nullptr && found->owner == fork_generation()) return *found;
+    log_sink* const added = is_storage_taken.exchange(true) ? new log_sink : ::new (storage) log_sink;
+    if (shared.compare_exchange_strong(found, added)) return *added;
+    if (static_cast<void*>(added) != storage) delete added;
     return *found;
 }
 

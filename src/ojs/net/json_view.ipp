@@ -16,8 +16,9 @@ inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept {
-    static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
-    previous_ = static_cast<void*>(::uselocale(plain));
+    static atomic<locale_t> plain{nullptr};
+    const auto make = [] { return ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr)); };
+    previous_ = static_cast<void*>(::uselocale(shared_once(plain, make, ::freelocale)));
 }
 
 OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {

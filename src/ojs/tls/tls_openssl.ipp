@@ -75,14 +75,15 @@ OJS_SHUTDOWN_INLINE long bio_control(BIO* bio, int command, long, void*) {
 }
 
 OJS_SHUTDOWN_INLINE BIO_METHOD* socket_method() {
-    static BIO_METHOD* const made = [] {
+    static atomic<BIO_METHOD*> made{nullptr};
+    const auto make = [] {
         BIO_METHOD* const out = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ojs socket");
         BIO_meth_set_write(out, bio_write);
         BIO_meth_set_read(out, bio_read);
         BIO_meth_set_ctrl(out, bio_control);
         return out;
-    }();
-    return made;
+    };
+    return shared_once(made, make, BIO_meth_free);
 }
 
 // ---- what all connections share ----

@@ -99,6 +99,18 @@ class atomic {
     alignas(sizeof(T)) T value_;  // NOLINT(bugprone-sizeof-expression): also of pointers
 };
 
+// What all threads share from its first use on. Not a static local: if a thread initializes that during a fork(), the
+// child waits for it forever.
+template <class T, class Make, class Drop>
+T* shared_once(atomic<T*>& shared, Make make, Drop drop) {
+    T* found = shared.load();
+    if (found != nullptr) return found;
+    T* const made = make();
+    if (shared.compare_exchange_strong(found, made)) return made;
+    if (made != nullptr) drop(made);  // another thread's was first
+    return found;
+}
+
 class ref_counted {
   public:
     ref_counted() = default;

@@ -19,8 +19,9 @@ struct exit_list {
     std::uint32_t owner = fork_generation();  // a child of fork() has none of them
 };
 inline exit_list& exit_workers() {
-    static auto* const all = new exit_list;
-    return *all;
+    static atomic<exit_list*> all{nullptr};
+    return *shared_once(
+        all, [] { return new exit_list; }, [](exit_list* unused) { delete unused; });
 }
 
 // To standard error, past the log hook: the program's static objects may be gone already.
@@ -54,9 +55,10 @@ inline void on_exit_call() noexcept {
 }
 
 inline void watch_exit(const running_worker_ref& worker) {
-    static const int registered = std::atexit(on_exit_call);
+    static atomic<bool> is_registered{false};
+    if (!is_registered.exchange(true)) static_cast<void>(std::atexit(on_exit_call));
     exit_list& all = exit_workers();
-    if (registered != 0 || all.owner != fork_generation()) return;
+    if (all.owner != fork_generation()) return;
     const unique_lock held(all.guard);
     all.workers.push_back(worker);
 }

@@ -128,8 +128,9 @@ class owner_lock {
     }
 
     static slot* acquire_slot() {
-        static const int handled = ::pthread_atfork(nullptr, nullptr, &close_in_child);
-        static_cast<void>(handled);  // without the handler, a child keeps the lock
+        static atomic<bool> is_handled{false};  // only then: without the handler, a child keeps the lock
+        if (!is_handled.load()) static_cast<void>(::pthread_atfork(nullptr, nullptr, &close_in_child));
+        is_handled.store(true);
         for (node* current = list_head().load(); current != nullptr; current = current->next) {
             int expected = unused;
             if (current->fd.compare_exchange_strong(expected, closed)) return &current->fd;
