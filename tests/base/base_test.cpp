@@ -11,6 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// [GS 6.1]
 TEST_CASE(
     "parse_duration: units h, m, s and ms in descending order, or a plain number of seconds, are accepted") {
     for (const std::string& form : test::words(

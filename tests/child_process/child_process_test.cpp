@@ -436,6 +436,7 @@ TEST_CASE("child_process: the child gets only descriptors 0, 1 and 2 and those i
     ::close(kept);
 }
 
+// [Spot target (a)]
 TEST_CASE("child_process: the child starts with no signal blocked or ignored, unlike its parent") {
     const pid_t other = forked([] {
         sigset_t all;
@@ -486,6 +487,7 @@ TEST_CASE("child_process: a signal during start() never runs a handler of the pa
     CHECK(status_of(other) == 0);
 }
 
+// [Spot target (a)]
 TEST_CASE("child_process: own_group decides whether the child leads its own group or stays in the parent's") {
     child_options options = shell("exec sleep 60");
     for (const bool own_group : {true, false}) {
@@ -512,6 +514,7 @@ TEST_CASE(
     CHECK(child.kill()->code == 5);
 }
 
+// [River cancellation (c)]
 TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
     cancel_source cancel;
     child_process child = started(shell("exec sleep 60"));

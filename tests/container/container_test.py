@@ -180,12 +180,14 @@ class ScratchImage(unittest.TestCase):
                 self.assertEqual(named, architecture)
                 self.assertLessEqual(int(size), MAX_BYTES)
 
+    # [GS 4.3 (b)] [GS 8.2 (a)]
     def test_serves_drains_and_exits_0_as_pid_1(self):
         container = self.start()
         job = self.backend.push("noop")
         self.backend.await_state(job, "completed")
         self.assert_stops_well(container)
 
+    # [GS 8.1 (a)]
     def test_quiets_without_a_shell(self):
         container = self.start()
         storage.podman("exec", container, "/worker", "--signal", "quiet")
@@ -298,6 +300,7 @@ class ControllerAsDeployed(unittest.TestCase):
     def requests(self):
         return os.listdir(self.folder / "spool/request")
 
+    # [Spot target (b)] [Spot use case 1]
     def test_the_spot_hook_requeues_the_job(self):
         command, hook = commands_of("controller-spot.yaml")
         self.start(command)
@@ -308,6 +311,7 @@ class ControllerAsDeployed(unittest.TestCase):
         self.assertIn(done.returncode, [0, 137], done.stdout + done.stderr)
         self.assertEqual((self.folder / "tmp/termination-type").read_text(), "SPOT_RECLAIM\n")
 
+    # [Spot use case 3]
     def test_marked_normal_it_drains(self):
         mark, command = commands_of("controller-normal.yaml")[:2]
         self.run_controller(*mark[1:], entrypoint=mark[0])

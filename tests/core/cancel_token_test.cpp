@@ -4,6 +4,7 @@
 using namespace ojs;
 using namespace std::chrono_literals;
 
+// [River cancellation (a)] [River cancellation (b)]
 TEST_CASE("cancel_token: the first cancellation reason is kept, and every copy of the token returns it") {
     std::string names = to_string(cancel_reason::none);
     for (const cancel_reason why : {cancel_reason::grace_period_expired, cancel_reason::forced,
@@ -25,6 +26,7 @@ TEST_CASE("cancel_token: the first cancellation reason is kept, and every copy o
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // groups are internal
+// [River StopAndCancel (a)]
 TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier reason of a member stays") {
     const auto group = detail::make_ref<detail::cancel_group>();
     std::vector<cancel_source> sources;
@@ -99,6 +101,7 @@ TEST_CASE("cancel_token: a sleep with no time left, or of a cancelled token, ret
         CHECK_FALSE(token.sleep_until(until));
 }
 
+// [River cancellation (b)]
 TEST_CASE("cancel_token: a cancellation ends sleeps of any length on all threads") {
     for (int round = 0; round < 20; ++round) {
         cancel_source source;
@@ -142,6 +145,7 @@ TEST_CASE("cancel_token: seen() is true only after another member function has r
     CHECK_FALSE(source.token().seen());
 }
 
+// [River cancellation (c)]
 TEST_CASE("cancel_token: callbacks run once each, in order of registration, on the cancelling thread") {
     cancel_source source;
     std::vector<int> calls;

@@ -51,6 +51,7 @@ void check_wait_ends() {
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
+// [River cancellation (d)]
 TEST_CASE("cancel_token: a cancellation ends a condition variable wait with any type of mutex and lock") {
     check_wait_ends<std::condition_variable, std::mutex, std::unique_lock<std::mutex>>();
     check_wait_ends<std::condition_variable_any, std::mutex, std::unique_lock<std::mutex>>();
@@ -58,6 +59,7 @@ TEST_CASE("cancel_token: a cancellation ends a condition variable wait with any 
     check_wait_ends<std::condition_variable_any, std::shared_mutex, std::shared_lock<std::shared_mutex>>();
 }
 
+// [River cancellation (d)]
 TEST_CASE("cancel_token: a wait returns at once if its predicate is true or its token is already cancelled") {
     std::mutex mutex;
     std::condition_variable changed;
@@ -151,6 +153,7 @@ bool readable(int fd, int timeout_ms = 0) {
     return ::poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
 }
 
+// [River cancellation (c)]
 TEST_CASE("cancel_token: the descriptor becomes readable with the cancellation and stays readable") {
     int fd = -1;
     {

@@ -106,6 +106,7 @@ std::string walk(const std::vector<event>& events, bool first_signal_wins = fals
 
 }  // namespace
 
+// [GS 4.2 (c)] [WP 2.1 (a)] [WP 2.3 (a)]
 TEST_CASE("lifecycle: every event in every phase changes the state exactly as the event table says") {
     for (const bool first_signal_wins : {false, true}) {
         for (const phase now : all_phases) {
@@ -140,6 +141,7 @@ TEST_CASE("lifecycle: every event in every phase changes the state exactly as th
     }
 }
 
+// [Spot first signal wins]
 TEST_CASE("lifecycle: with first_signal_wins, stop signals and reclaims after the first one change nothing") {
     using e = event;
     CHECK(
@@ -149,6 +151,7 @@ TEST_CASE("lifecycle: with first_signal_wins, stop signals and reclaims after th
           "stopping reclaim; -; -; -; -");
 }
 
+// [GS 4.2 (d)] [WP 2.3 (b)]
 TEST_CASE(
     "lifecycle: a stop only escalates, up to exit at the third signal, and a resume ends only a quiet") {
     using e = event;
@@ -170,6 +173,7 @@ TEST_CASE(
           "quiet; draining; -; -; stopping; -; -; terminated; -");
 }
 
+// [GS-R002]
 TEST_CASE("lifecycle: stop signals within the debounce time count as one; other events are not delayed") {
     lifecycle tested(24h * 20);
     CHECK(tested.apply(event::stop_signal, by_term));  // the first always counts

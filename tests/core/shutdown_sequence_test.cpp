@@ -47,6 +47,7 @@ sequence_options silent() {
     return out;
 }
 
+// [GS 9.1]
 TEST_CASE(
     "shutdown sequence: steps run once, in order, and a step that fails or throws stops no later step") {
     struct silence : std::exception {
@@ -125,6 +126,7 @@ TEST_CASE("shutdown sequence: parallel steps run together, and the next step wai
     CHECK(shown(tested.run(silent())) == "one:done two:done three:done last:done ");
 }
 
+// [River results persisted]
 TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
     const hanging_step hangs;
     const auto done = [] {};
@@ -251,6 +253,7 @@ TEST_CASE("shutdown sequence: steps added during a run belong to the next run") 
     CHECK(tested.run(silent()).empty());
 }
 
+// [GS 9.2]
 TEST_CASE(
     "server_shutdown_timeout: the default is 30s, and an invalid variable is refused by name and value") {
     const auto with = [](const char* value) {

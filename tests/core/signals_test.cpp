@@ -208,6 +208,7 @@ TEST_CASE(
 }
 #endif
 
+// [GS 4.1 (a)]
 TEST_CASE("signals: each signal drives the lifecycle, and wait() returns its number and sender") {
     struct {
         int number;
@@ -493,6 +494,7 @@ TEST_CASE(
     CHECK(test::status_of(child) == -SIGTERM);
 }
 
+// [GS 4.1 (a)]
 TEST_CASE("signals: an ignored signal stays ignored and is listed in ignored()") {
     const with_disposition interrupt(SIGINT, SIG_IGN);
     const with_disposition stop(SIGTSTP, SIG_IGN);
@@ -894,6 +896,7 @@ TEST_CASE(
     CHECK(child_status == 0);
 }
 
+// [River shutdown code (f)]
 TEST_CASE(
     "signals: wait() returns number 0 once its token is cancelled, and a later signal is still received") {
     lifecycle target(0ms);

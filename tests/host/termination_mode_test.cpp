@@ -44,6 +44,7 @@ void check_reclaim(const termination_mode& mode, termination_evidence evidence, 
 
 }  // namespace
 
+// [Spot file NORMAL_SHUTDOWN]
 TEST_CASE("termination mode: NORMAL_SHUTDOWN with white space around it is a normal stop") {
     const folder here;
     for (const char* text : {"NORMAL_SHUTDOWN", "NORMAL_SHUTDOWN\n", "  NORMAL_SHUTDOWN\r\n\n\t"}) {
@@ -55,6 +56,7 @@ TEST_CASE("termination mode: NORMAL_SHUTDOWN with white space around it is a nor
     }
 }
 
+// [Spot file missing]
 TEST_CASE("termination mode: SPOT_RECLAIM or a missing file is a reclaim, with the message of the guide") {
     const folder here;
     const termination_mode reclaim = here.with("SPOT_RECLAIM\n");
@@ -72,6 +74,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM or a missing file is a reclaim, with t
     check_reclaim(read_mode(""), termination_evidence::missing, "not found");
 }
 
+// [Spot file, any other value]
 TEST_CASE("termination mode: content other than NORMAL_SHUTDOWN is a reclaim, and the message describes it") {
     const folder here;
     const std::string large(10 << 20, ' ');
@@ -95,6 +98,7 @@ void check_unreadable(const std::string& path, const std::string& text = "not a 
     check_reclaim(read_mode(path), termination_evidence::unreadable, text);
 }
 
+// [Spot file, any other value]
 TEST_CASE("termination mode: a FIFO, folder, device or socket counts as a reclaim and is not read") {
     const folder here;
     for (const char* path : {"/dev/zero", "/dev/null", "/dev/urandom"}) check_unreadable(path);
@@ -125,6 +129,7 @@ TEST_CASE(
     check_unreadable("/tmp/" + std::string(5000, 'n'), "cannot be read");
 }
 
+// [Spot file's owner]
 TEST_CASE("termination mode: another user's file is obeyed only if no third user can write or replace it") {
     if (::geteuid() != 0) {
         MESSAGE("skipped: only root may give a file to somebody else");

@@ -123,6 +123,7 @@ TEST_CASE(
           "Cloud Run grants no more time: let longer jobs save checkpoints");
 }
 
+// [River shutdown code (d)]
 TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with the value that works") {
     worker_options options = with(30s, 0s);
     options.times.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
@@ -144,6 +145,8 @@ TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with t
     CHECK(check_budget(options).empty());
 }
 
+// [GS 6.3 (a)] [GS 6.3 (b)] [GS 8.1 (b)] [GS 8.2 (b)] [Website Grace period (b)] [Website Kubernetes]
+// [Website preStop]
 TEST_CASE(
     "budget: the grace period exceeds or barely fits container_grace_period -> the finding has values that "
     "fit") {
@@ -192,6 +195,7 @@ TEST_CASE(
     }
 }
 
+// [GS 6.2]
 TEST_CASE("budget: a grace period no longer than the heartbeat interval is a warning") {
     ojs::worker_options options = with(5s, 0s);
     REQUIRE(check_budget(options).size() == 1);
@@ -243,6 +247,7 @@ std::vector<finding> findings_of(const std::string& comm, const std::string& com
 
 }  // namespace
 
+// [GS 4.3 (c)]
 TEST_CASE("pid1: a shell or other wrapper as PID 1 is a warning, and a forwarding init is not") {
     const struct {
         const char* comm;
@@ -313,6 +318,7 @@ TEST_CASE("pid1: a PID 1 that is unreadable or of another namespace gives a warn
     CHECK(look(foreign, {}, 1).empty());
 }
 
+// [GS 4.3 (c)]
 TEST_CASE("pid1: a shell between an init and the process is reported only if PID 1 is an ancestor") {
     for (const int middle : {1, 0}) {
         file_tree tree;
@@ -328,6 +334,7 @@ TEST_CASE("pid1: a shell between an init and the process is reported only if PID
     CHECK(look(circle).empty());
 }
 
+// [GS 8.1 (a)]
 TEST_CASE(
     "pid1: dumb-init is a warning unless its options or environment keep SIGTSTP from becoming SIGSTOP") {
     const std::string tstp = std::to_string(SIGTSTP);

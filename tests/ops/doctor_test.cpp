@@ -66,6 +66,7 @@ TEST_CASE("doctor: findings are printed with their fix and counted") {
     CHECK(format_findings(none) == "0 errors, 0 warnings\n");
 }
 
+// [GS 8.2 (a)]
 TEST_CASE("doctor: in a container the runtime, its short stop timeout and a shell as PID 1 are reported") {
     file_tree tree;
     tree.file("/.dockerenv", "").process("self", 7, 1, "worker", "./worker", "worker");
@@ -255,6 +256,7 @@ TEST_CASE("doctor: limits for files or threads that are too low for the concurre
 #endif
 }
 
+// [GS-003]
 TEST_CASE(
     "doctor: in a pod, a default grace period and a health address that probes cannot reach are reported") {
     file_tree tree;

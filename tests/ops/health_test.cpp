@@ -169,6 +169,7 @@ TEST_CASE("health: readiness waits for the first successful response of the back
     CHECK(find_header(ready.headers, "Content-Type") == "application/json");
 }
 
+// [GS-R004] [GS 8.1 (c)] [GS 8.1 (d)]
 TEST_CASE(
     "health: /readyz and /healthz are 503 in every phase but running, and /livez is 200 in each phase") {
     std::vector<int> late;  // both written in the last heartbeat, read after the end
@@ -309,6 +310,7 @@ TEST_CASE(
     CHECK((code == errc::unreachable || code == errc::disconnected));  // before its end is seen
 }
 
+// [WP 9.6]
 TEST_CASE("health control: quiet, resume and stop act on the worker and show whether anything changed") {
     busy tested;
     const auto post = [&](const char* path) {

@@ -290,6 +290,7 @@ class audit {
 
 }  // namespace
 
+// [GS 1] [River no jobs lost]
 TEST_CASE("worker: random stop signals and backend faults -> every job is completed exactly once") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<int>(number_from("OJS_TEST_WORKERS", 120));

@@ -255,6 +255,7 @@ TEST_CASE("dev_backend: an attempt that exceeds its timeout fails, even if heart
     CHECK(ask(jobs, "POST", "/ojs/v1/workers/ack", "{\"job_id\":\"" + id + "\"}").status == 409);
 }
 
+// [WP 5.1] [River stuck programs (c)]
 TEST_CASE("dev_backend: an expired lease is recorded as an error of the job and uses up an attempt") {
     const backend jobs;
     const std::string id = pushed(jobs, R"("retry":{"max_attempts":2},"visibility_timeout_ms":50)");
@@ -334,6 +335,7 @@ TEST_CASE("dev_backend: the admin routes list jobs and workers, show a worker's 
     CHECK(ask(jobs, "GET", "/ojs/v1/admin/workers/%ff").status == 400);
 }
 
+// [Durable execution 4.4, DUR-003]
 TEST_CASE("dev_backend: a checkpoint can be saved, read and deleted, and the job's next claim contains it") {
     backend jobs;
     const std::string id = pushed(jobs, "");

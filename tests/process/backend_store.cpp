@@ -205,6 +205,7 @@ TEST_CASE("store: SIGKILL and restart of dev_backend -> every job is unchanged a
     CHECK(jobs->summary()["pushed"].number == 0);
 }
 
+// [GS 9.1] [Website Server shutdown]
 TEST_CASE("store: SIGTERM -> dev_backend closes the store last and leaves a single file") {
     if (!has_sqlite()) return;
     stored_backend jobs;

@@ -4,6 +4,7 @@
 
 using namespace test;
 
+// [GS 6.1]
 TEST_CASE(
     "worker: an invalid setting in the environment ends start-up with status 64 and an error about it") {
     const struct {
@@ -27,6 +28,7 @@ TEST_CASE(
     }
 }
 
+// [WP 4.6 (a)]
 TEST_CASE(
     "worker: backend unreachable -> FETCH is retried with back-off, and SIGTERM ends the worker with 0") {
     process worker = start_worker("http://127.0.0.1:1", "w");
@@ -38,6 +40,7 @@ TEST_CASE(
     CHECK(worker.count("FETCH failed") <= 8);
 }
 
+// [WP 3.1 (a)]
 TEST_CASE(
     "worker: registration fails with 500 -> the worker runs, and its final heartbeat is its last request") {
     std::mutex mutex;

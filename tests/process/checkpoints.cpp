@@ -171,6 +171,7 @@ std::string count_undisturbed(backend& jobs, const std::string& args, millisecon
 
 }  // namespace
 
+// [GS 1] [GS 7.1 (a)] [GS 7.2 (3)] [Website In-flight (c)] [WP 10.1 - 10.3]
 TEST_CASE("text.count: SIGKILL at random points -> at most one checkpoint interval is repeated each time") {
     backend jobs({"--dead-after", "2s"});  // a live one is silent for less
     const std::string args = count_args(write_text(), pass_count());
@@ -192,6 +193,7 @@ TEST_CASE("text.count: SIGKILL at random points -> at most one checkpoint interv
     check_work(done, pass_count() * file_size);
 }
 
+// [GS 7.2 (3)] [Website In-flight (b)]
 TEST_CASE(
     "text.count: SIGTERM with a 5 ms grace period -> the next run repeats at most a checkpoint interval") {
     for (const bool with_route : {true, false}) {

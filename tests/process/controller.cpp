@@ -232,6 +232,8 @@ struct scenario {
 
 // ---- the guide's tests and use cases ----
 
+// [Spot SIGUSR1] [Spot SIGTERM] [Spot file missing] [Spot file SPOT_RECLAIM] [Spot file (b)] [Spot use case 2]
+// [Spot use case 4] [Spot decision matrix] [Spot fast exit] [Spot troubleshooting]
 TEST_CASE(
     "controller: SPOT_RECLAIM, no mode file or SIGUSR1 -> a stop kills the child and requeues the job") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
@@ -264,6 +266,7 @@ TEST_CASE(
     }
 }
 
+// [Spot first signal wins] [Spot target (c)] [Spot file NORMAL_SHUTDOWN] [Spot use case 4]
 TEST_CASE("controller: NORMAL_SHUTDOWN -> after a stop signal the job completes within the grace period") {
     // Test 3: Normal Shutdown; Use Case 4, Option A
     for (const auto& [number, name] :
@@ -290,6 +293,7 @@ TEST_CASE("controller: NORMAL_SHUTDOWN -> after a stop signal the job completes 
     }
 }
 
+// [Spot use case 1, race] [Spot use case 2]
 TEST_CASE("controller: SIGTERM before the preStop hook's SIGUSR1 -> the job is requeued, once (Test 5)") {
     stage on;
     on.start_with_job();
@@ -302,6 +306,7 @@ TEST_CASE("controller: SIGTERM before the preStop hook's SIGUSR1 -> the job is r
     CHECK(on.controller.count("Immediately killing") == 1);
 }
 
+// [Spot use case 1]
 TEST_CASE("controller: the preStop hook --reclaim, even run twice, requeues the job (Use Case 1)") {
     stage on;
     on.start_with_job();
@@ -317,6 +322,7 @@ TEST_CASE("controller: the preStop hook --reclaim, even run twice, requeues the 
     check_requeued(on, true);
 }
 
+// [Spot target (b)]
 TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller that runs below PID 1") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
@@ -340,6 +346,7 @@ TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller 
     }
 }
 
+// [Spot target (a)] [Spot best practice 3]
 TEST_CASE(
     "controller: --reclaim finds no running controller, or PID is no controller -> the mode file is "
     "unchanged") {
@@ -375,6 +382,7 @@ TEST_CASE("controller: --reclaim cannot write the mode file -> it exits with 1 b
     CHECK(on.job_is_only_in("request"));
 }
 
+// [Spot use case 3] [Spot metrics server]
 TEST_CASE(
     "controller: SIGTERM after --mark-normal -> the running job completes, no other starts (Use Case 3)") {
     stage on("finish");
@@ -397,6 +405,7 @@ TEST_CASE(
     CHECK(on.logs({{"info", completed}, {"info", "Shutting down metrics server"}, {"info", complete}}));
 }
 
+// [Spot use case 3, too long]
 TEST_CASE(
     "controller: a child still running as the grace period ends gets SIGTERM, then SIGKILL (Use Case 3)") {
     stage on("deaf", ",\"termination_grace_period\":\"800ms\",\"child_process_shutdown_timeout\":\"300ms\"");
@@ -412,6 +421,7 @@ TEST_CASE(
     CHECK(on.prints("end=\"killed by SIGKILL\""));
 }
 
+// [Spot use case 3, too long]
 TEST_CASE("controller: a child that obeys SIGTERM ends the stop before the grace period does (Use Case 3)") {
     // And so the default of the child's share is effective: 10 s of these 11.
     stage on("obey", ",\"termination_grace_period\":11");
@@ -470,6 +480,7 @@ TEST_CASE("controller: --mark-normal replaces the mode file and never writes thr
     CHECK(beside == 1);  // the link
 }
 
+// [Spot file (b)]
 TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is written after start-up") {
     stage on;
     on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
@@ -499,6 +510,7 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
     on.stop_by(SIGUSR1);
 }
 
+// [Spot first signal wins]
 TEST_CASE("controller: SIGUSR1 pending together with another stop signal -> the stop is a reclaim") {
     for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
         CAPTURE(number);
@@ -519,6 +531,7 @@ TEST_CASE("termination mode: the file's disk does not respond -> a stop is treat
     CHECK(worker.count("Spot instance reclamation detected") == 1);
 }
 
+// [Spot file (a)]
 TEST_CASE(
     "controller: no job and no mode file configured -> SIGTERM consults /tmp/termination-type and exits") {
     stage on;
@@ -531,6 +544,7 @@ TEST_CASE(
     CHECK(on.controller.count("metrics server") == 0);
 }
 
+// [Spot job, exactly one place]
 TEST_CASE("controller: a reclaim with three children -> all of their jobs return to request/") {
     stage on("deaf", ",\"controller\":{\"concurrency\":3}");
     for (const char* name : {"a", "b", "c", "d"}) on.put_job(name);
@@ -544,6 +558,7 @@ TEST_CASE("controller: a reclaim with three children -> all of their jobs return
     for (const std::string& name : names) CHECK(read_file(on.path("spool/request/" + name)) == job_bytes());
 }
 
+// [Spot retry_delays]
 TEST_CASE("controller: a child that fails is retried by retry_delays, then its job moves to failed/") {
     stage on("fail");  // and the default: three runs
     on.put_job("job-1");
@@ -650,6 +665,7 @@ TEST_CASE("controller: a child gets its job file but no token, and its output is
     on.stop_by(SIGTERM);
 }
 
+// [Spot job, exactly one place]
 TEST_CASE(
     "controller: a stop at varying moments -> the job is whole in request/ or done/, and no process is "
     "left") {
@@ -669,6 +685,7 @@ TEST_CASE(
 }
 
 #ifdef __linux__
+// [Spot grace period, spot]
 TEST_CASE("controller: a job whose child survives SIGKILL stays claimed until the child has ended") {
     stage on("finish");
     on.put_job("job-1");
@@ -701,6 +718,7 @@ TEST_CASE("controller: a job whose child survives SIGKILL stays claimed until th
     CHECK(on.job_is_only_in("request"));
 }
 
+// [Spot crash]
 TEST_CASE(
     "controller: SIGKILL of a controller also ends its child, and the next controller recovers the job") {
     stage on("finish");
@@ -807,6 +825,7 @@ child_process_shutdown_timeout = "10s"       # SIGTERM → SIGKILL timeout
 spot_instance_mode = false
 )";
 
+// [Spot spot_instance_mode]
 TEST_CASE("controller: the guide's config.toml works once spool_dir and command are added") {
     stage on("finish");
     const std::string config = on.path("config.toml");

@@ -153,6 +153,7 @@ TEST_CASE("dev_backend: the jobs of a worker that is declared dead twice come ba
     CHECK(jobs.reaches(id, "available"));
 }
 
+// [GS 5.3 (b)]
 TEST_CASE("dev_backend: a job failed with ShutdownError is retried even if marked as not retryable") {
     backend jobs;
     const json manifest = ask(jobs, "GET /ojs/manifest HTTP/1.1\r\nHost: localhost\r\n", "").body;

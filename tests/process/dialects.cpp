@@ -73,14 +73,18 @@ run check_run(const expectation& row) {
 
 }  // namespace
 
+// [GS 4.1 (b)] [GS 5.3 (c)] [GS 8.1 (b)]
 TEST_CASE("dialect graceful_shutdown: heartbeats say running, quiet, terminate; a FAIL says ShutdownError") {
     check_run({{}, "graceful_shutdown", "running quiet terminate", "ShutdownError", "ShutdownTimeout"});
 }
 
+// [Website Phase 3 (a)] [Website Phase 3 (b)] [Website In-flight (b)] [Website Conformance (d)]
+// [Website Conformance (e)]
 TEST_CASE("dialect website: heartbeats end with terminated; a FAIL says shutdown and does not requeue") {
     check_run({{}, "website", "running quiet terminated", "shutdown", "shutdown"});
 }
 
+// [WP 4.2 (b)] [WP 7.2 (3)] [WP 7.2 (5a)] [WP 11.1 - 11.5]
 TEST_CASE("dialect worker_protocol: heartbeats contain a job count and say terminate from SIGTERM on") {
     run one = check_run(
         {{"--count-heartbeats"}, "worker_protocol", "running quiet terminate", "shutdown", "shutdown"});
@@ -88,6 +92,7 @@ TEST_CASE("dialect worker_protocol: heartbeats contain a job count and say termi
     CHECK(one.jobs.count(beat_in_state("w", "terminate")) >= 2);
 }
 
+// [WP 4.2 (b)]
 TEST_CASE("dialect graceful_shutdown: a backend that expects a job count -> one downgrade is logged") {
     check_run({{"--count-heartbeats"},
                "graceful_shutdown",
@@ -97,6 +102,7 @@ TEST_CASE("dialect graceful_shutdown: a backend that expects a job count -> one 
                1});
 }
 
+// [GS 5.3 (a)]
 TEST_CASE("dialects: a strict backend -> each of two downgrades is logged once, and every job is settled") {
     for (const std::string dialect : {"graceful_shutdown", "website", "worker_protocol"}) {
         CAPTURE(dialect);

@@ -138,6 +138,7 @@ TEST_CASE("flags: --doctor exits with 1 only if it finds an error, and --help li
 }
 
 #if OJS_SHUTDOWN_USE_PROC
+// [GS 4.3 (b)] [GS 4.3 (c)]
 TEST_CASE(
     "flags: --doctor warns about a PID 1 that does not forward SIGTERM or SIGTSTP, and about no other") {
     const std::vector<std::string> container = pid_namespace();

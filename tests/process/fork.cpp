@@ -3,6 +3,7 @@
 
 using namespace test;
 
+// [WP 3.1 (c)]
 TEST_CASE("worker: after fork() each child runs a worker of its own, and all stop with the parent") {
     backend jobs;
     process parent({program("prefork_worker"), "3"}, {{"OJS_URL", jobs.url()},

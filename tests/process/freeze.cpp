@@ -63,6 +63,7 @@ class freezing_backend {
 
 }  // namespace
 
+// [GS 7.1 (b)]
 TEST_CASE("worker: frozen past request_timeout while a FETCH response arrives -> its job runs and is acked") {
     freezing_backend jobs(milliseconds(1000));
     process worker = start_worker(jobs.url(), "w", {{"OJS_REQUEST_TIMEOUT", "1s"}, {"OJS_CONCURRENCY", "1"}});
@@ -72,6 +73,7 @@ TEST_CASE("worker: frozen past request_timeout while a FETCH response arrives ->
     CHECK(worker.wait() == 0);
 }
 
+// [GS 5.3 (c)]
 TEST_CASE("worker: frozen past the end of its stop -> it still sends its last heartbeat") {
     backend jobs;
     const gate closed;

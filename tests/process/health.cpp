@@ -61,6 +61,7 @@ std::string lint(const std::string& page) {
 
 }  // namespace
 
+// [GS-R004] [WP 4.6 (b)] [WP 4.6 (c)]
 TEST_CASE("health: a worker is ready only while running with a reachable backend, but alive throughout") {
     served lonely("http://127.0.0.1:1");
     REQUIRE(lonely.worker.prints("heartbeat failed"));
@@ -87,6 +88,7 @@ TEST_CASE("health: a worker is ready only while running with a reachable backend
     CHECK(tested.worker.wait() == 0);
 }
 
+// [GS 5.1 (c)]
 TEST_CASE("health: GET /drain as the preStop hook lets the running job complete before SIGTERM") {
     backend jobs;
     served tested(jobs.url(), {{"OJS_HEALTH_CONTROL", "on"}, {"OJS_HEALTH_TOKEN", "s"}});

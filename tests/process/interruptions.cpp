@@ -50,23 +50,28 @@ std::string mode_file(const std::string& content) {
 
 }  // namespace
 
+// [River Stop] [River shutdown code (a)]
 TEST_CASE("river_stages: the soft stop of the first signal succeeds if the job ends in time") {
     check_stages("river_stages", {"short", "10s", {SIGINT}, 0, {succeeded}});
 }
 
+// [River hard stop] [River shutdown code (b)]
 TEST_CASE("river_stages: a second signal cancels the job, and the stop waits for its result") {
     check_stages("river_stages", {"good", "10s", {SIGTERM, SIGINT}, 0, {again, "job: cancelled, returning"}});
 }
 
+// [River shutdown code (b)]
 TEST_CASE("river_stages: a soft stop that times out cancels the job, and the stop waits for its result") {
     check_stages("river_stages", {"good", "200ms", {SIGTERM}, 0, {timeout, "job: cancelled, returning"}});
 }
 
+// [River stuck programs (a)] [River shutdown code (c)] [River shutdown code (e)]
 TEST_CASE("river_stages: a job that ignores its cancellation is abandoned and logged, with exit status 70") {
     check_stages("river_stages",
                  {"deaf", "200ms", {SIGTERM}, 70, {timeout, unsafe, "abandoned: job job-1 (deaf)"}});
 }
 
+// [River shutdown code (a)] [River shutdown code (e)] [River shutdown code (f)]
 TEST_CASE(
     "river_guide: each signal or timeout begins the next stage: soft stop, hard stop, unsafe exit with 70") {
     for (const stages& row : {stages{"short", "1m", {SIGINT}, 0, {succeeded}},
@@ -76,6 +81,7 @@ TEST_CASE(
         check_stages("river_guide", row);
 }
 
+// [River shutdown code (c)]
 TEST_CASE("river_stages: a third signal ends the process at once with status 128+n") {
     check_stages("river_stages", {"deaf",
                                   "10s",
@@ -84,6 +90,7 @@ TEST_CASE("river_stages: a third signal ends the process at once with status 128
                                   {again, "third stop signal: exiting immediately"}});
 }
 
+// [River diagnose]
 TEST_CASE("worker: SIGTTIN logs the stack of a cancelled job's thread, and of no other") {
     backend jobs;
     process worker =
@@ -108,6 +115,7 @@ TEST_CASE("worker: SIGTTIN logs the stack of a cancelled job's thread, and of no
     CHECK(jobs.state_of(deaf) == "retryable");  // its own timeout is its own fault, in any report
 }
 
+// [Spot SIGTERM]
 TEST_CASE("termination mode: SIGTERM follows the file; SIGUSR1 reclaims regardless of the file") {
     const struct {
         const char* content;

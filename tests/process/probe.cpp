@@ -124,6 +124,7 @@ probe_run& default_grace_run() {
 
 }  // namespace
 
+// [GS-003] [GS 5.2 (b)] [WP 2.3 (b)] [WP 9.4]
 TEST_CASE("shutdown-probe: each breakage fails its own check only, and an intact worker passes every check") {
     default_grace_run();
     constexpr std::size_t intact = 4;

@@ -65,6 +65,7 @@ const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
 }  // namespace
 
+// [GS 9.1]
 TEST_CASE(
     "custom server: SIGTERM -> requests in flight get a response, then the shutdown steps run in order") {
     own_server server;
@@ -173,6 +174,7 @@ TEST_CASE("custom server: no memory for a thread -> the request gets a 503, and 
 }
 #endif
 
+// [GS 9.2]
 TEST_CASE("custom server: a request that never ends is cut at the timeout or a second signal, and logged") {
     const struct {
         const char* program;

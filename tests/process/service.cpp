@@ -46,6 +46,7 @@ class notify_socket {
 
 }  // namespace
 
+// [River stuck programs (b)]
 TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensions and watchdog messages") {
     backend jobs;
     notify_socket manager;

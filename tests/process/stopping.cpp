@@ -135,6 +135,7 @@ TEST_CASE("shutdown steps: steps run even if no thread can be created; without m
     CHECK(starved.count("flush: not started, ran: 0") == 1);
 }
 
+// [GS 12.3]
 TEST_CASE("worker: an empty FETCH in flight at SIGTERM does not delay the exit") {
     backend jobs;
     for (int round = 0; round < 10; ++round) {
@@ -215,6 +216,7 @@ TEST_CASE(
     CHECK(plain.wait() == -SIGTERM);  // not among them
 }
 
+// [Spot SIGTERM]
 TEST_CASE("worker: SIGHUP stops the worker, unless SIGHUP was ignored at start-up (nohup)") {
     backend jobs;
     process plain = start_worker(jobs.url(), "w", {});

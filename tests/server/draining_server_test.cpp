@@ -410,6 +410,7 @@ TEST_CASE(
     await_connections(server, 0);
 }
 
+// [GS 9.1]
 TEST_CASE("draining server: requests received before the drain get a response, even if still unread") {
     gate held;
     draining_server server = start(held.handler(), with_threads(1));
@@ -560,6 +561,7 @@ time_point ask_until_closed(std::uint16_t port, std::atomic<int>& answered) {
     }
 }
 
+// [GS 9.1]
 TEST_CASE("draining server: under load, every request sent before the drain gets its response") {
     for (int round = 0; round < 20; ++round) {
         draining_server server = start();

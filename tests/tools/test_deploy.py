@@ -97,6 +97,7 @@ def duration(name, variable, fallback=None):
 
 class Budgets(unittest.TestCase):
     @for_each(WORKERS)
+    # [GS 6.3 (a)] [GS 8.2 (b)]
     def test_what_is_granted_holds_all_that_is_spent(self, name):
         spent = duration(name, "OJS_PRESTOP_DELAY", 0) + duration(name, "OJS_SHUTDOWN_GRACE_PERIOD")
         # The specification's recommendation: 10 s more than the grace period.
@@ -110,6 +111,7 @@ class Budgets(unittest.TestCase):
         self.assertLessEqual(granted(ECS), 120)
 
     @for_each(WORKERS)
+    # [GS 8.1 (b)]
     def test_only_where_there_is_a_hook_is_there_time_for_it(self, name):
         self.assertEqual(duration(name, "OJS_PRESTOP_DELAY", 0) > 0, "preStop:" in without_comments(name))
 
@@ -130,6 +132,7 @@ class Budgets(unittest.TestCase):
         self.assertLessEqual(total, int(re.search(MEMORY[name], read(name), re.MULTILINE).group(1)))
 
     @for_each(MEMORY)
+    # [GS 6.2]
     def test_the_grace_period_is_the_formula_of_the_specification(self, name):
         parts = re.search(r"longest job \((\d+)\), a heartbeat \((\d+)\), and a margin \((\d+)\)", read(name))
         job, heartbeat, margin = map(int, parts.groups())
@@ -155,6 +158,7 @@ class Names(unittest.TestCase):
             self.assertTrue(named and named <= known, named - known)
 
     @for_each(FILES)
+    # [GS 4.3 (a)]
     def test_no_shell_runs_anything(self, name):
         started = re.findall(r"(?im)^\s*-?\s*(?:ExecStart=|command:|entrypoint).*", without_comments(name))
         self.assertNotRegex("\n".join(started), r"\bsh\b")
@@ -193,6 +197,7 @@ class Controller(unittest.TestCase):
         self.assertLessEqual(guide.items(), self.config.items())
         self.assertIn("{job}", self.config["command"])
 
+    # [Spot best practice 5]
     def test_what_is_granted_holds_the_grace_period(self):
         grace = seconds(self.config["termination_grace_period"])
         self.assertGreaterEqual(granted(NORMAL), grace + REPORTING + 10)
@@ -379,6 +384,7 @@ class Yaml(unittest.TestCase):
         self.assertEqual([each["port"] for each in backend["ports"]], [int(port)])
         self.assertEqual({(each["protocol"], each["port"]) for each in dns["ports"]}, {("UDP", 53), ("TCP", 53)})
 
+    # [GS 8.1 (d)]
     def test_probes_and_hook(self):
         (port,) = self.worker()["ports"]
         self.assertEqual(setting(WORKER, "OJS_HEALTH_ADDR"), f"[::]:{port['containerPort']}")
@@ -388,6 +394,7 @@ class Yaml(unittest.TestCase):
         self.assertEqual(hook, [*self.worker()["command"], "--signal", "quiet", "--wait"])
 
     @for_each(CONTROLLERS)
+    # [Spot same configuration everywhere]
     def test_controllers(self, name):
         config, claim = self.load_all(CONTROLLER_CONFIG)
         settings = json.loads(config["data"]["controller.json"])

@@ -89,6 +89,7 @@ TEST_CASE("checkpoint: checkpoint() returns the last saved state digit for digit
     CHECK(wire.calls("ack").size() == 1);
 }
 
+// [GS 7.2]
 TEST_CASE(
     "checkpoint: the FAIL of a retry, discard, interruption or exception carries the last saved state") {
     const auto fails_with = [](auto ending) {
@@ -107,6 +108,7 @@ TEST_CASE(
     CHECK(fails_with([]() -> outcome { throw 7; }) == strings{"2"});
 }
 
+// [Durable execution 6.2, DUR-004]
 TEST_CASE(
     "checkpoint: a run takes its state from the backend, else from the envelope, else from the job's meta") {
     const char* const none = "{}";
@@ -240,6 +242,7 @@ TEST_CASE("checkpoint: a FAIL that is rejected is sent again without its checkpo
     CHECK(failed(wire) == strings{"1", ""});
 }
 
+// [GS 7.2]
 TEST_CASE("checkpoint: memory_transport passes the state of an interrupted run to the next run") {
     memory_transport wire;
     worker_options options = recorder::options();

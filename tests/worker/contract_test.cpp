@@ -131,6 +131,7 @@ std::vector<std::string> states(const memory_transport& queue) {
     return out;
 }
 
+// [WP 6.3]
 TEST_CASE(
     "memory_transport: fetch() takes queues in the requested order, and a requeued job keeps its place") {
     memory_transport queue;

@@ -12,6 +12,7 @@ ojs::worker_options small_threads(std::int64_t concurrency) {
     return out;
 }
 
+// [Website In-flight (a)] [River no jobs lost]
 TEST_CASE("worker: a stop interrupts and requeues all of 160 jobs whose handlers poll for cancellation") {
     constexpr int jobs = 160;
     transport wire;
@@ -39,6 +40,7 @@ TEST_CASE("worker: a stop interrupts and requeues all of 160 jobs whose handlers
     check_last_word(wire);
 }
 
+// [River after a timeout]
 TEST_CASE("worker: a stop waits for handlers that saw their cancellation to return") {
     const auto began = make_event();
     const auto saw = make_event();
@@ -132,6 +134,7 @@ TEST_CASE("worker: exceptions of the log hook do not stop the worker") {
     check_last_word(wire);
 }
 
+// [WP 4.2 (a)] [WP 5.3]
 TEST_CASE(
     "heartbeat: a lease shorter than heartbeat_interval -> heartbeats are sent before the interval ends") {
     transport wire;
@@ -144,6 +147,7 @@ TEST_CASE(
     CHECK(worker->report().completed == 1);
 }
 
+// [WP 5.4] [Progress 6.3]
 TEST_CASE("heartbeat: heartbeat() in a loop sends no more than about one heartbeat per second") {
     transport wire;
     wire.give(make_job("a"));
@@ -186,6 +190,7 @@ TEST_CASE("heartbeat: 64 jobs whose leases have expired are renewed by fewer tha
     CHECK(sums(*worker) == "claimed 64 completed 64 exit 0");
 }
 
+// [GS 5.3 (c)]
 TEST_CASE("heartbeat: a last heartbeat that cannot be sent is logged once") {
     transport wire;
     wire.refuse("terminate", 100000, {ojs::errc::unreachable, 0, "gone"});
@@ -403,6 +408,7 @@ TEST_CASE("worker: a worker whose start() has failed makes no further call to it
     CHECK(wire.calls().size() == when_gone);
 }
 
+// [GS 5.1 (b)] [WP 2.1 (b)]
 TEST_CASE("heartbeat: heartbeats that renew a lease while the worker is quiet report quiet") {
     transport wire;
     ojs::job brief = make_job("brief");
@@ -432,6 +438,7 @@ TEST_CASE("heartbeat: heartbeats that renew a lease while the worker is quiet re
     CHECK(worker->stop(guard));
 }
 
+// [GS 4.2 (c)] [WP 7.5]
 TEST_CASE("worker: stop() racing quiet() still enforces the grace period") {
     for (int round = 0; round < rounds * 4; ++round) {
         std::atomic<bool> quieted{false};

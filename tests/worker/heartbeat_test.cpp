@@ -22,6 +22,7 @@ TEST_CASE("heartbeat: a connected_token() callback that blocks delays no renewal
     CHECK(tested.stop(guard));
 }
 
+// [GS 5.1 (b)]
 TEST_CASE("heartbeat: quiet and terminate are sent while an earlier heartbeat waits for its response") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 10ms;
@@ -69,6 +70,7 @@ TEST_CASE(
     CHECK(tested->stop(guard));
 }
 
+// [GS 5.1 (b)] [WP 4.6 (a)]
 TEST_CASE("heartbeat: a quiet heartbeat that failed is retried before the next interval") {
     recorder::transport wire;
     wire.refuse("quiet", 1, {errc::disconnected, 0, "it broke"});
@@ -99,6 +101,7 @@ TEST_CASE("heartbeat: a quiet heartbeat refused with retry_after -> the next is 
     REQUIRE(tested.stop(guard));
 }
 
+// [GS 5, diagram (a)] [GS 5.3 (c)] [WP 3.4] [WP 7.2 (6)]
 TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again") {
     std::size_t sent = 0;
     for (int i = 0; i < 5 && sent < 2; ++i) {  // on a slow machine its time may be over after one

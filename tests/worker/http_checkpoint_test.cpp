@@ -36,6 +36,7 @@ backend missing(const http_response& checkpoint, const http_response& info) {
 
 }  // namespace
 
+// [GS 7.2] [Durable execution 4.1, DUR-001]
 TEST_CASE("http checkpoint: a state is saved and loaded digit for digit") {
     backend peer([](const http_request& request) {
         return http_response{
@@ -129,6 +130,7 @@ TEST_CASE(
     CHECK(peer.load().value_or("?") == "7");
 }
 
+// [Durable execution 4.1, DUR-001]
 TEST_CASE("http checkpoint: POST gets 405 and PUT succeeds -> later saves use PUT at once") {
     std::atomic<bool> works{false};
     backend peer([&](const http_request& request) {
@@ -169,6 +171,7 @@ TEST_CASE("http checkpoint: a 404 whose job query fails -> the save fails, and t
     CHECK(dropping.save().error().code == errc::disconnected);
 }
 
+// [Durable execution 4.3, DUR-002]
 TEST_CASE(
     "http checkpoint: a load returns the state in the response, and nothing if there is no checkpoint") {
     for (const int status : {204, 404, 405, 501}) {

@@ -48,6 +48,7 @@ void check_identity(const picojson::value& body) {
 
 }  // namespace
 
+// [WP 5.2] [WP 6.2] [WP 6.3] [WP 6.4, 6.5]
 TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to /workers/fetch") {
     const backend peer(200, "{\"jobs\":[]}");
     const result<std::vector<job>> got = fetch(*connect(peer), 4);
@@ -60,6 +61,7 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
           "{\"count\":4,\"queues\":[\"a\",\"b\"],\"visibility_timeout_ms\":30000,\"worker_id\":\"w\\\"1\"}");
 }
 
+// [WP 6.6]
 TEST_CASE("http: FETCH, heartbeat and claim query are not sent if should_send returns false") {
     const backend peer(200, "{\"jobs\":[]}");
     const worker_identity self = identity();
@@ -132,6 +134,7 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
     CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
 }
 
+// [Website Phase 3 (b)] [Website Conformance (d)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)]
 TEST_CASE("http: heartbeats and registration send the worker's identity, and deregistration sends a DELETE") {
     const backend peer(200,
                        "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
@@ -171,6 +174,7 @@ TEST_CASE("http: heartbeats and registration send the worker's identity, and der
           "DELETE /r/w%221 answered 500");
 }
 
+// [WP 4.4 (a)]
 TEST_CASE("http: a directive is read from the member directive or state of a heartbeat response") {
     struct row {
         const char* body;
@@ -304,6 +308,7 @@ TEST_CASE("http: a rejected heartbeat body -> the schema's form is sent at once 
     }
 }
 
+// [WP 2.1 (b)]
 TEST_CASE(
     "http: a full body was rejected -> it is sent again if a heartbeat must arrive or the retry interval is "
     "over") {
@@ -373,6 +378,7 @@ TEST_CASE("http: only a heartbeat that must arrive is sent again when its connec
     }
 }
 
+// [WP 4.2 (b)]
 TEST_CASE(
     "http: active_jobs is rejected in the dialect's type -> the other type is sent, then the schema's body") {
     downgrading by_dialect(accepting(takes_count), true);
@@ -586,6 +592,7 @@ TEST_CASE("http: a response without the expected JSON -> the error names the req
     }
 }
 
+// [WP 4.6 (a)]
 TEST_CASE(
     "http: every form of a body is rejected -> no downgrade is kept, and ACK and FETCH are not repeated") {
     downgrading tested([](const http_request&) { return accept_if(false); });
@@ -880,6 +887,7 @@ TEST_CASE("http: a malformed response to FETCH or a heartbeat is an error") {
     CHECK(wire.ack({"j", ""}, soon()).error().code == errc::unreachable);
 }
 
+// [WP 5.3]
 TEST_CASE("http: FETCH reads every field of a job and keeps numbers digit for digit") {
     const std::string envelope =
         "{\"id\":\"j1\",\"type\":\"t\",\"queue\":\"q\",\"args\":[9007199254740993, "
@@ -1042,6 +1050,7 @@ TEST_CASE("http: jobs_extended is reduced to the jobs of the heartbeat, each onc
     }
 }
 
+// [WP 5.6] [WP 11.1 - 11.5]
 TEST_CASE(
     "http: every request has the headers of the worker, and the last request is a terminate heartbeat") {
     recorder::counter fetches;

@@ -36,6 +36,7 @@ struct mode_file {
 
 }  // namespace
 
+// [Timeouts 7.2]
 TEST_CASE(
     "timeout: a handler that returns nothing after its timeout fails the job, which uses up an attempt") {
     worker_options options = recorder::options();
@@ -85,6 +86,7 @@ TEST_CASE("revocation: a job that the backend cancels is cancelled in the worker
     CHECK_FALSE(busy.wire.revoke("a"));  // no callback is called
 }
 
+// [Timeouts 5.4]
 TEST_CASE(
     "timeout: after a timeout or revocation, a result is an ACK, and anything else fails with that reason") {
     for (const bool revoked : {true, false}) {
@@ -167,6 +169,7 @@ TEST_CASE("timeout: 3000 timeouts with an on_cancel callback each leave no threa
     CHECK(sums(*worker) == "claimed 3002 completed 2 failed 3000 exit 0");
 }
 
+// [River diagnose]
 TEST_CASE("stuck: a job that ignores its cancellation is logged as stuck once and as abandoned once") {
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
@@ -252,6 +255,7 @@ struct deaf_worker {
 
 }  // namespace
 
+// [River diagnose]
 TEST_CASE(
     "stuck: a job that ignores its timeout is reported, its slot is refilled, and a late result is dropped") {
     counter together;
@@ -333,6 +337,7 @@ TEST_CASE("stuck: an on_stuck_job callback that blocks delays neither other jobs
 }
 
 #if OJS_SHUTDOWN_USE_UNWIND
+// [River diagnose]
 TEST_CASE("stuck: with installed signals, the log record shows the stack of the stuck thread") {
     worker_options options = recorder::options();
     options.stuck_after = 10ms;
@@ -468,6 +473,7 @@ TEST_CASE("cancel_lead: jobs are cancelled before the grace period ends, and may
     CHECK(busy.settlement().result_json == "\"saved\"");
 }
 
+// [River shutdown code (b)] [River shutdown code (d)]
 TEST_CASE("dialect: use() sets the stop times of the river, spot_controller and graceful_shutdown presets") {
     worker_options options;
     options.use(dialect::river());
@@ -499,6 +505,7 @@ worker_options river_options() {
 
 }  // namespace
 
+// [River Stop] [River hard stop] [River must return an error (a)]
 TEST_CASE("river: the first signal waits for the job, the second cancels the job and waits for its result") {
     const shared_event drained = make_event();
     const shared_event looked = make_event();
@@ -519,6 +526,7 @@ TEST_CASE("river: the first signal waits for the job, the second cancels the job
     CHECK(busy.body->exit_code() == 0);
 }
 
+// [River stuck programs (b)]
 TEST_CASE("river: a job that ignores its cancellation is reported, and the exit status is stuck") {
     worker_options options = river_options();
     options.times.cancel_wait = 10ms;

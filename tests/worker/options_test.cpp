@@ -85,6 +85,7 @@ const duration_variable duration_variables[] = {
 
 }  // namespace
 
+// [GS-003] [WP 4.2 (a)] [WP 5.2] [WP 8.1]
 TEST_CASE("options: an empty environment gives valid defaults") {
     const worker_options out = good({});
     CHECK(out.url == "http://127.0.0.1:8080");  // the others are in docs/options.md, which is tested below
@@ -97,6 +98,7 @@ TEST_CASE("options: an empty environment gives valid defaults") {
     CHECK(validate(worker_options()));
 }
 
+// [WP 7.3]
 TEST_CASE("options: a dialect sets its grace period, and a variable overrides the dialect") {
     CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
     CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
@@ -322,6 +324,7 @@ TEST_CASE("options: only the first of several errors is reported, and no error s
     }
 }
 
+// [WP 6.2] [WP 8.1]
 TEST_CASE("options: validate() refuses values that are out of range, alone or in combination") {
     const auto refused = [](const char* part, auto change) {
         CAPTURE(part);
@@ -405,6 +408,7 @@ TEST_CASE("options: an empty variable -> the error says to unset it") {
     }
 }
 
+// [WP 3.1 (b)]
 TEST_CASE("options: OJS_REGISTRATION_PATH accepts only a plain path that begins with a slash") {
     for (const char* good : {"/workers/register", "/workers", "/a-b_c.d/%20"}) {
         const auto got = read({{"OJS_REGISTRATION_PATH", good}});
@@ -420,6 +424,7 @@ TEST_CASE("options: OJS_REGISTRATION_PATH accepts only a plain path that begins 
     }
 }
 
+// [GS-003] [Website Kubernetes]
 TEST_CASE("options: in a pod the default drain fits into the default grace period of the pod") {
     const auto in_pod = [](const variables& set) {
         return drain_with("/var/run/secrets/kubernetes.io/serviceaccount/namespace", set);

@@ -18,6 +18,7 @@ struct settled_job {
 
 }  // namespace
 
+// [River results persisted]
 TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is accepted") {
     for (const errc code : {errc::unreachable, errc::unavailable, errc::timed_out, errc::disconnected}) {
         recorder::transport wire;
@@ -91,6 +92,7 @@ TEST_CASE("settlement: a Retry-After longer than the stop -> the FAIL is repeate
     CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
 }
 
+// [WP 10.4 (a)]
 TEST_CASE(
     "settlement: a job whose claim is gone at its ACK is counted as gone, and the ACK is not repeated") {
     recorder::transport wire;
@@ -112,6 +114,7 @@ TEST_CASE("settlement: an ACK that is rejected is sent again without its result"
     CHECK(done.body->report().completed == 1);
 }
 
+// [River blocking]
 TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported, and the exit status is 75") {
     recorder::transport wire;
     wire.refuse("ack", 9, {errc::rejected, 0, "no"});
@@ -190,6 +193,7 @@ TEST_CASE(
     CHECK(busy.body->exit_code() == 0);
 }
 
+// [GS 5, diagram (c)] [Website Conformance (c)] [WP 7.2 (5b)] [WP 7.2 (7)]
 TEST_CASE(
     "settlement: the backend is down -> the stop ends, lists all jobs as unreported, and exits with 75") {
     for (const errc code : {errc::unreachable, errc::unavailable, errc::disconnected}) {
@@ -316,6 +320,7 @@ struct overdue {
 
 }  // namespace
 
+// [GS 7.1 (b)] [WP 5.6] [WP 10.4 (a)]
 TEST_CASE(
     "settlement: a job whose lease has ended is reported unless the backend says that its claim is gone") {
     struct row {
@@ -369,6 +374,7 @@ TEST_CASE(
     CHECK(tested.run("ack", 2) == "claimed 1 completed 1 exit 0");
 }
 
+// [WP 4.6 (c)]
 TEST_CASE("settlement: a claim query that fails is repeated, and the job is not reported meanwhile") {
     for (const error& failure :
          {error{errc::unreachable, 0, "down"}, error{errc::unavailable, 0, "503", 503},
@@ -463,6 +469,7 @@ TEST_CASE(
     }
 }
 
+// [WP 6.4, 6.5]
 TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
     recorder::transport wire;
     recorder::event let_go;

@@ -50,6 +50,7 @@ TEST_CASE("startup findings: a supervisor or platform with a short stop timeout 
     }
 }
 
+// [GS 4.3 (c)]
 TEST_CASE("startup findings: s6-overlay above the worker, or a shell as PID 1, is named in a warning") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
     file_tree s6;
@@ -132,6 +133,7 @@ TEST_CASE("startup findings: no variable that from_environment() reads is report
     CHECK(asked.size() > 30);
 }
 
+// [Spot troubleshooting]
 TEST_CASE("startup findings: a stale termination-mode file causes a warning, and a missing file does not") {
     file_tree tree;
     const ojs::detail::container_probe nowhere = probe();

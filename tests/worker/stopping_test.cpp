@@ -7,6 +7,7 @@
 using namespace ojs;
 using namespace recorder;
 
+// [GS 5.1 (b)]
 TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once") {
     recorder::transport wire;
     const auto worker = start_worker(wire, do_nothing);
@@ -28,6 +29,7 @@ TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once")
     check_last_word(wire);
 }
 
+// [GS 5.1 (d)]
 TEST_CASE("stopping: a quiet worker finishes its job and sends no FETCH") {
     recorder::transport wire;
     recorder::event let_go;
@@ -66,6 +68,7 @@ TEST_CASE("stopping: one signal on the shared lifecycle and one stop() together 
     }
 }
 
+// [WP 2.3 (a)] [WP 4.4 (b)] [WP 7.5]
 TEST_CASE(
     "stopping: the worker obeys quiet and terminate, and a heartbeat without a directive resumes nothing") {
     recorder::transport wire;
@@ -93,6 +96,7 @@ TEST_CASE(
     check_last_word(wire);
 }
 
+// [WP 4.4 (b)]
 TEST_CASE("stopping: a repeated terminate directive does not force the stop") {
     recorder::event let_go;
     recorder::event began;
@@ -117,6 +121,7 @@ TEST_CASE("stopping: a repeated terminate directive does not force the stop") {
     CHECK(worker->report().interrupted == 0);
 }
 
+// [GS 5.2 (b)] [Website Phase 2]
 TEST_CASE("stopping: heartbeats continue in the drain, and the last heartbeat is the last request") {
     const shared_event let_go = make_event();
     worker_options options = recorder::options();
@@ -170,6 +175,7 @@ TEST_CASE("stopping: job.deadline() returns the drain deadline before the superv
     }
 }
 
+// [GS-005] [River StopAndCancel (a)] [River StopAndCancel (b)]
 TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace period and elapsed time") {
     struct row {
         const char* name;
@@ -231,6 +237,7 @@ TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace
     }
 }
 
+// [GS 7.2 (1)] [Website Phase 3 (a)]
 TEST_CASE(
     "stopping: a long_running job fails with ShutdownTimeout, and with shutdown in the website dialect") {
     handler_options long_running;
@@ -251,6 +258,7 @@ TEST_CASE(
     }
 }
 
+// [River StopAndCancel (b)] [River must return an error (a)]
 TEST_CASE(
     "stopping: an empty return or exception is an interruption only if the handler saw its cancellation") {
     const struct {
@@ -296,6 +304,7 @@ TEST_CASE(
     }
 }
 
+// [GS 5, diagram (b)] [GS 5.1 (b)]
 TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are requeued after a stop") {
     lifecycle life(0ms);
     recorder::transport wire;
@@ -373,6 +382,7 @@ TEST_CASE("stopping: jobs of a FETCH that ends after the last heartbeat are list
     CHECK(sums(worker) == "claimed 2 requeued 1 unreported late exit 75");
 }
 
+// [GS 5.1 (a)] [WP 6.6] [WP 7.2 (2)]
 TEST_CASE("stopping: no FETCH begins once the phase has left running") {
     for (int round = 0; round < 4; ++round) {
         lifecycle life(0ms);
@@ -399,6 +409,7 @@ TEST_CASE("stopping: no FETCH begins once the phase has left running") {
     }
 }
 
+// [River blocking] [River after a timeout]
 TEST_CASE(
     "stopping: stop() returns its status before start(), after the end, on timeout and from many threads") {
     recorder::transport wire;
@@ -437,6 +448,7 @@ TEST_CASE(
     check_last_word(busy.wire);
 }
 
+// [River wait on stop]
 TEST_CASE("stopping: a worker that goes out of scope stops and settles its job") {
     recorder::transport wire;
     wire.give(make_job("a"));
@@ -449,6 +461,7 @@ TEST_CASE("stopping: a worker that goes out of scope stops and settles its job")
     check_last_word(wire);
 }
 
+// [GS 5, diagram (c)] [GS 5.3 (d)] [River stuck programs (a)]
 TEST_CASE(
     "stopping: a handler that ignores its cancellation does not delay the stop, and may outlive the worker") {
     const shared_event let_go = make_event();
@@ -720,6 +733,7 @@ TEST_CASE("stopping: the third signal ends a stop that waits only for a FETCH") 
     CHECK(ended->wait_for(1));  // the stop does not wait for it
 }
 
+// [River Stop]
 TEST_CASE("stopping: a drain with no_limit has no deadline and ends when its jobs are cancelled") {
     worker_options options = patient();
     options.times.shutdown_grace_period = no_limit;
@@ -735,6 +749,7 @@ TEST_CASE("stopping: a drain with no_limit has no deadline and ends when its job
     CHECK(busy.settlement().error.details_json.find("\"grace_period_ms\":null") != std::string::npos);
 }
 
+// [River results persisted]
 TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report() lists their results") {
     recorder::transport wire;
     wire.give(make_job("deaf"));

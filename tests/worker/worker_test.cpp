@@ -26,6 +26,7 @@ TEST_CASE("worker: with one slot, jobs run and are settled in the backend's orde
     check_last_word(wire);
 }
 
+// [WP 8.2 (a)] [WP 8.2 (c)]
 TEST_CASE("worker: concurrent jobs never exceed the slots, and FETCH asks for no more than the free slots") {
     for (const int slots : {1, 3, 10}) {
         CAPTURE(slots);
@@ -61,6 +62,7 @@ TEST_CASE("worker: concurrent jobs never exceed the slots, and FETCH asks for no
     }
 }
 
+// [WP 8.2 (a)]
 TEST_CASE(
     "worker: a backend returns more jobs than requested -> all run, and never more at a time than slots") {
     recorder::transport wire;
@@ -445,6 +447,7 @@ TEST_CASE("worker: a handler that is registered after start-up is refused, and t
     CHECK(worker.exit_code() == 0);
 }
 
+// [WP 2.3 (c)]
 TEST_CASE("worker: a second start() or run() is refused, while the worker runs and after it has ended") {
     recorder::transport wire;
     const auto worker = start_worker(wire, do_nothing);
@@ -534,6 +537,7 @@ TEST_CASE("worker: an error of FETCH, heartbeat or registration does not end the
     }
 }
 
+// [WP 4.2 (c)] [WP 5.4]
 TEST_CASE("worker: a heartbeat lists the active jobs and the state") {
     recorder::transport wire;
     wire.give(make_job("a"));
@@ -710,6 +714,7 @@ TEST_CASE("unknown type: the option unknown_type decides between requeue, fail a
     }
 }
 
+// [WP 8.2 (b)]
 TEST_CASE("unknown type: requeues of one job are delayed longer each time, and are immediate in a drain") {
     insistent wire;
     wire.give(make_job("good"));
@@ -734,6 +739,7 @@ TEST_CASE("unknown type: requeues of one job are delayed longer each time, and a
     CHECK(worker->exit_code() == 0);
 }
 
+// [WP 8.2 (b)]
 TEST_CASE("unknown type: at most 100 jobs are claimed in addition to the slots") {
     constexpr std::size_t jobs = 150;
     recorder::transport wire;

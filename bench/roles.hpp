@@ -1,4 +1,4 @@
-// What the files of build/bench share. tests/bench/bench.py starts it as `bench ROLE [ARGUMENT]...`.
+// What the files of build/bench share. bench/bench.py starts it as `bench ROLE [ARGUMENT]...`.
 #pragma once
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the workers of tests/peers/go and tests/peers/rust on their SDKs, of which clones are given; "" leaves one out.
+# Builds the workers of bench/peers/go and bench/peers/rust on their SDKs, of which clones are given; "" leaves one out.
 #
 #   build.sh OUT GO_SDK RUST_SDK    makes OUT/go-worker, OUT/rust-worker
 set -eu

@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path += [str(TESTS / folder) for folder in ("support", "adapters", "queues")]
 import dev_backend  # noqa: E402
 import postgres  # noqa: E402

@@ -20,7 +20,7 @@ from pathlib import Path
 from inputs import KINDS, read_inputs
 from model import REFUSED, Fleet, Worker
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests/support"))
 from dev_backend import Backend  # noqa: E402
 
 HEADERS = {"Content-Type": "application/openjobspec+json"}

@@ -1,9 +1,9 @@
 """This library's worker beside those of the official SDKs, on one backend: what a stop holds, and what a job costs.
 
-    python3 tests/peers/compare.py --go COMMAND --rust COMMAND --js COMMAND --python COMMAND --json FILE
-    python3 tests/peers/compare.py --render FILE --markdown FILE --svg FILE
+    python3 bench/peers/compare.py --go COMMAND --rust COMMAND --js COMMAND --python COMMAND --json FILE
+    python3 bench/peers/compare.py --render FILE --markdown FILE --svg FILE
 
-A COMMAND starts the worker of tests/peers/LANGUAGE/, made with the SDK as that one's documentation says; any of them may
+A COMMAND starts the worker of bench/peers/LANGUAGE/, made with the SDK as that one's documentation says; any of them may
 be missing. build/worker, build/dev_backend and build/shutdown-probe are made by make.
 
 The checks of shutdown-probe are judged once for each worker. What is measured is measured in rounds, each worker once in a

@@ -1,4 +1,4 @@
-// An idle worker whose jobs print when they begin; tests/bench/bench.py pushes them. OJS_URL chooses the transport, and
+// An idle worker whose jobs print when they begin; bench/bench.py pushes them. OJS_URL chooses the transport, and
 // BENCH_EVENTS=1 has an HTTP backend announce jobs. With memory: each line of standard input is a push.
 #include <ojs_events.hpp>
 #include <ojs_spool.hpp>

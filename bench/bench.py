@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests/support"))
 import dev_backend  # noqa: E402
 import pickup as pickups  # noqa: E402
 

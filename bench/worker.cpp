@@ -130,6 +130,6 @@ int main(int argc, char** argv) {
             if (argc > 1 && std::string(argv[1]) == each.name) return each.run({argv + 2, argv + argc});
         }
     }
-    std::fputs("started by tests/bench/bench.py\n", stderr);
+    std::fputs("started by bench/bench.py\n", stderr);
     return 64;
 }
