@@ -2,7 +2,8 @@
 #
 # Variables: CXX, CXXFLAGS (programs and bench; the tests have TEST_CXXFLAGS), LDFLAGS, LDLIBS and BUILD.
 # tests/tests.mk has the test programs, tests/check.mk the checks, tests/more.mk those outside of `make check`,
-# tests/libraries.mk the programs that need another library, packaging/packaging.mk other processors and the releases.
+# tests/libraries.mk the programs that need another library, bench/bench.mk models and measurements,
+# packaging/packaging.mk other processors and the releases.
 
 ifeq ($(origin CXX),default)  # make's default is g++, which a machine with only clang lacks
 CXX := c++
@@ -28,7 +29,7 @@ PROGRAMS = $(call name_of,$(filter-out $(LIBRARY_PROGRAMS:%=examples/%.cpp),$(MA
 TEST_PROGRAMS = $(call name_of,$(wildcard tests/process/programs/*.cpp))
 # What takes longest to build and to run stands first: what begins last must not go on alone.
 SUITES := process recovery unit
-RULES := tests/libraries.mk tests/check.mk tests/more.mk $(wildcard tests/*/*.mk) packaging/packaging.mk tests/tests.mk
+RULES := tests/libraries.mk tests/check.mk tests/more.mk bench/bench.mk $(wildcard tests/*/*.mk) packaging/packaging.mk tests/tests.mk
 
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := examples

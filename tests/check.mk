@@ -3,7 +3,7 @@
 # All tests on the header: in the header-only form those of internals, as the rest is the same code in both. That src/ is
 # the same code is what `amalgamation` proves; that it works as it is, two_units.
 TESTED = header/internals $(call each,header-separate,$(SUITES) versions) $(filter-out %.so,$(LINKED))
-TEST_CHECKS = amalgamation tools $(TESTED) fleet_sim \
+TEST_CHECKS = amalgamation tools $(TESTED) \
     $(patsubst tests/compile/%.cpp,header/compile/%,$(wildcard tests/compile/*.cpp))
 CHECKED = $(call each,asan tsan,$(SUITES)) fallback/unit x86_64-linux-musl/unit \
     x86-linux-musl/portable s390x-linux-gnu/portable
@@ -64,7 +64,6 @@ $(RESULTS)/tools: FORCE
 # Jobs behind a network that fails: a short run; `make account` has one of 10,000.
 $(RESULTS)/network: $(addprefix $(BUILD)/test/header-separate/,test_worker dev_backend) FORCE
 	@OJS_TEST_BIN=$(abspath $(<D)) $(RUN) python3 -B tests/network/network.py
-$(RESULTS)/fleet_sim: $(BUILD)/fleet_defaults
 
 # A script is tests/NAME_test.py, or tests/NAME/NAME_test.py.
 RUN_SCRIPT = OJS_TEST_BUILD=$(BUILD) CXX='$(CXX)' $(RUN) python3 -B

@@ -30,26 +30,6 @@ conformance: deps  ## dev_backend against the published suites: make conformance
 	$(call build,dev_backend)
 	@tests/conformance/run.sh $(BUILD) '$(SUITE_DIR)' '$(RUNNER)'
 
-# ---- models and measurements -----------------------------------------------------------------------------------------
-
-fleet-sim: deps  ## ten thousand workers, simulated: the load on a backend when all restart, or when it returns
-	$(call build,fleet_defaults)
-	@python3 -B bench/fleet_sim/run.py --defaults $(BUILD)/fleet_defaults --svg $(BUILD)/fleet.svg
-# It reads internals, which the separate form does not declare.
-$(BUILD)/fleet_defaults: $(OBJ)/bench/fleet_sim/defaults.o
-$(OBJ)/bench/fleet_sim/defaults.o: FORM :=
-
-bench: deps  ## measurements, each with a baseline from the same run; one of them: make bench ONLY=spool
-	$(call build,$(PROGRAMS) bench pickup)
-	@CXX='$(CXX)' python3 -B bench/bench.py --build $(BUILD) $(ONLY)
-peers:  ## workers on the Go and Rust SDKs, for the row "peers" of make bench: make peers GO_SDK=CLONE RUST_SDK=CLONE
-	@bench/peers/build.sh $(BUILD)/peers "$(GO_SDK)" "$(RUST_SDK)"
-$(BUILD)/bench: $(patsubst %.cpp,$(OBJ)/%.o,$(filter-out %/pickup.cpp,$(wildcard bench/*.cpp))) $(IMPLEMENTATION)
-# With the queues whose libraries are installed.
-$(BUILD)/pickup: bench/pickup.cpp ojs_shutdown.hpp $(wildcard extensions/*.hpp)
-	$(LOWER) $(CXX) $(COMMON) $(CXXFLAGS) $(HEADERS) $(LIBPQ) $< -o $@ $(call where,rabbitmq,-lrabbitmq) \
-	    $(call where,hiredis,-lhiredis) $(if $(LIBPQ),-lpq)
-
 # ---- an hour and more ------------------------------------------------------------------------------------------------
 
 DURESS := $(foreach kind,busy hogs user quota freezes one-cpu bare,$(addprefix duress/$(kind)/,$(SUITES)))
@@ -61,11 +41,6 @@ $(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$
 	@OJS_TEST_BIN=$(UNDER_DURESS) $(RUN) tests/tools/duress.sh $(notdir $(@D)) $(UNDER_DURESS)/$(@F) --duration=true
 $(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py
-
-SCALE ?= 1
-account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, two hours; a trial: make account SCALE=0.01
-	$(call build,$(addprefix test/header-separate/,$(SUITES)) test/src/weak_memory)
-	@python3 -B bench/account/account.py --scale $(SCALE)
 
 # 200 mutants take up to an hour on two processors.
 N ?= 200

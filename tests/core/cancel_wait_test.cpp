@@ -59,26 +59,6 @@ TEST_CASE("cancel_token: a cancellation ends a condition variable wait with any 
     check_wait_ends<std::condition_variable_any, std::shared_mutex, std::shared_lock<std::shared_mutex>>();
 }
 
-// [River cancellation (d)]
-TEST_CASE("cancel_token: a wait returns at once if its predicate is true or its token is already cancelled") {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::unique_lock<std::mutex> held(mutex);
-    cancel_source source;
-    const cancel_token token = source.token();
-    int checks = 0;
-    const auto ready = [&] { return ++checks > 0; };
-    CHECK(token.wait(changed, held, ready));
-    CHECK(checks == 1);
-    CHECK_FALSE(token.seen());
-    CHECK(cancel_token().wait(changed, held, ready));  // of no source
-    REQUIRE(source.request(cancel_reason::forced));
-    CHECK_FALSE(token.wait(changed, held, ready));  // being cancelled counts more than being ready
-    CHECK(checks == 2);
-    CHECK(held.owns_lock());
-    CHECK(token.seen());
-}
-
 TEST_CASE(
     "cancel_token: a cancellation while wait() first calls the predicate -> wait() returns without "
     "sleeping") {
@@ -172,15 +152,6 @@ TEST_CASE("cancel_token: the descriptor becomes readable with the cancellation a
         CHECK(readable(fd));
     }
     CHECK(::fcntl(fd, F_GETFD) < 0);  // closed with the last copy
-}
-
-TEST_CASE("cancel_token: a descriptor created after the cancellation is readable at once") {
-    cancel_source source;
-    REQUIRE(source.request(cancel_reason::forced));
-    CHECK_FALSE(source.token().seen());
-    CHECK(readable(source.token().fd().value_or(-1)));
-    CHECK(source.token().seen());
-    CHECK(cancel_token().fd().value_or(-2) == -1);  // which poll() skips
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // internal

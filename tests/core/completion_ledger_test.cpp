@@ -31,75 +31,6 @@ struct naive_ledger {
 
 }  // namespace
 
-TEST_CASE("completion_ledger: next_position() is 1 above the last item of the finished prefix") {
-    struct row {
-        std::vector<std::uint64_t> positions;
-        std::vector<int> finish;           // the order, by index
-        std::vector<std::uint64_t> after;  // next_position() after each
-    };
-    const row rows[] = {
-        {{7}, {0}, {8}},
-        {{0}, {0}, {1}},
-        {{5, 6, 7}, {0, 1, 2}, {6, 7, 8}},
-        {{5, 6, 7}, {2, 1, 0}, {0, 0, 8}},
-        {{5, 6, 7}, {1, 0, 2}, {0, 7, 8}},
-        {{5, 9, 100, 101}, {0, 2, 1, 3}, {6, 6, 101, 102}},  // gaps: never above what has finished
-        {{0, UINT64_MAX - 1}, {1, 0}, {0, UINT64_MAX}},
-    };
-    for (const row& each : rows) {
-        completion_ledger ledger;
-        CHECK(ledger.next_position() == 0);
-        std::vector<ticket> tickets;
-        for (const std::uint64_t position : each.positions)
-            tickets.push_back(std::move(*ledger.begin(position)));
-        CHECK(ledger.next_position() == 0);
-        for (std::size_t i = 0; i < each.finish.size(); ++i) {
-            CHECK(ledger.in_flight() == each.positions.size() - i);
-            ticket& now = tickets[static_cast<std::size_t>(each.finish[i])];
-            CHECK(static_cast<bool>(now));
-            now.done();
-            CHECK_FALSE(static_cast<bool>(now));
-            now.done();  // once more does nothing
-            CHECK(ledger.next_position() == each.after[i]);
-        }
-        CHECK(ledger.in_flight() == 0);
-    }
-}
-
-TEST_CASE("completion_ledger: begin() at a position not above the latest is refused and changes nothing") {
-    completion_ledger ledger;
-    CHECK(test::code_of(ledger.begin(UINT64_MAX)) == errc::invalid_argument);
-    result<ticket> first = ledger.begin(10);
-    for (const std::uint64_t position : {10U, 9U, 0U}) {
-        CHECK(test::code_of(ledger.begin(position)) == errc::invalid_argument);
-        CHECK(ledger.in_flight() == 1);
-    }
-    first->done();
-    CHECK(test::code_of(ledger.begin(10)) == errc::invalid_argument);
-    CHECK(ledger.next_position() == 11);
-    ledger.begin(11)->done();
-    CHECK(ledger.next_position() == 12);
-}
-
-TEST_CASE("completion_ledger: next_position() stops before a dropped item until forget()") {
-    completion_ledger ledger;
-    ticket first = std::move(*ledger.begin(1));
-    static_cast<void>(ledger.begin(2));  // dropped
-    ticket third = std::move(*ledger.begin(3));
-    static_cast<void>(ledger.begin(4));
-    third.done();
-    CHECK(ledger.next_position() == 0);
-    first.done();
-    CHECK(ledger.next_position() == 2);
-    ledger.begin(5)->done();
-    CHECK(ledger.next_position() == 2);
-    CHECK(ledger.in_flight() == 0);
-    ledger.forget();
-    CHECK(ledger.next_position() == 0);
-    ledger.begin(2)->done();  // delivered again
-    CHECK(ledger.next_position() == 3);
-}
-
 TEST_CASE(
     "completion_ledger: forget() with tickets out -> they stay in flight, but no longer move "
     "next_position()") {
@@ -179,34 +110,6 @@ TEST_CASE("completion_ledger: random sequences of calls agree with a naive model
                     ledger.in_flight() == tickets.size();
         }
         CHECK(equal);
-    }
-}
-
-TEST_CASE("completion_ledger: next_position() covers only finished items while threads finish out of order") {
-    constexpr int handlers = 4, each = 500;
-    for (int round = 0; round < 10; ++round) {
-        const auto ledger = std::make_unique<completion_ledger>();
-        std::vector<ticket> tickets;
-        std::vector<int> done(handlers * each);  // plain: a race detector reports what is seen too early
-        for (int i = 0; i < handlers * each; ++i)
-            tickets.push_back(std::move(*ledger->begin(static_cast<std::uint64_t>(i))));
-        std::atomic<int> wrong{0};
-        test::at_once(handlers + 2, [&](int thread) {
-            for (int i = each; thread < handlers && i-- > 0;) {  // the latest first
-                const int item = i * handlers + thread;
-                done[static_cast<std::size_t>(item)] = 1;
-                tickets[static_cast<std::size_t>(item)].done();
-            }
-            std::uint64_t committed = 0;
-            while (thread == handlers && committed < handlers * each) {
-                const std::uint64_t next = ledger->next_position();
-                if (next < committed) ++wrong;
-                for (; committed < next; ++committed)
-                    if (done[committed] == 0) ++wrong;
-            }
-            while (thread == handlers + 1 && ledger->in_flight() > 0) std::this_thread::yield();
-        });
-        CHECK(wrong == 0);
     }
 }
 

@@ -84,21 +84,6 @@ TEST_CASE("drain_barrier: a ticket can be split, also after close()") {
     CHECK(barrier.wait_until(guard()) == 0);
 }
 
-TEST_CASE("drain_barrier: wait_until() returns the entries left at the deadline, or 0 once drained") {
-    drain_barrier barrier;
-    drain_barrier::ticket first = barrier.enter();
-    drain_barrier::ticket second = barrier.enter();
-    CHECK(barrier.wait_until(time_point::min()) == 2);
-    barrier.close();
-    CHECK(barrier.wait_until(passed()) == 2);
-    CHECK(barrier.wait_until(deadline_after(5ms)) == 2);
-    static_cast<void>(first.leave());
-    CHECK(barrier.wait_until(passed()) == 1);
-    static_cast<void>(second.leave());
-    CHECK(barrier.wait_until(passed()) == 0);  // drained counts more than a deadline
-    CHECK(barrier.wait_until(time_point::max()) == 0);
-}
-
 TEST_CASE("drain_barrier: the last leave() wakes all waiters, or close() does if no entry is left") {
     for (int round = 0; round < 100; ++round) {
         const bool empty = round % 2 == 0;
@@ -120,40 +105,6 @@ TEST_CASE("drain_barrier: the last leave() wakes all waiters, or close() does if
             CHECK((empty || woken == 0));  // one is inside
             CHECK(second.leave() == !empty);
         });
-    }
-}
-
-TEST_CASE("drain_barrier: under contention no entry is admitted after close(), and one leave() is the last") {
-    for (int round = 0; round < 40; ++round) {
-        drain_barrier barrier;
-        std::atomic<bool> close_returned{false};
-        std::atomic<int> wrong{0}, last_ones{0};
-        int inside[4] =
-            {};  // plain: what is done inside is seen without any other lock, or a race detector reports it
-        drain_barrier::ticket own = barrier.enter();
-        test::at_once(4, [&](int thread) {
-            while (thread > 0) {
-                const bool late = close_returned;
-                drain_barrier::ticket ticket = barrier.enter();
-                if (!ticket) return;
-                if (late) ++wrong;
-                ++inside[thread];
-                drain_barrier::ticket extra = ticket.split();
-                if (!extra) ++wrong;
-                if (ticket.leave()) ++wrong;  // the other one is still inside
-                --inside[thread];
-                if (extra.leave()) ++last_ones;
-            }
-            for (int i = 0; i < round % 8; ++i) std::this_thread::yield();
-            barrier.close();
-            close_returned = true;
-            if (own.leave()) ++last_ones;
-            CHECK(barrier.wait_until(guard()) == 0);
-            for (const int each : inside) CHECK(each == 0);
-            CHECK(barrier.count() == 0);
-        });
-        CHECK(wrong == 0);
-        CHECK(last_ones == 1);
     }
 }
 

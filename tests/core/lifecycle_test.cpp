@@ -141,16 +141,6 @@ TEST_CASE("lifecycle: every event in every phase changes the state exactly as th
     }
 }
 
-// [Spot first signal wins]
-TEST_CASE("lifecycle: with first_signal_wins, stop signals and reclaims after the first one change nothing") {
-    using e = event;
-    CHECK(
-        walk({e::stop_signal, e::cancel_request, e::stop_signal, e::reclaim, e::stop_signal, e::stop_signal},
-             true) == "draining; stopping cancels; -; -; -; -");
-    CHECK(walk({e::reclaim, e::stop_signal, e::reclaim, e::stop_signal, e::stop_signal}, true) ==
-          "stopping reclaim; -; -; -; -");
-}
-
 // [GS 4.2 (d)] [WP 2.3 (b)]
 TEST_CASE(
     "lifecycle: a stop only escalates, up to exit at the third signal, and a resume ends only a quiet") {
@@ -191,16 +181,6 @@ TEST_CASE("lifecycle: stop signals within the debounce time count as one; other 
     tested.set_signal_debounce(24h * 20);
     CHECK_FALSE(tested.apply(event::stop_signal, by_term));
     CHECK_FALSE(tested.state().exit_now);
-}
-
-TEST_CASE("lifecycle: exactly one of several concurrent stop signals counts within the debounce time") {
-    std::vector<std::unique_ptr<lifecycle>> tested;
-    for (int i = 0; i < 2000; ++i) tested.push_back(std::make_unique<lifecycle>(1min));
-    std::atomic<int> counted{0};
-    test::at_once(4, [&](int) {
-        for (const auto& each : tested) counted += each->apply(event::stop_signal, by_term) ? 1 : 0;
-    });
-    CHECK(counted == 2000);
 }
 
 TEST_CASE(
@@ -258,38 +238,6 @@ TEST_CASE("lifecycle: a slow reader misses only the oldest changes, and gets the
     }
 }
 
-TEST_CASE("lifecycle: with four writers, a reader sees no torn or repeated state and ends at the newest") {
-    for (int round = 0; round < 20; ++round) {
-        lifecycle tested;
-        std::atomic<int> writing{4};
-        std::atomic<unsigned> changes{0};
-        lifecycle_state seen;
-        unsigned wrong = 0;
-        const auto read_all = [&] {
-            for (lifecycle_state before = seen; tested.next_change(seen); before = seen) {
-                const bool quiet = seen.sequence % 2 == 1;
-                if (same(seen, before)) ++wrong;
-                if (seen.phase != (quiet ? phase::quiet : phase::running)) ++wrong;
-                if (seen.last_event != (quiet ? event::quiet_request : event::resume_request)) ++wrong;
-                if (seen.cause.kind != (quiet ? cause_kind::api : cause_kind::signal)) ++wrong;
-            }
-        };
-        test::at_once(5, [&](int thread) {
-            while (thread == 4 && writing > 0) read_all();
-            if (thread == 4) return;
-            for (int i = 0; i < 1000; ++i) {
-                changes += tested.apply(event::quiet_request, by_api) ? 1U : 0U;
-                changes += tested.apply(event::resume_request, by_term) ? 1U : 0U;
-            }
-            --writing;
-        });
-        read_all();
-        CHECK(wrong == 0);
-        CHECK(static_cast<std::uint8_t>(changes) == tested.state().sequence);
-        REQUIRE(same(seen, tested.state()));
-    }
-}
-
 std::atomic<unsigned> interruptions{0};
 lifecycle* interrupted_target = nullptr;
 int changes_in_handler = 0;
@@ -331,16 +279,6 @@ TEST_CASE(
         }
     }
     ::sigaction(SIGALRM, &previous, nullptr);
-}
-
-TEST_CASE("lifecycle: the debounce time runs from the last stop signal, not from other events") {
-    constexpr auto gap = 100ms;
-    lifecycle tested(gap);
-    CHECK(tested.apply(event::stop_signal, by_term));
-    std::this_thread::sleep_for(gap + 1ms);  // the gap itself
-    CHECK(tested.apply(event::cancel_request, by_api));
-    CHECK(tested.apply(event::stop_signal, by_term));  // a second one, long after the first
-    CHECK(shown(tested.state()) == "stopping forced cancels x2");
 }
 
 TEST_CASE("lifecycle: a debounce time beyond 32 bits does not wrap, and a negative debounce time is none") {

@@ -113,32 +113,6 @@ TEST_CASE("shutdown sequence: each finished step is logged with its status, to a
     CHECK(test::holds(plain, "Z info  shutdown step finished  step=http  status=done  took_ms="));
 }
 
-TEST_CASE("shutdown sequence: parallel steps run together, and the next step waits for all of them") {
-    test::counter began, ended;
-    shutdown_sequence tested;
-    const auto together = [&] { began.add(), began.wait_for(3), ended.add(); };
-    const auto last = [&] { CHECK(ended.count() == 3); };
-    tested.add_parallel("one", together, 1min);  // with none before it
-    tested.add_parallel("two", together, 2min);
-    tested.add_parallel("three", together, 1min);
-    tested.add("last", last, 1min);
-    CHECK(tested.timeout() == 3min);
-    CHECK(shown(tested.run(silent())) == "one:done two:done three:done last:done ");
-}
-
-// [River results persisted]
-TEST_CASE("shutdown sequence: a step that hangs is abandoned at its timeout") {
-    const hanging_step hangs;
-    const auto done = [] {};
-    shutdown_sequence tested;
-    tested.add("hangs", hangs, 1ms);
-    tested.add_parallel("fails", fails, 1min);
-    tested.add_parallel("done", done, 1min);
-    tested.add("next", done, 1min);
-    CHECK(shown(tested.run(silent())) == "hangs:timed out fails:failed:is full done:done next:done ");
-    hangs.end();
-}
-
 TEST_CASE(
     "shutdown sequence: the total timeout ends a step with a longer timeout, and later steps still begin") {
     const hanging_step hangs;
@@ -163,94 +137,6 @@ TEST_CASE(
     CHECK(got[0].took >= 20ms);
     CHECK(*given >= began + 20ms);
     CHECK(*given <= ended);
-}
-
-TEST_CASE("shutdown sequence: a second stop signal aborts the running step and all later ones") {
-    const hanging_step hangs;
-    struct shared {
-        test::event close;
-        std::atomic<bool> drain_aborted{false}, close_aborted{false};
-    };
-    const auto with = std::make_shared<shared>();
-    lifecycle life(0ms);
-    shutdown_sequence tested;
-    tested.add("drain", [=, &life](const step_context& step) {
-        stop_signal(life);
-        with->drain_aborted = !step.abort.sleep_for(1min);
-        hangs();
-    });
-    tested.add("close", [=](const step_context& step) {
-        with->close_aborted = step.abort.cancelled();
-        with->close.set();
-    });
-    stop_signal(life);
-    sequence_options options = silent();
-    options.lifecycle = &life;
-    const std::vector<step_result> got = tested.run(options);
-    hangs.end();
-    REQUIRE(with->close.wait());
-    CHECK(got[0].status == step_status::cut_short);
-    CHECK(with->drain_aborted);
-    CHECK(with->close_aborted);
-}
-
-TEST_CASE("shutdown sequence: an abort callback that blocks does not keep the steps from ending") {
-    const hanging_step blocks;
-    lifecycle life(0ms);
-    shutdown_sequence tested;
-    tested.add("drain", [=, &life](const step_context& step) {
-        const cancel_registration keep = step.abort.on_cancel(blocks);
-        for (int i = 0; i < 2; ++i) stop_signal(life);
-        blocks.shared->let_go.wait();
-    });
-    const auto closed = std::make_shared<test::event>();
-    tested.add("close", [=] { closed->set(); });
-    sequence_options options = silent();
-    options.lifecycle = &life;
-    CHECK(tested.run(options)[0].status == step_status::cut_short);
-    CHECK(closed->wait());               // it may be cut short, too, but has begun
-    CHECK(blocks.shared->begun.wait());  // once the step has ended, it would not begin
-    CHECK_FALSE(blocks.shared->returned.is_set());
-    blocks.end();
-}
-
-TEST_CASE("shutdown sequence: in a drain begun by a call, the first stop signal aborts the step") {
-    lifecycle life;
-    life.apply(event::stop_request, {cause_kind::api, 0});
-    shutdown_sequence tested;
-    const auto aborted = std::make_shared<test::event>();
-    tested.add("drain", [&life, aborted](const step_context& step) {
-        stop_signal(life);
-        if (!step.abort.sleep_for(1min)) aborted->set();
-    });
-    sequence_options options = silent();
-    options.lifecycle = &life;
-    const std::string how = shown(tested.run(options));
-    CHECK((how == "drain:done " || how == "drain:cut short "));  // its thread may get no processor for 50 ms
-    CHECK(aborted->wait());
-}
-
-TEST_CASE("shutdown sequence: destroying the captures of a step counts toward its timeout") {
-    const auto let_go = std::make_shared<test::event>();
-    const auto waits = [let_go](void*) { let_go->wait(); };
-    shutdown_sequence tested;
-    auto holds = [held = std::shared_ptr<void>(nullptr, waits)] {};
-    tested.add("holds", std::move(holds), 50ms);
-    CHECK(shown(tested.run(silent())) == "holds:timed out ");
-    let_go->set();
-}
-
-TEST_CASE("shutdown sequence: steps added during a run belong to the next run") {
-    shutdown_sequence tested;
-    sequence_options options = silent();
-    options.progress = [&](const step_result& each) {
-        for (int i = 0; i < 20 && each.name == "first" && each.status == step_status::running; ++i)
-            tested.add("later", [] {});
-    };
-    tested.add("first", [&] { CHECK(tested.run(silent()).size() <= 20); });
-    tested.add("second", [] {});
-    CHECK(shown(tested.run(options)) == "first:done second:done ");
-    CHECK(tested.run(silent()).empty());
 }
 
 // [GS 9.2]
@@ -378,46 +264,6 @@ TEST_CASE(
     CHECK(std::min(place('l'), place('L')) == 5);
 }
 
-TEST_CASE("shutdown sequence: steps that start together start in the order they were added") {
-    shutdown_sequence tested;
-    std::string started;
-    sequence_options options = silent();
-    options.progress = [&](const step_result& each) {
-        if (each.status == step_status::running) started += each.name;
-    };
-    tested.add(
-        "3", [] {}, after({"0"}));
-    tested.add(
-        "1", [] {}, after({"0"}));
-    tested.add(
-        "2", [] {}, after({"0"}));
-    tested.add_parallel("4", [] {});  // as "2"
-    tested.add(
-        "0", [] {}, at_once);
-    tested.run(options);
-    CHECK(started == "03124");
-}
-
-TEST_CASE("shutdown sequence: steps run after steps that failed, threw or timed out") {
-    const hanging_step hangs;
-    std::string ran;
-    const auto throws = []() -> void { throw 1; };
-    shutdown_sequence tested;
-    tested.add(
-        "top", [] {}, at_once);
-    tested.add("fails", fails, after({"top"}));
-    tested.add("throws", throws, after({"top"}));
-    tested.add("hangs", hangs, after({"top"}), 1ms);
-    tested.add(
-        "bottom", [&] { ran += "bottom"; }, after({"fails", "throws", "hangs"}));
-    CHECK(shown(tested.run(silent())) ==
-          "top:done fails:failed:is full throws:threw:an exception that is not a std::exception hangs:timed "
-          "out "
-          "bottom:done ");
-    CHECK(ran == "bottom");
-    hangs.end();
-}
-
 TEST_CASE(
     "shutdown sequence: the total timeout has passed -> steps that wait by after() still begin, in order") {
     const hanging_step one, other;
@@ -514,33 +360,6 @@ TEST_CASE("shutdown sequence: an order that cannot be kept is an error that name
         CHECK(tested.size() == each.steps.size());
         CHECK(tested.timeout() == 0ms);
     }
-}
-
-TEST_CASE("shutdown sequence: 100 steps in any order -> each runs once, after those it waits for") {
-    constexpr std::size_t count = 100;
-    std::array<std::atomic<int>, count> ends{};
-    std::atomic<int> too_early{0};
-    shutdown_sequence tested;
-    for (std::size_t i = 0; i < count; ++i) {  // step i waits for 2i + 1 and 2i + 2: a tree, from its leaves
-        std::vector<std::string> below;
-        for (const std::size_t j : {2 * i + 1, 2 * i + 2})
-            if (j < count) below.push_back(std::to_string(j));
-        tested.add(
-            std::to_string(i),
-            [&, i] {
-                for (const std::size_t j : {2 * i + 1, 2 * i + 2}) too_early += j < count && ends[j] != 1;
-                ++ends[i];
-            },
-            after(below));
-    }
-    const std::vector<step_result> got = tested.run(silent());
-    CHECK(too_early == 0);
-    for (std::size_t i = 0; i < count; ++i) {
-        CHECK(got[i].name == std::to_string(i));
-        CHECK(got[i].status == step_status::done);
-        CHECK(ends[i] == 1);
-    }
-    CHECK(got[0].critical);
 }
 
 TEST_CASE("shutdown sequence: the critical path is marked, and logged if other steps ran beside it") {

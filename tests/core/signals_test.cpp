@@ -248,20 +248,6 @@ TEST_CASE("signals: each signal drives the lifecycle, and wait() returns its num
     }
 }
 
-TEST_CASE("signals: the sender is known for kill(), raise() and sigqueue()") {
-    int (*const ways[])() = {[] { return ::kill(::getpid(), SIGTERM); }, [] { return ::raise(SIGTERM); },
-                             [] { return ::sigqueue(::getpid(), SIGTERM, {}); }};
-    for (const auto& send : ways) {
-        CAPTURE(&send - ways);
-        lifecycle target(0ms);
-        signals installed = claim(target);
-        REQUIRE(send() == 0);
-        const received_signal received = installed.wait(guard());
-        CHECK(received.number == SIGTERM);
-        CHECK(received.sender_pid == ::getpid());
-    }
-}
-
 TEST_CASE("signals: each handler blocks the other claimed signals and uses the alternate stack") {
     lifecycle target(0ms);
     const signals installed = claim(target);
@@ -299,24 +285,6 @@ TEST_CASE("signals: wait() returns several signals in order, and last_received()
     }
     CHECK(installed.wait(passed()).number == 0);
     CHECK_FALSE(readable(installed.fd()));
-}
-
-TEST_CASE("signals: wait() returns number 0 at its deadline, and wakes for a later signal") {
-    lifecycle target(0ms);
-    signals installed = claim(target);
-    CHECK(installed.wait(passed()).number == 0);
-    const auto before = steady_clock::now();
-    CHECK(installed.wait(before + 20ms).number == 0);
-    CHECK(steady_clock::now() >= before + 20ms);
-#if OJS_SHUTDOWN_USE_PROC
-    const auto meanwhile = [waiting = test::thread_id()] { CHECK(test::await_sleep(waiting)); };
-#else
-    const auto meanwhile = [] {};
-#endif
-    std::thread sender([&] { meanwhile(), ::kill(::getpid(), SIGTSTP); });
-    CHECK(installed.wait().number == SIGTSTP);
-    sender.join();
-    CHECK(target.phase() == phase::quiet);
 }
 
 #ifdef F_SETPIPE_SZ
@@ -516,59 +484,6 @@ TEST_CASE("signals: an ignored signal stays ignored and is listed in ignored()")
     CHECK((disposition_of(SIGINT).sa_handler == SIG_IGN));
 }
 
-TEST_CASE("signals: a second install() is refused with busy until the first installer is destroyed") {
-    lifecycle first(0ms);
-    lifecycle second(0ms);
-    int fd = -1;
-    {
-        signals moved;
-        CHECK(moved.fd() == -1);
-        CHECK(moved.ignored().empty());
-        {
-            signals installed = claim(first);
-            fd = installed.fd();
-            CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
-            CHECK(signals::installed_for(first));
-            CHECK_FALSE(signals::installed_for(second));
-            moved = std::move(installed);
-        }
-        CHECK(signals::installed_for(first));  // the holder moved, the installation stayed
-        for (lifecycle* each : {&first, &second}) {
-            const result<signals> refused = signals::install(*each);
-            REQUIRE(test::code_of(refused) == errc::busy);
-            CHECK(refused.error().sys_errno == 0);
-        }
-        send_self(SIGTERM);
-        CHECK(first.phase() == phase::draining);
-        CHECK(second.phase() == phase::running);
-        CHECK(moved.wait(guard()).number == SIGTERM);
-    }
-    CHECK_FALSE(signals::installed_for(first));
-    CHECK(::fcntl(fd, F_GETFD) < 0);  // closed
-    for (const int number : claimed) CHECK((disposition_of(number).sa_handler == SIG_DFL));
-    signals again = claim(second);
-    CHECK(signals::installed_for(second));
-    CHECK(again.wait(passed()).number == 0);  // nothing left over from the first
-    send_self(SIGTSTP);
-    CHECK(second.phase() == phase::quiet);
-}
-
-TEST_CASE("signals: exactly one of several concurrent install() calls succeeds") {
-    for (int round = 0; round < 50; ++round) {
-        lifecycle target(0ms);
-        std::atomic<int> tried{0};
-        std::atomic<int> got_it{0};
-        test::at_once(4, [&](int) {
-            const result<signals> installed = signals::install(target);
-            if (installed) ++got_it;
-            ++tried;
-            while (tried < 4) std::this_thread::yield();
-        });
-        CHECK(got_it == 1);
-        CHECK_FALSE(signals::installed_for(target));
-    }
-}
-
 TEST_CASE("signals: install() unblocks the claimed signals in its thread, and a pending signal is kept") {
     sigset_t ours;
     sigset_t previous;
@@ -590,23 +505,6 @@ TEST_CASE("signals: install() unblocks the claimed signals in its thread, and a 
     pthread_sigmask(SIG_SETMASK, &previous, nullptr);
 }
 
-TEST_CASE("signals: SIGUSR1 is claimed as reclaim only on request, and is restored afterwards") {
-    const struct sigaction before = disposition_of(SIGUSR1);
-    for (const bool later : {false, true}) {
-        CAPTURE(later);
-        lifecycle target(0ms);
-        {
-            signals installed = claim(target, later ? signal_options{} : with_reclaim);
-            if (later) CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
-            for (int again = 0; again < 2; ++again) REQUIRE(signals::add(target, with_reclaim));
-            send_self(SIGUSR1);
-            CHECK(installed.wait(guard()).number == SIGUSR1);
-            CHECK(target.state().last_event == event::reclaim);
-        }
-        CHECK((disposition_of(SIGUSR1).sa_handler == before.sa_handler));
-    }
-}
-
 TEST_CASE("signals: add() takes SIGUSR1 only with an active installer and from its default disposition") {
     lifecycle target(0ms);
     const lifecycle other;
@@ -624,29 +522,6 @@ TEST_CASE("signals: add() takes SIGUSR1 only with an active installer and from i
     const auto refused = signals::add(target, with_reclaim);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().text.find("SIGUSR1") == 0);
-}
-
-TEST_CASE("signals: every configured stop signal escalates alike, and all are restored") {
-    std::vector<int> stops = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGRTMIN + 3, SIGRTMAX};
-    for (const int number : stops) {
-        CAPTURE(number);
-        lifecycle target(0ms);
-        {
-            signals installed = claim(target, without_exit(false, stops));
-            CHECK((disposition_of(SIGTERM).sa_handler == SIG_DFL));  // none of them here
-            send_self(number);
-            CHECK(target.phase() == phase::draining);
-            CHECK(target.state().cause.signal == number);
-            send_self(stops.front());
-            CHECK(target.phase() == phase::stopping);
-            send_self(stops.back());
-            CHECK(target.state().exit_now);
-            for (const int expected : {number, stops.front(), stops.back()})
-                CHECK(installed.wait(guard()).number == expected);
-            CHECK(signals::last_received(number).number == number);
-        }
-        CHECK((disposition_of(number).sa_handler == SIG_DFL));
-    }
 }
 
 TEST_CASE(
@@ -711,37 +586,6 @@ TEST_CASE("signals: signal_name() returns the name of a signal, or its number if
     for (const int none : {0, SIGRTMAX + 1}) CHECK(signal_name(none) == "signal " + std::to_string(none));
 }
 
-TEST_CASE("signals: in a storm of 20,000 signals no received signal is torn, and the last one arrives") {
-    lifecycle target(0ms);
-    signals installed = claim(target);
-    const pid_t self = ::getpid();
-    std::atomic<bool> over{false};
-    unsigned torn = 0;
-    bool saw_term = false;
-    const auto receive = [&](time_point deadline) {
-        const received_signal got = installed.wait(deadline);
-        saw_term = saw_term || got.number == SIGTERM;
-        const bool expected = got.number == SIGTSTP || got.number == SIGCONT || got.number == SIGTERM;
-        if (got.number != 0 && (!expected || got.sender_pid != self)) ++torn;
-        return got.number != 0;
-    };
-    test::at_once(4, [&](int thread) {
-        for (int i = 0; thread == 0 && i < 20000; ++i) ::kill(self, i % 2 == 0 ? SIGTSTP : SIGCONT);
-        if (thread == 0) over = ::kill(self, SIGTERM) == 0;
-        while (thread == 1 && !over) receive(deadline_after(1ms));
-        for (std::vector<std::string> texts; thread > 1 && !over;)
-            texts.assign(1 + texts.size() % 100, std::string(999, 'a'));
-    });
-    // Another thread may still be in its handler.
-    for (const time_point until = deadline_after(test::hang_guard); !saw_term && steady_clock::now() < until;)
-        receive(deadline_after(1ms));
-    CHECK(target.phase() == phase::draining);
-    while (receive(passed())) {
-    }
-    CHECK(torn == 0);
-    CHECK(saw_term);
-}
-
 #if !OJS_SHUTDOWN_SEPARATE  // the process's state is internal
 TEST_CASE(
     "signals: an installer left SIGHUP handled, and the next does not claim it -> the next restores "
@@ -776,13 +620,6 @@ TEST_CASE("signals: a refused signal_claim stays inactive after the active one i
     CHECK(holds->active());
     holds = {};
     CHECK_FALSE(refused->active());
-}
-
-TEST_CASE("signals: a signal from PID 1 shows the process name of PID 1") {
-    const std::uint64_t by_init = std::uint64_t{SIGTERM} << 56 | std::uint64_t{1} << 32;
-    const received_signal received = detail::unpack_signal(by_init);
-    CHECK(received.sender_pid == 1);
-    CHECK(received.sender_name == detail::process_name("", "1"));
 }
 
 TEST_CASE(

@@ -27,7 +27,7 @@ import clauses
 import picture
 
 ROOT = Path(__file__).resolve().parents[2]
-MAKEFILES = [ROOT / "Makefile", *(path for folder in ("tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
+MAKEFILES = [ROOT / "Makefile", *(path for folder in ("bench", "tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
 FORM = ["-DOJS_SHUTDOWN_SEPARATE=1"]

@@ -275,32 +275,6 @@ TEST_CASE("checkpoint: memory_transport passes the state of an interrupted run t
           settle_result::gone);
 }
 
-TEST_CASE("checkpoint: concurrent saves run one at a time, and the FAIL carries the last saved state") {
-    keeping wire;
-    counter inside;
-    counter saving;  // threads
-    wire.on_save = [&](const checkpoint_request&, time_point) {
-        inside.add();
-        CHECK(saving.wait_for(4));
-        inside.add(-1);
-        return recorder::transport::settling(settle_result::accepted);
-    };
-    run_job(wire, [&saving](job_context& job) {
-        test::at_once(4, [&](int t) {
-            saving.add();
-            for (int i = 0; i < 25; ++i) {
-                CHECK(job.save_checkpoint(std::to_string(t * 100 + i)));
-                CHECK_FALSE(job.checkpoint().empty());
-            }
-        });
-        return outcome::retry("");
-    });
-    CHECK(inside.highest() == 1);
-    REQUIRE(wire.saved().size() == 100);
-    REQUIRE(failed(wire).size() == 1);
-    CHECK("a=" + failed(wire)[0] == wire.saved().back());
-}
-
 TEST_CASE(
     "checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {
     keeping wire;

@@ -36,6 +36,7 @@ class long_poll : public recorder::transport {
 
 }  // namespace
 
+// [WP 5.4] [Progress 6.3]
 TEST_CASE(
     "claim: an ACK or FAIL has the job and the claim text that FETCH returned, and a heartbeat has the claim "
     "text") {

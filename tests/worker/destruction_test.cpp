@@ -54,6 +54,7 @@ TEST_CASE(
     CHECK(status == 0);
 }
 
+// [River wait on stop]
 TEST_CASE("destruction: ~worker() waits for a log hook that is running") {
     recorder::event in_hook;
     recorder::event gone;

@@ -74,22 +74,6 @@ TEST_CASE("worker: a stop waits for handlers that saw their cancellation to retu
     CHECK(worker->stop());
 }
 
-TEST_CASE("worker: a drain ends when the last handler returns") {
-    constexpr int jobs = 100;
-    transport wire;
-    for (int i = 0; i < jobs; ++i) wire.give(make_job(std::to_string(i)));
-    counter running;
-    ojs::worker_options settings = small_threads(jobs);
-    settings.times.stop_timeout = 1h;  // one that went on would use it up
-    const auto worker = start_worker(wire, settings, [&](ojs::job_context& job) {
-        running.add();
-        while (!job.stop_requested()) ::usleep(1000);
-    });
-    REQUIRE(running.wait_for(jobs));
-    CHECK(worker->stop(guard));
-    CHECK(wire.calls("ack").size() == jobs);
-}
-
 TEST_CASE("worker: a log hook blocks during a stop -> the FAILs of all jobs are still sent") {
     transport wire;
     constexpr int jobs = 200;  // more than there are threads to report them
@@ -118,22 +102,6 @@ TEST_CASE("worker: a log hook blocks during a stop -> the FAILs of all jobs are 
     CHECK(home->wait_for(jobs));  // the stop waits for no handler
 }
 
-TEST_CASE("worker: exceptions of the log hook do not stop the worker") {
-    transport wire;
-    for (const char* id : {"a", "b"}) wire.give(make_job(id));
-    ojs::worker_options settings = options();
-    settings.log.level = ojs::log_level::debug;
-    std::atomic<int> thrown{0};
-    settings.log.hook = [&](const ojs::log_record&) {
-        ++thrown;
-        throw std::runtime_error("formatter");
-    };
-    const auto again = [](ojs::job_context&) { return ojs::outcome::retry("again"); };
-    CHECK(run_until("fail", 2, wire, settings, again)->exit_code() == 0);
-    CHECK(thrown > 2);
-    check_last_word(wire);
-}
-
 // [WP 4.2 (a)] [WP 5.3]
 TEST_CASE(
     "heartbeat: a lease shorter than heartbeat_interval -> heartbeats are sent before the interval ends") {
@@ -145,19 +113,6 @@ TEST_CASE(
     const auto worker =
         run_until("ack", 1, wire, [&](ojs::job_context&) { CHECK(wire.wait_for("beat", 4)); });
     CHECK(worker->report().completed == 1);
-}
-
-// [WP 5.4] [Progress 6.3]
-TEST_CASE("heartbeat: heartbeat() in a loop sends no more than about one heartbeat per second") {
-    transport wire;
-    wire.give(make_job("a"));
-    const ojs::time_point began = ojs::steady_clock::now();
-    const auto worker = start_worker(wire, [](ojs::job_context& job) {
-        for (int i = 0; i < 100000; ++i) job.heartbeat();
-    });
-    REQUIRE(wire.wait_for("ack", 1));
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(ojs::steady_clock::now() - began);
-    CHECK(wire.calls("beat").size() <= static_cast<std::size_t>(seconds.count()) + 3);
 }
 
 TEST_CASE("heartbeat: 64 jobs whose leases have expired are renewed by fewer than 32 heartbeats") {
@@ -188,36 +143,6 @@ TEST_CASE("heartbeat: 64 jobs whose leases have expired are renewed by fewer tha
     CHECK(renewals < jobs / 2);
     CHECK(worker->stop(guard));
     CHECK(sums(*worker) == "claimed 64 completed 64 exit 0");
-}
-
-// [GS 5.3 (c)]
-TEST_CASE("heartbeat: a last heartbeat that cannot be sent is logged once") {
-    transport wire;
-    wire.refuse("terminate", 100000, {ojs::errc::unreachable, 0, "gone"});
-    ojs::worker_options settings = options();
-    const kept_log log(settings, ojs::log_level::warn);
-    run_until("fetch", 1, wire, settings, do_nothing);
-    CHECK(wire.calls("beat").size() > 2);  // it was tried more than once
-    CHECK(log.count("warn cannot send the last heartbeat") == 1);
-    CHECK(log.text().find("heartbeat failed") == std::string::npos);
-}
-
-TEST_CASE("worker: on_cancel callbacks run on a stack of thread_stack_size") {
-    ojs::worker_options settings = options();
-    settings.thread_stack_size = 8 * 1024 * 1024;
-    const auto registered = make_event();
-    const auto called = make_event();
-    busy_worker busy(settings, [=](ojs::job_context& job) {
-        const ojs::cancel_registration keep = job.on_cancel([&] {
-            volatile char local[1024 * 1024];
-            for (std::size_t i = 0; i < sizeof local; i += 1024) local[i] = 1;
-            called->set();
-        });
-        registered->set();
-        CHECK(called->wait());
-    });
-    REQUIRE(registered->wait());
-    CHECK(busy.body->stop_and_cancel(guard));
 }
 
 TEST_CASE("worker: quick on_cancel callbacks share threads, and callbacks that block do not delay them") {
@@ -388,26 +313,6 @@ constexpr int rounds = 15;
 constexpr int rounds = 60;
 #endif
 
-TEST_CASE("worker: a worker whose start() has failed makes no further call to its transport") {
-    transport wire;
-    std::size_t when_gone = 0;
-    for (int i = 0; i < 5; ++i) {
-        ojs::worker_options settings = options();
-        settings.thread_stack_size = ~std::size_t{0} / 2;  // no job thread can be had
-        ojs::worker worker(settings, wire);
-        worker.register_handler("work", do_nothing);
-        const ojs::result<void> started = worker.start();
-        REQUIRE_FALSE(started);
-        CHECK(started.error().code == ojs::errc::system);
-        CHECK_FALSE(worker.stopped());
-        when_gone = wire.calls().size();
-    }
-    // A complete worker starts and ends meanwhile, which gives a leaked thread time to show.
-    transport other;
-    run_until("fetch", 1, other, do_nothing);
-    CHECK(wire.calls().size() == when_gone);
-}
-
 // [GS 5.1 (b)] [WP 2.1 (b)]
 TEST_CASE("heartbeat: heartbeats that renew a lease while the worker is quiet report quiet") {
     transport wire;
@@ -438,47 +343,6 @@ TEST_CASE("heartbeat: heartbeats that renew a lease while the worker is quiet re
     CHECK(worker->stop(guard));
 }
 
-// [GS 4.2 (c)] [WP 7.5]
-TEST_CASE("worker: stop() racing quiet() still enforces the grace period") {
-    for (int round = 0; round < rounds * 4; ++round) {
-        std::atomic<bool> quieted{false};
-        ojs::worker_options settings = options();
-        settings.times.shutdown_grace_period = 1ms;
-        settings.on_transition = [&](const ojs::lifecycle_state& now) {
-            if (now.phase == ojs::phase::quiet) quieted = true;
-        };
-        busy_worker busy(settings,
-                         [](ojs::job_context& job) { static_cast<void>(job.sleep_for(guard * 2)); });
-        busy.body->quiet();
-        while (!quieted) std::this_thread::yield();
-        // The supervisor is about to look again; the stop comes before, while and after it does.
-        for (volatile int spin = 0; spin < round * 97 % 3000; spin = spin + 1) {
-        }
-        REQUIRE(busy.body->stop(guard));
-        CHECK(busy.body->report().interrupted == 1);
-    }
-}
-
-TEST_CASE("worker: an empty std::function as a hook or callback is ignored") {
-    ojs::worker_options settings = options();
-    settings.times.shutdown_grace_period = 0ms;
-    settings.times.cancel_wait = guard;
-    settings.stuck_after = 10ms;  // so that on_stuck_job is called
-    settings.on_transition = std::function<void(const ojs::lifecycle_state&)>();
-    settings.on_stuck_job = std::function<ojs::stuck_action(const ojs::stuck_job&)>();
-    settings.log.hook = std::function<void(const ojs::log_record&)>();
-    CHECK(settings.log.hook == nullptr);  // the ordinary log, then
-    const kept_log log(settings, ojs::log_level::warn);
-    busy_worker busy(settings, [log](ojs::job_context& job) {
-        const ojs::cancel_registration kept = job.on_cancel(std::function<void()>());
-        CHECK_FALSE(job.sleep_for(guard));
-        CHECK(log.wait_for("warn job is stuck"));
-    });
-    CHECK(busy.body->stop(guard));
-    CHECK(log.text().find(" threw") == std::string::npos);
-    CHECK(busy.body->report().interrupted == 1);
-}
-
 }  // namespace
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
@@ -499,36 +363,4 @@ TEST_CASE("job_queue: 20,000 queued jobs are destroyed on a stack of 256 KiB") {
     pthread_attr_destroy(&small);
 }
 
-TEST_CASE("active_job: end_handler() waits until with_thread() on another thread has finished") {
-    using namespace ojs::detail;
-    const auto group = make_ref<job_cancel_group>();
-    const auto job = make_ref<active_job>(ojs::job(), ojs::time_point(), ojs::detail::lease_time(), 1s,
-                                          ref<registered_handler>(), group);
-    std::atomic<bool> in_use{false};
-    std::atomic<bool> locked{false};
-    long used = 0;  // not atomic, so that ThreadSanitizer sees a missing order; long: a word of its own
-    long guarded = 0;
-    const auto handle = [&] {
-        CHECK(job->begin_handler());
-        while (!in_use) std::this_thread::yield();
-        job->end_handler();
-        CHECK(used == 1);
-    };
-    const auto use = [&] {
-        while (!job->began()) std::this_thread::yield();
-        job->with_thread([&](pthread_t) {
-            in_use = true;
-            while (!job->flags.has(job_flags::returned) || !locked.load(std::memory_order_relaxed))
-                std::this_thread::yield();
-            used = 1;
-        });
-        CHECK(guarded == 1);  // it has locked the guard since: end_handler() misses no notification
-    };
-    const auto lock = [&] {
-        const unique_lock held(group->guard);
-        locked.store(true, std::memory_order_relaxed);
-        guarded = 1;
-    };
-    test::at_once(3, [&](int number) { number == 0 ? handle() : number == 1 ? use() : lock(); });
-}
 #endif

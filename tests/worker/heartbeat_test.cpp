@@ -70,18 +70,6 @@ TEST_CASE(
     CHECK(tested->stop(guard));
 }
 
-// [GS 5.1 (b)] [WP 4.6 (a)]
-TEST_CASE("heartbeat: a quiet heartbeat that failed is retried before the next interval") {
-    recorder::transport wire;
-    wire.refuse("quiet", 1, {errc::disconnected, 0, "it broke"});
-    const auto tested = start_worker(wire, do_nothing);  // a beat an hour
-    REQUIRE(wire.wait_for("fetch", 1));
-    CHECK(tested->quiet());
-    REQUIRE(wire.wait_for("beat", 2, "quiet"));
-    REQUIRE(tested->stop(guard));
-    check_last_word(wire);
-}
-
 TEST_CASE("heartbeat: a quiet heartbeat refused with retry_after -> the next is sent after that time") {
     const std::chrono::milliseconds retry_after(1500);  // longer than the gap between heartbeats on request
     recorder::transport wire;
@@ -115,29 +103,6 @@ TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again") {
         CHECK(all[all.size() - 1 - sent].what == "deregister");
     }
     CHECK(sent == 2);
-}
-
-TEST_CASE("heartbeat: a registration that hangs does not prevent the last heartbeat") {
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 20s;
-    recorder::event asked;
-    recorder::event let_go;
-    recorder::transport wire;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "terminate") let_go.set();
-        return heartbeat_response();
-    };
-    wire.on.register_worker = [&] {
-        asked.set();
-        CHECK(let_go.wait());
-    };
-    const auto tested = start_worker(wire, options, do_nothing);
-    REQUIRE(asked.wait());
-    CHECK(tested->stop(guard));
-    CHECK(tested->exit_code() == 0);
-    const std::vector<call> beats = wire.calls("beat");
-    REQUIRE(!beats.empty());
-    CHECK(beats.back().state == "terminate");
 }
 
 // ---- jobs that a heartbeat response leaves out: the claim query, and the effect of its response ----
@@ -248,34 +213,6 @@ TEST_CASE(
     CHECK(sums(*tested.body) == "claimed 2 completed 1 gone 1 exit 0");
 }
 
-TEST_CASE("claim: a stop does not report a job whose claim is gone, though its handler still runs") {
-    const auto over = std::make_shared<recorder::event>();
-    lifecycle life(0ms);
-    listing wire;
-    wire.answer_with([](const claim_query&) { return result<bool>(false); });
-    wire.give(make_job("a"));
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    recorder::event began;
-    recorder::event cancelled;
-    const auto body = start_worker(wire, options, life, [&, over](job_context& job) {
-        const cancel_registration callback = job.on_cancel([&] { cancelled.set(); });
-        began.set();
-        over->wait();  // deaf to its cancellation
-    });
-    REQUIRE(began.wait());
-    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 3));
-    wire.leave_out({"a"});
-    REQUIRE(cancelled.wait());
-    recorder::force(life);
-    REQUIRE(wire.wait_for("beat", 1, "terminate"));
-    over->set();
-    REQUIRE(body->wait(deadline_after(guard)));
-    CHECK(wire.settlements("a").empty());
-    CHECK(body->report().gone == 1);
-    CHECK(body->exit_code() == 0);
-}
-
 TEST_CASE(
     "claim: a job not in jobs_extended is queried once, and continues if the claim holds or the query "
     "fails") {
@@ -382,18 +319,6 @@ extern "C" int pthread_setname_np(pthread_t thread, const char* name) noexcept {
     return real(thread, name);
 }
 
-TEST_CASE("heartbeat: a thread that starts late does not register the worker after the last heartbeat") {
-    recorder::event last_beat;
-    recorder::transport wire;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "terminate") last_beat.set();
-        return heartbeat_response();
-    };
-    late_until = &last_beat;
-    CHECK(start_worker(wire, do_nothing)->stop(guard));
-    CHECK(late_until == nullptr);
-    check_last_word(wire);
-}
 #endif
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare

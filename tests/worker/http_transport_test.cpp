@@ -61,20 +61,6 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
           "{\"count\":4,\"queues\":[\"a\",\"b\"],\"visibility_timeout_ms\":30000,\"worker_id\":\"w\\\"1\"}");
 }
 
-// [WP 6.6]
-TEST_CASE("http: FETCH, heartbeat and claim query are not sent if should_send returns false") {
-    const backend peer(200, "{\"jobs\":[]}");
-    const worker_identity self = identity();
-    fetch_request request;
-    request.worker = &self;
-    request.should_send = [] { return false; };
-    CHECK(test::code_of(connect(peer)->fetch(request, soon())) == errc::cancelled);
-    const auto beaten = connect(peer)->heartbeat({&self, "running", {}, false, [] { return false; }}, soon());
-    CHECK(test::code_of(beaten) == errc::cancelled);
-    CHECK(!connect(peer)->confirm_claim({&self, "a", [] { return false; }}, soon()));
-    CHECK(peer.requests().empty());
-}
-
 TEST_CASE(
     "http: a FAIL returns will_retry or discarded by the state in its response, accepted for any other "
     "state") {
@@ -134,7 +120,8 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
     CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
 }
 
-// [Website Phase 3 (b)] [Website Conformance (d)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)]
+// [Website Phase 3 (b)] [Website Conformance (d)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)] [WP 3.1 (a)]
+// [WP 5.4] [Progress 6.3]
 TEST_CASE("http: heartbeats and registration send the worker's identity, and deregistration sends a DELETE") {
     const backend peer(200,
                        "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
@@ -332,19 +319,6 @@ TEST_CASE(
     CHECK(failing.dropped ==
           std::vector<std::string>{
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
-}
-
-TEST_CASE("http: a backend that accepts larger bodies again gets the largest body that it accepts") {
-    std::atomic<bool> well{true};
-    const auto is_good = [&well](const picojson::value& body) {
-        return well ? takes_list(body) : is_schema_beat(body);
-    };
-    downgrading tested(accepting(is_good), true, 0ms);
-    CHECK(tested.heartbeat() == "count list");
-    well = false;
-    CHECK(tested.heartbeat() == "count list schema");
-    well = true;
-    CHECK(tested.heartbeat() == "count list");
 }
 
 TEST_CASE("http: a 404 in response to a full FAIL body does not undo the downgrade to the schema's form") {
@@ -566,32 +540,6 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
     }
 }
 
-TEST_CASE("http: a response without the expected JSON -> the error names the request as sent") {
-    const auto check_named = [](const auto& got, const std::string& request) {
-        REQUIRE(!got);
-        CAPTURE(got.error().text);
-        CHECK(got.error().text.find(request) == 0);
-    };
-    const worker_identity self = identity();
-    for (const char* body :
-         {"<html>Sorry</html>", "{", "[]", "7", R"({"jobs":7})", R"({"state":"active"})"}) {
-        CAPTURE(body);
-        const backend peer(200, body);
-        const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register");
-        const std::string routes = peer.url() + "/ojs/v1";
-        check_named(fetch(*wire), "POST " + routes + "/workers/fetch");
-        check_named(wire->confirm_claim({&self, "j", nullptr}, soon()), "GET " + routes + "/jobs/j");
-        if (detail::is_json(body)) continue;
-        check_named(wire->ack({"j", ""}, soon()), "POST " + routes + "/workers/ack");
-        check_named(wire->fail({"j", {}, true}, soon()), "POST " + routes + "/workers/nack");
-        check_named(beat(*wire), "POST " + routes + "/workers/heartbeat");
-        check_named(wire->save_checkpoint({"j", "1"}, soon()), "POST " + routes + "/jobs/j/checkpoint");
-        check_named(wire->load_checkpoint("j", soon()), "GET " + routes + "/jobs/j/checkpoint");
-        check_named(wire->register_worker(self, soon()), "POST " + routes + "/workers/register");
-        check_named(wire->deregister_worker(self, soon()), "DELETE " + routes + "/workers/register/w%221");
-    }
-}
-
 // [WP 4.6 (a)]
 TEST_CASE(
     "http: every form of a body is rejected -> no downgrade is kept, and ACK and FETCH are not repeated") {
@@ -616,14 +564,6 @@ TEST_CASE(
         CHECK(!beat(*unlucky.wire));
         CHECK(unlucky.sent() == "list count list count schema");
     }
-}
-
-TEST_CASE("http: concurrent FAILs whose full body is rejected cause one downgrade to the schema's form") {
-    downgrading tested(accepting(is_schema_fail));
-    test::at_once(8, [&](int) {
-        CHECK(tested.wire->fail({"j", {"ShutdownError", "m", true, "{}"}, true}, soon()));
-    });
-    CHECK(tested.changes.size() == 1);
 }
 
 TEST_CASE("http: error texts never quote job data, the body of a 401, or a body that must be cut") {
@@ -863,30 +803,6 @@ TEST_CASE("http: a FETCH response that breaks off or times out gives its complet
     }
 }
 
-TEST_CASE("http: a malformed response to FETCH or a heartbeat is an error") {
-    const std::string job = R"({"id":"1","type":"t","args":[]})";
-    for (const std::string& body :
-         {std::string(), std::string("nonsense"), std::string("[]"), std::string("7"),
-          std::string(R"({"jobs":7})"), std::string(R"({"jobs":)"), std::string(R"({"job":[]})"),
-          std::string(R"({"jobs":null,"jobs":[]})"), std::string(R"({"jobs":nul})"),
-          "{\"jobs\":[" + std::string(200000, '['), "{\"jobs\":[" + job + "]} x", "{\"jobs\":[" + job + "]}}",
-          "{\"jobs\":[" + job + " x]}", "{\"jobs\":[" + job + ",]}", "{\"jobs\":[" + job + "]],\"a\":1}",
-          "{\"jobs\":[" + job + "],\"a\"}", "{\"jobs\":[" + job + "],\"jobs\":[" + job + "]}",
-          "{\"jobs\":[" + job + "],\"\\u006aobs\":[" + job + "]}", "[" + job + "]"}) {
-        CAPTURE(body.substr(0, 100));
-        CHECK(test::code_of(fetch(*connect(backend(200, body)))) == errc::bad_response);
-    }
-    const result<std::vector<ojs::job>> none = fetch(*connect(backend(200, R"({"jobs": null })")));
-    REQUIRE(none);
-    CHECK(none->empty());
-    CHECK(!beat(*connect(backend(200, "{"))));
-    CHECK(!beat(*connect(backend(200, R"({"jobs_extended":["j1"],"directive":"terminate")"))));
-    result<http_client> nobody = http_transport::make_client("http://127.0.0.1:1");
-    REQUIRE(nobody);
-    http_transport wire(std::move(*nobody));
-    CHECK(wire.ack({"j", ""}, soon()).error().code == errc::unreachable);
-}
-
 // [WP 5.3]
 TEST_CASE("http: FETCH reads every field of a job and keeps numbers digit for digit") {
     const std::string envelope =
@@ -1036,17 +952,6 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
         REQUIRE(peer.requests().size() == 3);
         for (std::size_t i = 1; i < 3; ++i)
             CHECK(peer.requests()[i].body.find("{\"job_id\":" + each.sent_as + ",") == 0);
-    }
-}
-
-TEST_CASE("http: jobs_extended is reduced to the jobs of the heartbeat, each once") {
-    using ids = std::vector<std::string>;
-    const std::pair<const char*, ids> rows[] = {
-        {R"(["j2","x","j1","j2",7,"j\u0032",null,["j1"]])", {"j2", "j1"}}, {R"(["x"])", {}}, {R"("j1")", {}}};
-    for (const auto& row : rows) {
-        const auto got = beat(*connect(backend(200, R"({"jobs_extended":)" + std::string(row.first) + "}")));
-        REQUIRE(got);
-        CHECK(got->jobs_extended == row.second);
     }
 }
 

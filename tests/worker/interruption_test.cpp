@@ -142,33 +142,6 @@ int mappings() {
     return lines;
 }
 
-TEST_CASE("timeout: 3000 timeouts with an on_cancel callback each leave no thread stacks mapped") {
-    constexpr int jobs = 3000;
-    const int before = mappings();
-    recorder::transport wire;
-    const shared_event let_go = make_event();
-    // Each has a clock of its own: the first and the last one are in time.
-    wire.give(with_timeout(1h, "first"));
-    for (int i = 0; i < jobs; ++i)
-        wire.give(with_timeout(std::chrono::milliseconds(1 + i % 3), "job-" + std::to_string(i)));
-    wire.give(with_timeout(1h, "last"));
-    const auto worker = start_worker(wire, recorder::options(18), [let_go](job_context& job) {
-        if (job.id() == "first" || job.id() == "last") {
-            CHECK(let_go->wait());
-            return;
-        }
-        const shared_event heard = make_event();
-        const cancel_registration kept = job.on_cancel([heard] { heard->set(); });
-        CHECK(heard->wait());
-    });
-    REQUIRE(wire.wait_for("fail", jobs));
-    let_go->set();
-    // A stack that was not returned counts as two.
-    CHECK(mappings() < before + jobs);
-    REQUIRE(worker->stop(guard));
-    CHECK(sums(*worker) == "claimed 3002 completed 2 failed 3000 exit 0");
-}
-
 // [River diagnose]
 TEST_CASE("stuck: a job that ignores its cancellation is logged as stuck once and as abandoned once") {
     worker_options options = recorder::options();
@@ -376,31 +349,7 @@ TEST_CASE("stuck: with installed signals, the log record shows the stack of the 
 
 #endif
 
-TEST_CASE("termination mode: SPOT_RECLAIM, a missing file or SIGUSR1 requeues the job at once") {
-    struct row {
-        const char* text;  // null: no file
-        int signal;
-    };
-    for (const row& each :
-         {row{"SPOT_RECLAIM", SIGTERM}, row{nullptr, SIGTERM}, row{"NORMAL_SHUTDOWN", SIGUSR1}}) {
-        const mode_file file(each.text);
-        worker_options options = recorder::options();
-        options.termination_mode_file = file.path;
-        options.dialect.requeue_interrupted = false;  // a reclaim does so whatever the dialect
-        const kept_log log(options);
-        busy_worker busy(options, until_cancelled);
-        send(busy.life, each.signal);
-        REQUIRE(busy.body->wait(deadline_after(guard)));
-        CHECK(busy.settlement().what == "fail");
-        CHECK(busy.settlement().requeue);
-        CHECK(busy.detail("reason") == "spot_reclaim");
-        CHECK(log.count("warn Spot instance reclamation detected") == 1);
-        CHECK(log.count("warn Initiating immediate shutdown to requeue job before VM termination") == 1);
-        CHECK(log.count("info Received SIGTERM") == 0);
-        check_last_word(busy.wire);
-    }
-}
-
+// [Spot first signal wins]
 TEST_CASE("termination mode: first_signal_wins -> the file at the first signal decides, not later signals") {
     struct row {
         const char* mode;  // in the file
@@ -504,41 +453,3 @@ worker_options river_options() {
 }
 
 }  // namespace
-
-// [River Stop] [River hard stop] [River must return an error (a)]
-TEST_CASE("river: the first signal waits for the job, the second cancels the job and waits for its result") {
-    const shared_event drained = make_event();
-    const shared_event looked = make_event();
-    busy_worker busy(river_options(), [=](job_context& job) {
-        CHECK(drained->wait());
-        CHECK_FALSE(job.cancel_requested());
-        looked->set();
-        until_cancelled(job);
-        return outcome::done("\"partial\"");
-    });
-    busy.signal();
-    REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-    drained->set();
-    REQUIRE(looked->wait());
-    busy.signal();
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(busy.settlement().result_json == "\"partial\"");
-    CHECK(busy.body->exit_code() == 0);
-}
-
-// [River stuck programs (b)]
-TEST_CASE("river: a job that ignores its cancellation is reported, and the exit status is stuck") {
-    worker_options options = river_options();
-    options.times.cancel_wait = 10ms;
-    const stuck_log log(options);
-    const shared_event let_go = make_event();
-    busy_worker busy(options, [=](job_context&) { static_cast<void>(let_go->wait()); });
-    busy.force();
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(busy.body->exit_code() == exit_status::stuck);
-    CHECK(busy.settlement().what == "fail");
-    REQUIRE(log.jobs->size() == 1);
-    CHECK((*log.jobs)[0].abandoned);
-    CHECK((*log.jobs)[0].id == "a");
-    let_go->set();
-}

@@ -18,22 +18,6 @@ struct settled_job {
 
 }  // namespace
 
-// [River results persisted]
-TEST_CASE("settlement: an ACK that may not have arrived is repeated until it is accepted") {
-    for (const errc code : {errc::unreachable, errc::unavailable, errc::timed_out, errc::disconnected}) {
-        recorder::transport wire;
-        wire.refuse("ack", 2, {code, 0, "no"});
-        const settled_job done(wire);
-        const std::vector<call> tries = wire.settlements("a");
-        REQUIRE(tries.size() == 3);
-        for (const call& each : tries) {
-            CHECK(each.what == "ack");
-            CHECK(each.result_json == "\"result\"");
-        }
-        CHECK(sums(*done.body) == "claimed 1 completed 1 exit 0");
-    }
-}
-
 TEST_CASE("settlement: an ACK is not repeated before its Retry-After is over") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
@@ -193,57 +177,6 @@ TEST_CASE(
     CHECK(busy.body->exit_code() == 0);
 }
 
-// [GS 5, diagram (c)] [Website Conformance (c)] [WP 7.2 (5b)] [WP 7.2 (7)]
-TEST_CASE(
-    "settlement: the backend is down -> the stop ends, lists all jobs as unreported, and exits with 75") {
-    for (const errc code : {errc::unreachable, errc::unavailable, errc::disconnected}) {
-        recorder::transport wire;
-        wire.refuse("fail", 100000, {code, 0, "down"});
-        wire.refuse("beat", 100000, {code, 0, "down"});
-        for (int i = 0; i < 5; ++i) wire.give(make_job("j" + std::to_string(i)));
-        counter began;
-        worker_options options = recorder::options(5);
-        options.times.stop_timeout = 2s;
-        options.times.shutdown_grace_period = 0ms;
-        const auto worker = start_worker(wire, options, [&](job_context& job) {
-            began.add();
-            CHECK(!job.sleep_for(1h));
-        });
-        REQUIRE(began.wait_for(5));
-        REQUIRE(worker->stop(guard).status == stop_status::unreported);
-        CHECK(worker->report().unreported.size() == 5);
-        CHECK(worker->report().interrupted == 5);
-        CHECK(worker->report().requeued == 0);
-        CHECK(worker->exit_code() == exit_status::unreported);
-    }
-}
-
-// Thousands of races between the ACK of a handler and the FAIL of the stop. Which side wins is left open.
-TEST_CASE("settlement: jobs that end within a millisecond of the deadline are settled once") {
-    constexpr int slots = 100;
-    constexpr int rounds = 40;
-    for (int round = 0; round < rounds; ++round) {
-        recorder::transport wire;
-        for (int i = 0; i < slots; ++i) wire.give(make_job("j" + std::to_string(i)));
-        counter ready;
-        worker_options options = recorder::options(slots);
-        options.times.shutdown_grace_period = 20ms;
-        options.times.stop_timeout = 60s;
-        const auto worker = start_worker(wire, options, [&](job_context& job) {
-            const auto offset = std::chrono::microseconds(20 * ready.add() - 1000);  // -1 ms to 1 ms
-            while (job.deadline() == time_point::max()) std::this_thread::sleep_for(1ms);
-            std::this_thread::sleep_until(job.deadline() + offset);
-        });
-        REQUIRE(ready.wait_for(slots));
-        REQUIRE(worker->stop(guard));
-        for (int i = 0; i < slots; ++i) CHECK(wire.settlements("j" + std::to_string(i)).size() == 1);
-        CHECK(wire.calls("ack").size() == worker->report().completed);
-        CHECK(wire.calls("fail").size() == worker->report().interrupted);
-        CHECK(worker->report().unreported.empty());
-        check_last_word(wire);
-    }
-}
-
 TEST_CASE(
     "settlement: a handler returns before the stop has sent its job's FAIL -> the ACK is sent instead") {
     constexpr int reporters = 128;  // as many threads report at a time
@@ -392,23 +325,6 @@ TEST_CASE("settlement: a claim query that fails is repeated, and the job is not 
     }
 }
 
-TEST_CASE("settlement: claim queries that always get a proxy's 404 do not prevent the ACK") {
-    overdue tested;
-    tested.wire.refuse("claim", 1000, {errc::unavailable, 0, "a proxy's page", 404});
-    CHECK(tested.run("ack", 1) == "claimed 1 completed 1 exit 0");
-}
-
-TEST_CASE("settlement: heartbeats that fail past the end of the lease do not prevent the ACK") {
-    for (const error& failure : {error{errc::rejected, 0, "no such worker", 404},
-                                 error{errc::timed_out, 0, "slow"}, error{errc::unreachable, 0, "down"}}) {
-        overdue tested;
-        tested.wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-            return request.active_jobs.empty() ? result<heartbeat_response>(heartbeat_response()) : failure;
-        };
-        CHECK(tested.run("fetch", 2) == "claimed 1 completed 1 exit 0");
-    }
-}
-
 // As a process that was frozen reads responses late: the lease is over by then, and another worker may have the job.
 TEST_CASE("settlement: a renewal that is read after the renewed lease has ended -> the claim is queried") {
     constexpr std::chrono::milliseconds lease = 300ms;
@@ -467,29 +383,6 @@ TEST_CASE(
         if (each.runs == 0) CHECK(sums(*ended) == "claimed 1 gone 1 exit 0");
         CHECK(tested.wire.settlements("a").size() == static_cast<std::size_t>(each.runs));
     }
-}
-
-// [WP 6.4, 6.5]
-TEST_CASE("settlement: a job claimed again while it runs is not run twice") {
-    recorder::transport wire;
-    recorder::event let_go;
-    counter runs;
-    for (int i = 0; i < 3; ++i) wire.give(make_job("a"));  // two in one answer
-    worker_options options = recorder::options(2);
-    options.poll_interval = 1ms;
-    const auto worker = start_worker(wire, options, [&](job_context&) {
-        runs.add();
-        CHECK(let_go.wait());
-    });
-    REQUIRE(runs.wait_for(1));
-    REQUIRE(wire.wait_for("fetch", 4));  // the third copy came with the second FETCH, alone
-    CHECK(runs.count() == 1);
-    CHECK(worker->active_jobs() == 1);
-    let_go.set();
-    REQUIRE(worker->stop(guard));
-    CHECK(runs.count() == 1);
-    CHECK(worker->report().claimed == 1);
-    CHECK(wire.settlements("a").size() == 1);
 }
 
 TEST_CASE(
@@ -600,33 +493,6 @@ TEST_CASE(
     CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
 }
 
-TEST_CASE("settlement: a FAIL without a response is not repeated while a FETCH may return the next claim") {
-    recorder::transport wire;
-    worker_options options = recorder::options(2);
-    options.poll_interval = 1ms;
-    recorder::event lost;
-    recorder::event repeated;
-    wire.on.fetch = [&](std::size_t) {
-        if (wire.calls("fetch").size() != 2) return;
-        CHECK(lost.wait());
-        repeated.wait_until(steady_clock::now() + 200ms);  // longer than the back-off
-        wire.give(make_job("a"));
-    };
-    wire.on.fail = [&](const fail_request&, time_point) -> result<settle_result> {
-        if (wire.calls("fail").size() > 1) repeated.set();
-        CHECK(wire.wait_for("fetch", 2));
-        lost.set();
-        return error{errc::timed_out, 0, "it was carried out; the response is lost"};
-    };
-    wire.give(make_job("a"));
-    counter runs;
-    const auto worker = run_until("ack", 1, wire, options, [&](job_context&) {
-        return runs.add() == 1 ? outcome::retry("once more") : outcome::done("1");
-    });
-    CHECK(wire.calls("fail").size() == 1);
-    CHECK(sums(*worker) == "claimed 2 completed 1 gone 1 exit 0");
-}
-
 TEST_CASE(
     "settlement: the claim of an ACK is gone, and a FETCH returns the job -> the ACK settles the new claim") {
     recorder::transport wire;
@@ -651,85 +517,6 @@ TEST_CASE(
     const auto worker = run_until("ack", 2, wire, options, [&](job_context&) { runs.add(); });
     CHECK(runs.count() == 1);
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
-}
-
-TEST_CASE("settlement: a job claimed again before its FAIL was sent -> the FAIL settles the new claim") {
-    recorder::transport wire;
-    worker_options options = recorder::options(2);
-    options.poll_interval = 1ms;
-    recorder::event claimed_again;
-    const kept_log log(options);
-    wire.give(make_job("a"));
-    const auto worker = run_until("fail", 1, wire, options, [&](job_context&) {
-        wire.give(make_job("a"));
-        CHECK(
-            log.wait_for("warn the backend handed out a job that is still running here; not started twice"));
-        return outcome::retry("no");
-    });
-    CHECK(sums(*worker) == "claimed 1 failed 1 exit 0");
-    CHECK(wire.settlements("a").size() == 1);
-}
-
-TEST_CASE("settlement: a job that is in one response twice is settled once") {
-    recorder::transport wire;
-    recorder::event in_fetch;
-    recorder::event answer;
-    wire.on.fetch = [&](std::size_t) {
-        in_fetch.set();
-        CHECK(answer.wait());
-    };
-    job bad = make_job("bad");
-    bad.malformed = "args is not an array";
-    for (const job& each : {make_job("good"), make_job("unknown", "nobody's"), bad}) {
-        for (int times = 0; times < 2; ++times) wire.give(each);
-    }
-    const auto worker = start_worker(wire, recorder::options(10), do_nothing);
-    REQUIRE(in_fetch.wait());
-    const char* what_good = "ack";
-    SUBCASE("while it runs") {
-        answer.set();
-        REQUIRE(wire.wait_for("fail", 2));
-        REQUIRE(wire.wait_for("ack", 1));
-    }
-    SUBCASE("in the drain") {
-        what_good = "fail";
-        worker->request_stop();
-        answer.set();
-    }
-    REQUIRE(worker->stop(guard));
-    for (const char* id : {"good", "unknown", "bad"}) CHECK(wire.settlements(id).size() == 1);
-    CHECK(wire.settlements("good").at(0).what == what_good);
-    CHECK(worker->report().claimed == 3);
-    CHECK(worker->exit_code() == 0);
-}
-
-TEST_CASE("settlement: a stop between two copies of a job in one response -> the job is settled once") {
-    recorder::transport wire;
-    for (const char* id : {"a", "b", "a"}) wire.give(make_job(id));
-    recorder::event answer;
-    wire.on.fetch = [&](std::size_t) { CHECK(answer.wait()); };
-    std::unique_ptr<worker> worker;
-    worker_options options = recorder::options(10);
-    options.times.shutdown_grace_period = 0ms;
-    options.log.level = log_level::debug;
-    options.log.hook = [&](const log_record& record) {
-        if (record.message != "job fetched" || record.fields.at(0).value != "b") return;
-        worker->request_stop();
-        CHECK(wire.wait_for("fail", 2));
-    };
-    worker = start_worker(wire, options, do_nothing);
-    answer.set();
-    REQUIRE(wire.wait_for("fail", 2));
-    REQUIRE(worker->stop(guard));
-    CHECK(wire.settlements("a").size() == 1);
-    CHECK(worker->report().claimed == 2);
-}
-
-TEST_CASE("settlement: a job that is claimed again after its settlement is settled again") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    wire.give(make_job("a"));
-    CHECK(run_until("ack", 2, wire, do_nothing)->report().completed == 2);
 }
 
 TEST_CASE("settlement: exceptions of the transport end no thread, and every job is settled") {
@@ -853,21 +640,4 @@ TEST_CASE("job_table: claim_again() moves the jobs that are not in progress to t
     jobs.for_each([](const detail::active_job& each) { CHECK(each.was_claimed_again()); });
 }
 
-TEST_CASE("report_limits: retry_now() takes the mutex under which wait_for_retry() checks for changes") {
-    ojs::detail::state_lock state;
-    ojs::detail::report_limits limits(state);
-    std::atomic<bool> paused{false};
-    long written = 0;  // not atomic, so that ThreadSanitizer sees a missing order; long: a word of its own
-    test::at_once(2, [&](int number) {
-        if (number == 0) {
-            written = 1;
-            limits.wait_for_retry(ojs::time_point::max(), limits.changes() + 1);
-            paused.store(true, std::memory_order_relaxed);
-        } else {
-            while (!paused.load(std::memory_order_relaxed)) std::this_thread::yield();
-            limits.retry_now();
-            CHECK(written == 1);
-        }
-    });
-}
 #endif  // !OJS_SHUTDOWN_SEPARATE

@@ -29,45 +29,6 @@ TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once")
     check_last_word(wire);
 }
 
-// [GS 5.1 (d)]
-TEST_CASE("stopping: a quiet worker finishes its job and sends no FETCH") {
-    recorder::transport wire;
-    recorder::event let_go;
-    wire.give(make_job("a"));
-    worker_options options = recorder::options(2);
-    options.poll_interval = 1ms;
-    options.heartbeat_interval = 10ms;
-    const auto worker = start_worker(wire, options, [&](job_context& job) {
-        CHECK(let_go.wait());
-        CHECK(!job.stop_requested());
-    });
-    REQUIRE(wire.wait_for("fetch", 2));
-    worker->quiet();
-    const std::size_t fetches = wire.calls("fetch").size();
-    let_go.set();
-    REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(wire.wait_for("beat", 5, "quiet"));
-    CHECK(worker->phase() == phase::quiet);
-    REQUIRE(worker->stop(guard));
-    CHECK(wire.calls("fetch").size() == fetches);
-}
-
-TEST_CASE("stopping: one signal on the shared lifecycle and one stop() together do not force the stop") {
-    for (const bool signal_first : {true, false}) {
-        std::atomic<stop_mode> mode{stop_mode::forced};
-        worker_options options = recorder::options();
-        options.on_transition = [&](const lifecycle_state& now) { mode = now.mode; };
-        const shared_event let_go = make_event();
-        busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
-        if (signal_first) busy.signal();
-        busy.body->request_stop();
-        if (!signal_first) busy.signal();
-        let_go->set();
-        REQUIRE(busy.body->wait(deadline_after(guard)));
-        CHECK(mode == stop_mode::graceful);
-    }
-}
-
 // [WP 2.3 (a)] [WP 4.4 (b)] [WP 7.5]
 TEST_CASE(
     "stopping: the worker obeys quiet and terminate, and a heartbeat without a directive resumes nothing") {
@@ -94,31 +55,6 @@ TEST_CASE(
                                         {phase::terminated, {}}};
     CHECK(changes == expected);
     check_last_word(wire);
-}
-
-// [WP 4.4 (b)]
-TEST_CASE("stopping: a repeated terminate directive does not force the stop") {
-    recorder::event let_go;
-    recorder::event began;
-    recorder::transport wire;
-    wire.on.beat = [&](const heartbeat_request&) {
-        heartbeat_response answer;
-        if (began.is_set()) answer.directive = directive::terminate;
-        return answer;
-    };
-    wire.give(make_job("a"));
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    const auto worker = start_worker(wire, options, [&](job_context& job) {
-        began.set();
-        CHECK(let_go.wait());
-        CHECK(!job.cancel_requested());
-    });
-    REQUIRE(wire.wait_for("beat", 5, "quiet"));
-    CHECK(worker->phase() == phase::draining);
-    let_go.set();
-    REQUIRE(worker->wait(deadline_after(guard)));
-    CHECK(worker->report().interrupted == 0);
 }
 
 // [GS 5.2 (b)] [Website Phase 2]
@@ -237,9 +173,9 @@ TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace
     }
 }
 
-// [GS 7.2 (1)] [Website Phase 3 (a)]
+// [GS 7.2 (1)] [Website Phase 3 (a)] [Website Conformance (e)] [WP 7.2 (3)] [WP 7.2 (5a)]
 TEST_CASE(
-    "stopping: a long_running job fails with ShutdownTimeout, and with shutdown in the website dialect") {
+    "stopping: the FAIL says ShutdownTimeout for a long_running job, and shutdown in two dialects") {
     handler_options long_running;
     long_running.long_running = true;
     busy_worker timeout(patient(), until_cancelled, long_running);
@@ -256,6 +192,13 @@ TEST_CASE(
         CHECK(website.settled() == "fail shutdown");
         check_last_word(website.wire, "terminated");
     }
+
+    options.dialect = dialect::worker_protocol();
+    busy_worker protocol(options, until_cancelled);
+    REQUIRE(protocol.body->stop_and_cancel(guard));
+    CHECK(protocol.settled().rfind("fail shutdown", 0) == 0);
+    for (const recorder::call& each : protocol.wire.calls()) CHECK(each.state != "quiet");
+    CHECK(protocol.wire.calls().back().state == "terminate");
 }
 
 // [River StopAndCancel (b)] [River must return an error (a)]
@@ -382,33 +325,6 @@ TEST_CASE("stopping: jobs of a FETCH that ends after the last heartbeat are list
     CHECK(sums(worker) == "claimed 2 requeued 1 unreported late exit 75");
 }
 
-// [GS 5.1 (a)] [WP 6.6] [WP 7.2 (2)]
-TEST_CASE("stopping: no FETCH begins once the phase has left running") {
-    for (int round = 0; round < 4; ++round) {
-        lifecycle life(0ms);
-        recorder::transport wire;
-        worker_options options = recorder::options(4);
-        options.poll_interval = 1ms;
-        for (int i = 0; i < 300; ++i) wire.give(make_job("j" + std::to_string(i)));
-        counter ran;
-        const auto worker = start_worker(wire, options, life, [&](job_context&) { ran.add(); });
-        REQUIRE(ran.wait_for(1 + round));
-        switch (round % 4) {
-            case 0: send(life, SIGTERM); break;
-            case 1: send(life, SIGTSTP); break;
-            case 2: worker->quiet(); break;
-            default: worker->request_stop(); break;
-        }
-        const std::size_t fetches = wire.calls("fetch").size();
-        if (life.phase() != phase::draining) worker->request_stop();
-        REQUIRE(worker->wait(deadline_after(guard)));
-        CHECK(wire.calls("fetch").size() == fetches);
-        const worker_report report = worker->report();
-        CHECK(report.claimed == report.completed + report.requeued);
-        check_last_word(wire);
-    }
-}
-
 // [River blocking] [River after a timeout]
 TEST_CASE(
     "stopping: stop() returns its status before start(), after the end, on timeout and from many threads") {
@@ -446,19 +362,6 @@ TEST_CASE(
     CHECK(!stopped.sleep_for(guard));
     CHECK(busy.settlement().what == "ack");
     check_last_word(busy.wire);
-}
-
-// [River wait on stop]
-TEST_CASE("stopping: a worker that goes out of scope stops and settles its job") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    recorder::event began;
-    {
-        const auto worker = start_worker(wire, [&](job_context&) { began.set(); });
-        REQUIRE(began.wait());
-    }
-    CHECK(wire.settlements("a").size() == 1);
-    check_last_word(wire);
 }
 
 // [GS 5, diagram (c)] [GS 5.3 (d)] [River stuck programs (a)]
@@ -499,67 +402,6 @@ TEST_CASE(
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
-TEST_CASE(
-    "stopping: two workers share a lifecycle -> a signal stops both, and request_stop() stops only one") {
-    lifecycle life(0ms);
-    recorder::transport wires[2];
-    std::unique_ptr<worker> workers[2];
-    const shared_event let_go = make_event();
-    const auto running = std::make_shared<counter>();
-    const auto returned = std::make_shared<counter>();
-    for (int i = 0; i < 2; ++i) {
-        wires[i].give(make_job("a"));
-        workers[i] = start_worker(wires[i], recorder::options(), life, [=](job_context&) {
-            running->add();
-            CHECK(let_go->wait());
-            returned->add();
-        });
-    }
-    REQUIRE(running->wait_for(2));
-    const auto wait_for_both = [&] {
-        for (const auto& each : workers) REQUIRE(each->wait(deadline_after(guard)));
-    };
-    SUBCASE("one worker's stop is its own, a signal is for both") {
-        workers[0]->request_stop();
-        REQUIRE(wires[0].wait_for("beat", 1, "quiet"));
-        CHECK(life.phase() == phase::running);
-        CHECK(workers[1]->phase() == phase::running);
-        send(life, SIGTERM);
-        REQUIRE(wires[1].wait_for("beat", 1, "quiet"));
-        let_go->set();
-        wait_for_both();
-        CHECK(life.phase() == phase::draining);  // what becomes of it is its owner's business
-    }
-    SUBCASE("the end of one does not end the drain of the other") {
-        send(life, SIGTERM);
-        CHECK(workers[0]->request_stop_and_cancel());
-        send(life, SIGTERM);
-        wait_for_both();
-        for (const auto& each : workers) CHECK(each->report().interrupted == 1);
-        let_go->set();
-    }
-    REQUIRE(returned->wait_for(2));
-    for (const recorder::transport& each : wires) check_last_word(each);
-}
-
-// In a child, as run() may end the process.
-TEST_CASE("stopping: one of two run() calls on a lifecycle ends -> signals still reach the other worker") {
-    CHECK(test::status_of(test::forked([] {
-              lifecycle life(0ms);
-              recorder::transport wires[2];
-              worker first(recorder::options(), wires[0], life), second(recorder::options(), wires[1], life);
-              first.register_handler("work", do_nothing);
-              second.register_handler("work", do_nothing);
-              std::future<int> one = std::async(std::launch::async, [&] { return first.run(); });
-              std::future<int> two = std::async(std::launch::async, [&] { return second.run(); });
-              if (!wires[0].wait_for("fetch", 1) || !wires[1].wait_for("fetch", 1)) return 100;
-              first.request_stop();
-              const int status = one.get();
-              ::kill(::getpid(), SIGTERM);
-              return status + two.get() + (signals::installed_for(life) ? 1 : 0);
-          })) == 0);
-}
-
 TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused until another worker has stopped") {
     lifecycle life(0ms);
     recorder::transport wire;
@@ -575,25 +417,6 @@ TEST_CASE("stopping: a seventeenth worker on one lifecycle is refused until anot
     CHECK(workers.back()->start());
     send(life, SIGTERM);
     for (const auto& each : workers) CHECK(each->wait(deadline_after(guard)));
-}
-
-TEST_CASE("stopping: on_transition is called once for each change, in order, even if it throws") {
-    std::vector<phase> phases;
-    worker_options options = recorder::patient();
-    options.on_transition = [&](const lifecycle_state& now) {
-        phases.push_back(now.phase);
-        throw std::runtime_error("no");
-    };
-    busy_worker busy(options, until_cancelled);
-    for (int i = 0; i < 2; ++i) {
-        busy.body->quiet();
-        busy.body->resume();
-    }
-    REQUIRE(busy.body->stop_and_cancel(guard));
-    const std::vector<phase> expected = {phase::quiet,   phase::running,  phase::quiet,
-                                         phase::running, phase::stopping, phase::terminated};
-    CHECK(phases == expected);
-    check_last_word(busy.wire);
 }
 
 TEST_CASE("stopping: a lifecycle stopped before the worker is built -> the worker sends no FETCH") {
@@ -614,43 +437,6 @@ TEST_CASE("stopping: a lifecycle stopped before the worker is built -> the worke
         }
     }
     CHECK(beat_after_third);
-}
-
-TEST_CASE("stopping: a lifecycle quieted before the worker is built -> the worker is quiet until resumed") {
-    lifecycle life(0ms);
-    send(life, SIGTSTP);
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    const auto worker = start_worker(wire, recorder::options(), life, do_nothing);
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));
-    CHECK(wire.calls("fetch").empty());
-    send(life, SIGCONT);
-    REQUIRE(wire.wait_for("ack", 1));
-}
-
-// However close on the heels of its quiet, and of the one before. The simulation has every order.
-TEST_CASE("stopping: the shared lifecycle is resumed right after its quiet -> the worker fetches again") {
-    lifecycle life(0ms);
-    recorder::transport wire;
-    worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
-    const auto worker = start_worker(wire, options, life, do_nothing);
-    REQUIRE(wire.wait_for("fetch", 1));
-    send(life, SIGTSTP);
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));
-    while (!worker->resume()) std::this_thread::yield();            // its own phase follows that of `life`
-    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 2));  // a wrong FETCH would be there by then
-    CHECK(wire.calls("fetch").size() == 1);                         // the process is still quiet
-    for (std::size_t round = 0; round < 3; ++round) {
-        CAPTURE(round);
-        for (std::size_t i = 0; i <= round % 3; ++i) {
-            send(life, SIGTSTP);
-            if (i == 0)
-                wire.give(make_job(std::to_string(round)));  // for a FETCH that only the resume can bring
-            send(life, SIGCONT);
-        }
-        REQUIRE(wire.wait_for("ack", round + 1));
-    }
 }
 
 TEST_CASE("stopping: the third signal ends the retries and logs all remaining jobs") {
@@ -711,26 +497,6 @@ TEST_CASE("stopping: a FETCH without a response is logged while a FAIL is still 
     CHECK(sums(*worker).rfind("claimed 1 interrupted 1 unreported a ", 0) == 0);
     CHECK(worker->exit_code() == exit_status::unreported);
     CHECK(ended->wait_for(2));  // the stop waits for neither thread
-}
-
-TEST_CASE("stopping: the third signal ends a stop that waits only for a FETCH") {
-    lifecycle life(0ms);
-    recorder::transport wire;
-    recorder::event asked, may_answer;
-    const auto ended = std::make_shared<counter>();
-    wire.on.fetch = [&](std::size_t) {
-        thread_local const counts_at_end at_end(ended);
-        asked.set();
-        may_answer.wait();
-    };
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 200s;
-    const auto worker = start_worker(wire, options, life, do_nothing);
-    REQUIRE(asked.wait());
-    for (int i = 0; i < 3; ++i) send(life, SIGTERM);
-    CHECK(worker->wait(deadline_after(guard)));
-    may_answer.set();
-    CHECK(ended->wait_for(1));  // the stop does not wait for it
 }
 
 // [River Stop]
@@ -795,35 +561,6 @@ TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report(
     }
     let_go->set();
     REQUIRE(ended->wait_for(2));  // the handler's thread too, before it could write to another test's log
-}
-
-TEST_CASE("stopping: on_shutdown steps wait for handlers that saw their cancellation") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    const shared_event saw = make_event();
-    wire.on.fail = [=](const fail_request&, time_point) -> result<settle_result> {
-        CHECK(saw->wait());
-        return settle_result::accepted;
-    };
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 60s;
-    worker worker(options, wire);
-    const shared_event began = make_event();
-    const shared_event step_ran = make_event();
-    const auto overtaken = std::make_shared<std::atomic<bool>>(true);
-    worker.register_handler("work", [=, &wire](job_context& job) {
-        began->set();
-        until_cancelled(job);
-        saw->set();
-        CHECK(wire.wait_for("fail", 1));
-        *overtaken = step_ran->wait_until(deadline_after(200ms));  // the step has all that time to overtake
-    });
-    CHECK(worker.on_shutdown("step", [=] { step_ran->set(); }));
-    REQUIRE(worker.start());
-    REQUIRE(began->wait());
-    REQUIRE(worker.stop_and_cancel(guard));
-    CHECK(step_ran->is_set());
-    CHECK_FALSE(*overtaken);
 }
 
 TEST_CASE("stopping: on_shutdown steps write nothing to standard error if the log is off") {

@@ -5,27 +5,6 @@ using namespace ojs;
 using namespace recorder;
 using test::holds;
 
-TEST_CASE("worker: with one slot, jobs run and are settled in the backend's order") {
-    recorder::transport wire;
-    for (int i = 0; i < 50; ++i) wire.give(make_job("j" + std::to_string(i)));
-    std::vector<std::string> order;  // one slot: one handler at a time
-    const auto worker = run_until("fetch", 51, wire, [&](job_context& job) { order.push_back(job.id()); });
-    REQUIRE(order.size() == 50);
-    for (std::size_t i = 0; i < 50; ++i) {
-        CHECK(order[i] == "j" + std::to_string(i));
-        CHECK(wire.settled(order[i]) == "ack");
-        CHECK(wire.settlements(order[i])[0].result_json.empty());
-    }
-    CHECK(sums(*worker) == "claimed 50 completed 50 exit 0");
-    CHECK(worker->stopped());
-    CHECK(worker->active_jobs() == 0);
-    CHECK(worker->phase() == phase::terminated);
-    CHECK(wire.calls("register").front().at <= wire.calls("beat").front().at);
-    CHECK(wire.calls("register").size() == 1);
-    CHECK(wire.calls("deregister").size() == 1);
-    check_last_word(wire);
-}
-
 // [WP 8.2 (a)] [WP 8.2 (c)]
 TEST_CASE("worker: concurrent jobs never exceed the slots, and FETCH asks for no more than the free slots") {
     for (const int slots : {1, 3, 10}) {
@@ -60,19 +39,6 @@ TEST_CASE("worker: concurrent jobs never exceed the slots, and FETCH asks for no
         CHECK(worker.report().completed == static_cast<std::uint64_t>(total));
         check_last_word(wire);
     }
-}
-
-// [WP 8.2 (a)]
-TEST_CASE(
-    "worker: a backend returns more jobs than requested -> all run, and never more at a time than slots") {
-    recorder::transport wire;
-    wire.extra = {"b", "c", "d", "e", "f", "g", "h", "i"};
-    wire.give(make_job("a"));
-    counter running;
-    const auto worker = run_until("ack", 9, wire, recorder::options(2),
-                                  [&](job_context&) { running.add(), running.add(-1); });
-    CHECK(running.highest() <= 2);
-    CHECK(worker->report().completed == 9);
 }
 
 TEST_CASE("worker: a slot that becomes free is filled at once, without waiting for poll_interval") {
@@ -207,24 +173,6 @@ TEST_CASE("worker: a returned text that is JSON is the result, and other text be
         CHECK(run_one(make_job("a"), [=](job_context&) { return returned; }).result_json == row.second);
     }
     CHECK(run_one(make_job("a"), [](job_context&) { return std::string("7"); }).result_json == "7");
-}
-
-TEST_CASE("worker: functions, function objects and move-only lambdas work as handlers") {
-    std::string (*const plain)(job_context&) = [](job_context& job) { return "\"" + job.id() + "\""; };
-    CHECK(run_one(make_job("abc"), plain).result_json == "\"abc\"");
-    struct counting {
-        int* calls;
-        void operator()(job_context&) const { ++*calls; }
-    };
-    int calls = 0;
-    const counting callable{&calls};
-    CHECK(run_one(make_job("abc"), callable).what == "ack");
-    CHECK(calls == 1);
-    // Move-only, and with a state of its own.
-    auto owned = std::make_unique<int>(3);
-    CHECK(run_one(make_job("abc"), [owned = std::move(owned)](job_context&) mutable {
-              return std::to_string(++*owned);
-          }).result_json == "4");
 }
 
 TEST_CASE("worker: job_context gives the handler the fields and metadata of its job") {
@@ -463,19 +411,6 @@ TEST_CASE("worker: a second start() or run() is refused, while the worker runs a
     check_last_word(wire);
 }
 
-TEST_CASE("worker: run() returns the exit status once the worker has stopped") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    worker_options options = recorder::options();
-    options.url = "other:x";  // which a worker with a given transport ignores
-    worker worker(options, wire);
-    worker.register_handler("work", [&](job_context&) { worker.request_stop(); });
-    CHECK(worker.run() == exit_status::settled);
-    CHECK(worker.stopped());
-    CHECK(wire.settlements("a").size() == 1);
-    check_last_word(wire);
-}
-
 TEST_CASE("operating: job types that job_types lists and no handler serves are named once at start-up") {
     const auto warned = [](std::vector<std::string> deployed) {
         recorder::transport wire;
@@ -535,32 +470,6 @@ TEST_CASE("worker: an error of FETCH, heartbeat or registration does not end the
         CHECK(wire.calls("register").size() == 2);
         check_last_word(wire);
     }
-}
-
-// [WP 4.2 (c)] [WP 5.4]
-TEST_CASE("worker: a heartbeat lists the active jobs and the state") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    wire.give(make_job("b"));
-    recorder::event let_go;
-    counter running;
-    worker_options options = recorder::options(2);
-    options.heartbeat_interval = 10ms;
-    const auto worker = start_worker(wire, options, [&](job_context&) {
-        running.add();
-        CHECK(let_go.wait());
-    });
-    REQUIRE(running.wait_for(2));
-    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 2));
-    const call beat = wire.calls("beat").back();
-    CHECK((beat.active == std::vector<std::string>{"a", "b"} ||
-           beat.active == std::vector<std::string>{"b", "a"}));
-    CHECK(beat.state == "running");
-    CHECK(worker->active_jobs() == 2);
-    CHECK(worker->phase() == phase::running);
-    let_go.set();
-    REQUIRE(worker->stop(guard));
-    CHECK(wire.calls("beat").back().active.empty());
 }
 
 TEST_CASE("worker: the log shows job arguments only if a handler's error quotes them") {
@@ -753,21 +662,6 @@ TEST_CASE("unknown type: at most 100 jobs are claimed in addition to the slots")
     const auto worker = run_until("fail", jobs, wire, recorder::options(2), do_nothing);
     CHECK(claimed.highest() <= 102);
     CHECK(worker->report().requeued == jobs);
-}
-
-TEST_CASE("unknown type: a requeued job frees only its own slot") {
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    wire.give(make_job("u", "no.such"));
-    recorder::event fetched, let_go;
-    wire.on.fetch = [&](std::size_t count) {
-        if (wire.calls("fail").empty() || let_go.is_set()) return;
-        CHECK(count == 1);
-        fetched.set();
-    };
-    const auto worker = start_worker(wire, recorder::options(2), [&](job_context&) { CHECK(let_go.wait()); });
-    CHECK(fetched.wait());
-    let_go.set();
 }
 
 TEST_CASE("unknown type: only the first 64 types are logged") {
