@@ -81,20 +81,8 @@ each = $(foreach configuration,$(1),$(addprefix $(configuration)/,$(2)))
 
 unit: deps  ## the unit tests on src/: seconds after a change
 	$(call run_checks,src-separate/unit)
-quick: deps deps-format  ## what CI says first: format, the unit tests, and those of whole processes
-	$(call run_checks,format amalgamation $(call each,header-separate,process unit))
 test: deps  ## all tests, on the generated header, header-only and separate
 	$(call run_checks,$(TEST_CHECKS))
-# A short run of each fuzz target; `make fuzz` runs longer.
-check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
-# Unoptimised, as the programs are compiled for these tests alone. `make dist`, which the tests run too, is optimised.
-check ci: export CXXFLAGS := -O0
-check ci: export FUZZ_CXXFLAGS := -O0
-check: deps-check  ## format, warnings, the tests, and the tests again under the sanitizers
-	$(call run_checks,$(CHECKS))
-ci: deps-check deps-container deps-adapters deps-queues  ## what CI runs: `make check`, and the tests of containers, adapters and queues, in parallel
-	$(call run_checks,$(CHECKS) container $(ADAPTERS) $(QUEUES))
-
 include $(RULES)
 
 # ---- programs --------------------------------------------------------------------------------------------------------
@@ -144,7 +132,7 @@ api: deps-api  ## the API reference, build/api/index.html, by doxygen
 	@BUILD=$(BUILD) python3 -B tools/api_index.py
 deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
-deps-adapters deps-api deps-check deps-container deps-coverage deps-format deps-mutants deps-observability deps-queues: deps-%:  ## the same, and what the checks of that name need
+deps-adapters deps-api deps-check deps-container deps-coverage deps-format deps-mutants deps-observability deps-portability deps-queues: deps-%:  ## the same, and what the checks of that name need
 	@CXX='$(CXX)' tools/deps.sh $*
 clean:  ## remove build/
 	rm -rf $(BUILD)

@@ -46,11 +46,11 @@ run.x86-linux-musl := $(if $(filter x86_64 i686,$(shell uname -m)),,packaging/em
 portability:  ## the unit tests on six processors, of 32 and 64 bits; compile-only for macOS and FreeBSD
 	@tools/deps.sh portability
 	$(call run_checks,$(PORTS:%=%/unit) $(addprefix compiled/,x86_64-macos aarch64-macos x86_64-freebsd))
-portability-musl:  ## the same on x86-64 only, as in `make check`
+portability-musl:  ## the same on x86-64 only, as in `make nightly`
 	$(call run_checks,x86_64-linux-musl/unit)
 # No machine of these systems is at hand: that it compiles is all that is said of them. The probe is for Linux: it accepts
-# and forks by calls that others do not have. `make check` compiles the headers alone.
-check ci: export ELSEWHERE :=
+# and forks by calls that others do not have. `make nightly` compiles the headers alone.
+nightly: export ELSEWHERE :=
 ELSEWHERE ?= $(patsubst %,$(BUILD)/programs/%.cpp,$(filter-out hello_worker shutdown-probe,$(PROGRAMS)))
 $(RESULTS)/compiled/%: $$(ELSEWHERE) FORCE | $(ZIG)/headers
 	@$(RUN) packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \

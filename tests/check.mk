@@ -1,14 +1,49 @@
-# `make check`, and `make fuzz` and `make sim`, of which it has a short run each.
+# The lanes, and `make fuzz` and `make sim`, of which each lane has a run.
 
+LINKED_TESTS = $(filter-out %.so,$(LINKED))
+COMPILED = $(patsubst tests/compile/%.cpp,header/compile/%,$(wildcard tests/compile/*.cpp))
 # All tests on the header: in the header-only form those of internals, as the rest is the same code in both. That src/ is
 # the same code is what `amalgamation` proves; that it works as it is, two_units.
-TESTED = header/internals $(call each,header-separate,$(SUITES) versions) $(filter-out %.so,$(LINKED))
-TEST_CHECKS = amalgamation tools $(TESTED) \
-    $(patsubst tests/compile/%.cpp,header/compile/%,$(wildcard tests/compile/*.cpp))
-CHECKED = $(call each,asan tsan,$(SUITES)) fallback/unit x86_64-linux-musl/unit \
-    x86-linux-musl/portable s390x-linux-gnu/portable
-CHECKS = format variants api $(WARNED) warnings/g++/optimised warnings/g++/lto $(FUZZ) $(TEST_CHECKS) $(CHECKED) \
-    network sim/search sim/replay compiled/aarch64-macos compiled/x86_64-freebsd packaging recipes
+TEST_CHECKS = amalgamation tools header/internals $(call each,header-separate,$(SUITES) versions) $(LINKED_TESTS) $(COMPILED)
+PUSH = format amalgamation texts header/internals header-separate/unit src/weak_memory sim/search $(COMPILED)
+CHECKS = format api $(TEST_CHECKS) $(call each,asan tsan,unit internals) $(call each,warnings/g++ warnings/clang++,c++17) \
+    $(ANALYSES) $(FUZZ) network sim/search sim/replay
+# What `make ci` runs only if the change concerns it: $(part.NAME) by the names that changed.py prints.
+part.queues = $(QUEUES)
+part.adapters = $(ADAPTERS)
+part.container := container
+part.packaging := packaging recipes
+CHANGED = $(shell python3 -B tests/tools/changed.py $(BASE))
+BASE ?=
+# What finds a fault seldom, and takes long.
+NIGHTLY = $(sort $(CHECKS) $(foreach part,queues adapters container packaging,$(part.$(part))) variants fleet_sim \
+    $(call each,asan tsan,process recovery) fallback/unit src/unit x86_64-linux-musl/unit $(WARNED) \
+    $(addsuffix /portable,x86-linux-musl s390x-linux-gnu) $(addprefix warnings/g++/,optimised lto) \
+    compiled/aarch64-macos compiled/x86_64-freebsd $(call each,duress/busy duress/freezes,$(SUITES)))
+RELEASE_CHECKS = $(PORTS:%=%/unit) $(addprefix compiled/,x86_64-macos aarch64-macos x86_64-freebsd) $(DURESS) \
+    $(RIVER_DURESS) $(OBSERVABILITY) interop server packaging recipes
+
+push: deps deps-format  ## two minutes before a push: format, generated files, unit tests, 10 s of the simulation
+	$(call run_checks,$(PUSH))
+check: deps-check  ## all tests, the sanitizers, warnings of g++ and clang++, analysis, 20 s of fuzzing and of the simulation
+	$(call run_checks,$(CHECKS))
+ci: deps-check $$(addprefix deps-,$$(filter-out packaging,$$(CHANGED)))  ## what CI runs: `make check`, and what the change since BASE concerns of queues, adapters, container, packaging
+	$(call run_checks,$(CHECKS) $(foreach part,$(CHANGED),$(part.$(part))))
+nightly: deps-check deps-container deps-adapters deps-queues deps-mutants  ## every part of ci, more configurations, an hour of fuzzing, simulation and mutants
+	$(call run_checks,$(NIGHTLY))
+	@$(MAKE) -s sim-proof
+	@$(MAKE) -s mutants N=60
+release: deps-check deps-adapters deps-observability deps-portability  ## every processor, every duress, the account and the measurements, hours
+	$(call run_checks,$(RELEASE_CHECKS))
+	@$(MAKE) -s account bench
+# Unoptimised, as the programs are compiled for these tests alone. `make dist`, which the tests run too, is optimised.
+push check ci: export CXXFLAGS := -O0
+push check ci: export FUZZ_CXXFLAGS := -O0
+push: export SIM_SECONDS := 10
+check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
+nightly: export SECONDS := 900
+nightly: export SIM_SECONDS := 900
+nightly: export FIRST := random
 
 # ThreadSanitizer of GCC before 14 does not start where addresses are strongly randomised. A worker whose handler never
 # returns exits with that thread still there; that is its task, not a leak.
@@ -105,9 +140,10 @@ sim-proof: deps  ## faults of the past, put back: does the simulation find each?
 	@python3 -B tests/sim/past.py --cxx $(CXX) $(if $(ONLY),--only '$(ONLY)')
 $(SIM): $(patsubst %.cpp,$(BUILD)/test/simulation/obj/%.o,$(wildcard tests/sim/*.cpp))
 	$(call link,$(CXX))
-# The same seeds each time, so that a check that fails fails again.
+# The same seeds each time but at night, so that a check that fails fails again.
+SIM_SECONDS ?= 20
 $(RESULTS)/sim/search: $(SIM) FORCE
-	@$(RUN) $(SIM) --seconds 20
+	@$(RUN) $(SIM) --seconds $(SIM_SECONDS) --first $(or $(FIRST),1)
 # Byte by byte.
 $(RESULTS)/sim/replay: $(SIM) FORCE
 	@$(RUN) sh -c 'for seed in 11 12 13 15 18; do \

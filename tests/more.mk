@@ -1,4 +1,4 @@
-# What is not part of `make check`: it takes an hour, or wants what not every machine has.
+# What `make check` leaves out: it takes an hour, or wants what not every machine has.
 
 container-test: deps deps-container  ## the worker in an image made FROM scratch, run by podman; the launcher under systemd; the controller as deployed
 	$(call run_checks,container)

@@ -1,7 +1,6 @@
 # `make analyze`, which `make check` has too, and `make coverage`.
 
 ANALYSES := analysis/clang-tidy analysis/cppcheck
-CHECKS += $(ANALYSES)
 CLANG_TIDY ?= clang-tidy
 # All of src/ that needs no other library, as one file. What is off is in .clang-tidy and cppcheck.txt, with the reasons.
 ANALYZED := -Isrc $(SEPARATE)
