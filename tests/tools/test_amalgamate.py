@@ -130,12 +130,6 @@ class VariantTest(AmalgamateTest):
             self.assertEqual(fails, done.returncode != 0, done.stderr)
             self.assertEqual(fails, "#error a smaller variant of ojs_shutdown.hpp was included before" in done.stderr)
 
-    def test_the_hash_follows_every_input(self):
-        first = self.header()
-        self.replace("src/ojs/net/json.ipp", "return 3", "return 4")
-        hashes = [text.split("inputs: ")[1][:64] for text in (first, self.header())]
-        self.assertNotEqual(*hashes)
-
     def test_the_template_lists_a_new_part_before_those_that_include_it_or_last_in_its_layer(self):
         self.assertEqual(self.call().returncode, 0)
         self.write("src/ojs/base/extra.hpp", "// Extra.\n")
@@ -152,25 +146,11 @@ class VariantTest(AmalgamateTest):
         self.assertNotIn("json", text)
         self.assertEqual(self.header("--modules", "core,net").count("// ==== "), len(FILES) - 2)  # without the extension
 
-    def test_what_is_not_there(self):
-        for flag, complaint in (("--modules=host", "no such module"), ("--bundle-picojson=nowhere/picojson.h", "picojson.h")):
-            done = self.call(flag, "--output", "-")
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(complaint, done.stderr)
-
-    def test_one_file_with_an_extension_says_what_is_in_it(self):
-        for flags in (["--with", "server"], ["--all"]):
-            banner, code = self.header(*flags).split("#ifndef OJS_SHUTDOWN_HPP")
-            self.assertIn("// Includes these extensions: ojs_server.hpp\n", banner)
-            self.assertNotIn("Copy it next to", banner)
-            self.assertNotIn('#include "', code)
-            for name in FILES:
-                self.assertEqual(code.count(f"// ==== {name} ===="), 1, name)
-
     def test_all_and_one_that_wants_a_library(self):
         self.write("src/ojs_tls.hpp", SERVER.replace("server", "tls").replace("SERVER", "TLS"))
         self.write("src/ojs/tls/tls.hpp", "// tls: encrypts.\nint encrypt();\n")
         self.write("src/ojs/tls/tls.ipp", "int encrypt() { return 5; }\n")
+        self.assertIn("int serve() {", self.header("--with", "server"))
         self.assertNotIn("encrypt", self.header("--all"))
         text = self.header("--all", "--with", "tls")
         self.assertIn("int serve() {", text)
@@ -178,27 +158,16 @@ class VariantTest(AmalgamateTest):
 
 
 class CheckTest(AmalgamateTest):
-    def test_first_difference_and_fix_are_named(self):
-        self.assertEqual(self.call().returncode, 0)
-        path = self.root / "ojs_shutdown.hpp"
-        number = path.read_text(encoding="utf-8").split("\n").index("int gate();") + 1
-        self.replace("ojs_shutdown.hpp", "int gate();", "int gate(); // edited")
-        before = path.read_bytes()
-        done = self.call("--check")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(f"ojs_shutdown.hpp:{number}:", done.stderr)
-        self.assertIn("file: int gate(); // edited\n", done.stderr)
-        self.assertIn("src/: int gate();\n", done.stderr)
-        self.assertIn("fix: python3 tools/amalgamate.py", done.stderr)
-        self.assertEqual(path.read_bytes(), before)
-
     def test_every_byte_of_every_header_counts(self):
         self.assertEqual(self.call().returncode, 0)
         for path in (self.root / "ojs_shutdown.hpp", self.root / "extensions/ojs_server.hpp"):
             current = path.read_bytes()
             for other in (current + b"\n", current[:-1], current.replace(b"\n", b"\r\n"), b"\xff" + current, b""):
                 path.write_bytes(other)
-                self.assertEqual(self.call("--check").returncode, 1)
+                done = self.call("--check")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("fix: python3 tools/amalgamate.py", done.stderr)
+                self.assertEqual(path.read_bytes(), other)
             path.unlink()
             self.assertEqual(self.call("--check").returncode, 1)
             path.write_bytes(current)
@@ -283,15 +252,19 @@ class RefusalTest(AmalgamateTest):
 
 
 class UsageTest(AmalgamateTest):
-    def test_wrong_flags_exit_2_with_usage(self):
-        for flags in (["--frobnicate"], ["--modules", "attic", "--output", "-"], ["--modules", "core"], ["--with", "server"], ["--all"],
-                      ["--with", "attic", "--output", "-"], ["--modules", "server", "--output", "-"],
-                      ["--modules", "core", "--all", "--output", "-"], ["extra"]):
+    def test_wrong_flags_end_it_without_a_header(self):
+        output, usage = ["--output", "-"], (2, "usage:")
+        for flags, (status, complaint) in (
+            (["--frobnicate"], usage), (["extra"], usage), (["--modules", "core"], usage), (["--with", "server"], usage),
+            (["--all"], usage), (["--modules", "attic", *output], usage), (["--with", "attic", *output], usage),
+            (["--modules", "server", *output], usage), (["--modules", "core", "--all", *output], usage),
+            (["--modules=host", *output], (1, "no such module")),
+            (["--bundle-picojson=nowhere/picojson.h", *output], (1, "picojson.h")),
+        ):
             with self.subTest(flags):
                 done = self.call(*flags)
-                self.assertEqual(done.returncode, 2)
-                self.assertIn("usage:", done.stderr)
-                self.assertEqual(done.stdout, "")
+                self.assertEqual((done.returncode, done.stdout), (status, ""))
+                self.assertIn(complaint, done.stderr)
 
 
 if __name__ == "__main__":
