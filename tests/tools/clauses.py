@@ -4,7 +4,7 @@
     clauses.py            rewrites the document
     clauses.py --check    says what differs, and fails
 
-A tag is a comment before the test, `// [GS 10.2]` or `# [GS 10.2]`: the word that the table's heading begins with, and the
+A tag is a comment above the test, `// [GS 10.2]` or `# [GS 10.2]`: the word that the section's heading begins with, and the
 clause. One comment may have several. A row without a test says so.
 """
 
@@ -15,55 +15,62 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/clauses.md"
-TAGS = re.compile(r"^\s*(?://|#) ((?:\[[^\[\]]+\] ?)+)$", re.MULTILINE)
-HEADINGS = ("| clause |", "| statement |")
+TAGS = re.compile(r"(?m)^ *(?://|#) ((?:\[[^\[\]]+\] ?)+)$")
 
 
-def tagged():
-    """{tag: the files that have it, below tests/}."""
+def tags_of(source):
+    return {tag for comment in TAGS.findall(source) for tag in re.findall(r"\[(.+?)\]", comment)}
+
+
+def tagged_files():
+    """{tag: the files below tests/ that have it, without `_test.cpp`}."""
     files = collections.defaultdict(set)
-    for path in sorted((ROOT / "tests").rglob("*")):
+    for path in (ROOT / "tests").rglob("*"):
         if path.suffix in (".cpp", ".hpp", ".py"):
-            for tags in TAGS.findall(path.read_text()):
-                for tag in re.findall(r"\[(.+?)\]", tags):
-                    files[tag].add(re.sub(r"(_test)?\.\w+$", "", str(path.relative_to(ROOT / "tests"))))
+            name = re.sub(r"(_test)?\.\w+$", "", str(path.relative_to(ROOT / "tests")))
+            for tag in tags_of(path.read_text()):
+                files[tag].add(name)
     return files
 
 
 def tag_of(section, clause):
+    """That of a row: of `Extensions` and of GS-001 in GS the clause alone."""
     clause = clause.replace("`", "")
     return clause if section == "Extensions" or clause.startswith(section + "-") else f"{section} {clause}"
 
 
-def written(text, files):
-    """The document with its last columns, and the tags that none of its rows has."""
-    section, in_table, lines, left = "", False, [], set(files)
-    for line in text.splitlines():
+def with_tests(document, files):
+    """The document with its columns of tests, and the tags that none of its rows has."""
+    section, rows, lines, unknown = "", False, [], set(files)
+    for line in document.splitlines():
         if line.startswith("## "):
             section = line[3:].split(":")[0]
-        in_table = line.startswith("|") and (in_table or line.startswith(HEADINGS))
-        cells = line[2:-2].split(" | ")
-        if in_table and not line.startswith(("|---", *HEADINGS)):
-            tag = tag_of(section, cells[0])
-            left.discard(tag)
-            found = ", ".join(f"`{name}`" for name in sorted(files.get(tag, ())))
-            cells[-1] = found or ("–" if cells[2].startswith("not here") else "no test")
-            line = f"| {' | '.join(cells)} |"
+        if not line.startswith("|"):
+            rows = False
+        elif line.endswith("| test |"):
+            rows = True
+        elif rows and not line.startswith("|---"):
+            clause, text, met, _ = line[2:-2].split(" | ")
+            tag = tag_of(section, clause)
+            unknown.discard(tag)
+            tests = ", ".join(f"`{name}`" for name in sorted(files.get(tag, ())))
+            tests = tests or ("–" if met.startswith("not here") else "no test")
+            line = f"| {clause} | {text} | {met} | {tests} |"
         lines.append(line)
-    return "\n".join(lines) + "\n", left
+    return "\n".join(lines) + "\n", unknown
 
 
 def main(check):
-    before = DOCUMENT.read_text()
-    after, left = written(before, tagged())
-    for tag in sorted(left):
-        print(f"docs/clauses.md has no row [{tag}], which a test carries")
+    before, files = DOCUMENT.read_text(), tagged_files()
+    after, unknown = with_tests(before, files)
+    faults = [f"docs/clauses.md has no row [{tag}], which {', '.join(sorted(files[tag]))} has" for tag in sorted(unknown)]
     if not check:
         DOCUMENT.write_text(after)
     elif after != before:
-        print("docs/clauses.md is not current: run tests/tools/clauses.py and look at what changed")
-        left.add("")
-    return 1 if left else 0
+        faults.append("docs/clauses.md is not current: run tests/tools/clauses.py, then read what changed")
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ import unittest
 from dataclasses import dataclass
 from pathlib import Path
 
-import clauses
-
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
@@ -266,12 +264,6 @@ class LogsAndMetrics(unittest.TestCase):
             self.assertGreater(min(len(metrics), len(messages)), 10)
             self.assertEqual([], [each for each in sorted(metrics) if f'"{each}"' not in source])
             self.assertEqual([], [each for each in sorted(messages) if f'"{each}' not in source])
-
-
-class Clauses(unittest.TestCase):
-    def test_the_column_of_tests_is_current(self):
-        """And each tag of a test is that of a row."""
-        self.assertEqual(0, clauses.main(check=True))
 
 
 if __name__ == "__main__":
