@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ojs"
-HEADER = {"launcher": "ojs_launcher.hpp"}  # of the other layers: ojs_shutdown.hpp
+TESTS = {"process": "child_process"}  # the folder of a layer's tests, where it has another name
 RULES = ["universal.rules", "cpp.rules", "c_like.rules"]
 NOT_CODE = [r"^\s*(#|//|\})", r"= (default|delete);",
             r"^\s*((inline )?namespace|using|class|struct|enum|template|static_assert|friend|public|private)\b"]  # fmt: skip
@@ -57,7 +57,7 @@ def mutants_of(file):
 
 
 def is_worth_it(mutant):
-    """Not what never compiles, nor a changed text for people, which tests/tools and the tests of documents see."""
+    """Not what never compiles, nor a changed text for people, which no test is to repeat."""
     before, after = mutant.before, mutant.after
     if after.count("\n") > 1:  # an inserted break or continue, mostly outside of a loop
         return False
@@ -105,6 +105,12 @@ def failed_test(output):
     return ("" if error else "crash after: ") + (found[-1] if found else "nothing")
 
 
+def header_of(layer):
+    """An extension has the name of its layer."""
+    extension = f"ojs_{layer}.hpp"
+    return extension if (ROOT / "src" / extension).exists() else "ojs_shutdown.hpp"
+
+
 def definitions(header):
     """The files of src/ that a template lists as definitions, those of the headers it includes first."""
     declared, defined = (ROOT / "src" / header).read_text().split('#include "set_define.hpp"\n')
@@ -124,7 +130,7 @@ class Layer:
         self.folder = folder
         self.compiler = compiler
         self.compiling = threading.Semaphore(CORES)
-        header = HEADER.get(name, "ojs_shutdown.hpp")
+        header = header_of(name)
         parts = definitions(header)
         own = [part for part in parts if part.startswith(f"ojs/{name}/")]
         lower = parts[: parts.index(own[0])]
@@ -132,7 +138,9 @@ class Layer:
                                  "#define OJS_SHUTDOWN_INLINE inline", *map(include, lower)])  # fmt: skip
         self.layer = self.write(f"{name}_layer.cpp", ["#undef OJS_SHUTDOWN_INLINE", "#define OJS_SHUTDOWN_INLINE",
                                                     *map(include, own)])  # fmt: skip
-        files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / name).glob("*.cpp"))
+        files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests" / TESTS.get(name, name)).glob("*.cpp"))
+        if not files:
+            sys.exit(f"mutants: {name} has no unit tests")
         tests = subprocess.check_output([ROOT / "tests/tools/layer.sh", *files], cwd=ROOT, text=True)
         self.tests_source = self.write(f"{name}_tests.cpp", [tests])
 
