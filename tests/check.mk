@@ -85,7 +85,7 @@ $(RESULTS)/warnings/g++/lto: FORCE
 	    examples/hello_worker.cpp -o $@ && )rm $@'
 
 # Not the templates: the order of their includes is the order of the parts, which clang-format would sort.
-HAND_WRITTEN = $(filter-out $(wildcard src/*.hpp),$(shell find src tests examples tools -name '*.[chi]pp' 2>/dev/null))
+HAND_WRITTEN = $(filter-out $(wildcard src/*.hpp),$(shell find src tests bench examples tools -name '*.[chi]pp' 2>/dev/null))
 $(RESULTS)/format: FORCE
 	@$(RUN) $(CLANG_FORMAT) --dry-run -Werror $(HAND_WRITTEN)
 $(RESULTS)/variants: FORCE
@@ -94,6 +94,10 @@ $(RESULTS)/api: FORCE
 	@BUILD=$(BUILD) $(RUN) python3 -B tools/api_index.py --check
 $(RESULTS)/amalgamation: FORCE
 	@$(RUN) python3 tools/amalgamate.py --check
+# Of the documents what needs no compiler.
+$(RESULTS)/texts: FORCE
+	@$(RUN) env PYTHONPATH=tests/tools python3 -B -m unittest test_budget test_clauses \
+	    $(addprefix test_docs.,Names Backend Configuration LogsAndMetrics)
 $(RESULTS)/tools: FORCE
 	@$(RUN) python3 -B -m unittest discover -s tests/tools
 # Jobs behind a network that fails: a short run; `make account` has one of 10,000.
