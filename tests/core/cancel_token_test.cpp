@@ -25,31 +25,6 @@ TEST_CASE("cancel_token: the first cancellation reason is kept, and every copy o
     CHECK(names == "none grace_period_expired forced spot_reclaim cancelled");
 }
 
-#if !OJS_SHUTDOWN_SEPARATE  // groups are internal
-// [River StopAndCancel (a)]
-TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier reason of a member stays") {
-    const auto group = detail::make_ref<detail::cancel_group>();
-    std::vector<cancel_source> sources;
-    for (int i = 0; i < 3; ++i) sources.push_back(group->member());
-    CHECK(sources[0].request(cancel_reason::timeout));
-    CHECK_FALSE(sources[1].token().cancelled());
-    CHECK(group->request(cancel_reason::forced));
-    CHECK_FALSE(group->request(cancel_reason::cancelled));
-    // Nothing but that store was done.
-    CHECK(sources[0].token().reason() == cancel_reason::timeout);
-    CHECK(sources[1].token().reason() == cancel_reason::forced);
-    CHECK_FALSE(sources[1].request(cancel_reason::timeout));
-    CHECK(sources[2].reason() == cancel_reason::forced);
-    CHECK_FALSE(sources[2].token().seen());
-    CHECK_FALSE(sources[2].token().sleep_for(1h));
-    CHECK(sources[2].token().seen());
-    bool called = false;
-    const cancel_registration late = sources[1].token().on_cancel([&] { called = true; });
-    CHECK(called);
-    CHECK(group->member().requested());
-}
-#endif
-
 TEST_CASE("cancel_token: a token without a source is never cancelled, sleeps in full, and drops callbacks") {
     const cancel_token token;
     CHECK_FALSE(token.cancelled());

@@ -154,23 +154,6 @@ TEST_CASE("cancel_token: the descriptor becomes readable with the cancellation a
     CHECK(::fcntl(fd, F_GETFD) < 0);  // closed with the last copy
 }
 
-#if !OJS_SHUTDOWN_SEPARATE  // internal
-TEST_CASE("wake: both ends share one descriptor only with eventfd, and a failed write keeps errno") {
-    const result<detail::wake> made = detail::wake::create();
-    REQUIRE(made);
-    CHECK((made->notify_fd() == made->fd()) == (OJS_SHUTDOWN_USE_EVENTFD != 0));
-    errno = EDOM;
-    detail::wake().put(1);
-    detail::wake().notify();
-    const int after = errno;
-    CHECK(after == EDOM);
-    CHECK(detail::poll_timeout(time_point::max()) == -1);
-    CHECK(detail::poll_timeout(time_point()) == 0);
-    CHECK(detail::poll_timeout(time_point::min()) == 0);
-    CHECK(detail::poll_timeout(deadline_after(24h * 30)) == 0x7fffffff);
-}
-#endif
-
 TEST_CASE("cancel_token: fd() without free descriptors fails with EMFILE, and succeeds when called later") {
     cancel_source source;
     result<int> refused = 0;

@@ -8,11 +8,15 @@
 #include <sys/syscall.h>
 #endif
 
-#include "processes.hpp"
+#include "dispositions.hpp"
 #include "thread_sleep.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
+using test::claim;
+using test::disposition_of;
+using test::send_self;
+using test::with_disposition;
 
 namespace {
 
@@ -25,43 +29,10 @@ time_point passed() {
     return steady_clock::now() - 1s;
 }
 
-signals claim(lifecycle& target, signal_options options = {}) {
-    result<signals> installed = signals::install(target, options);
-    if (!installed) MESSAGE(installed.error().text);
-    REQUIRE(installed);
-    return std::move(*installed);
-}
-
 bool readable(int fd) {
     pollfd polled{fd, POLLIN, 0};
     return ::poll(&polled, 1, 0) == 1;
 }
-
-struct sigaction disposition_of(int number) {
-    struct sigaction out {};
-    REQUIRE(::sigaction(number, nullptr, &out) == 0);
-    return out;
-}
-
-// Sets a disposition for as long as it lives.
-class with_disposition {
-  public:
-    with_disposition(int number, const struct sigaction& action) : number_(number) {
-        REQUIRE(::sigaction(number, &action, &previous_) == 0);
-    }
-    with_disposition(int number, void (*handler)(int)) : number_(number) {
-        struct sigaction action {};
-        action.sa_handler = handler;
-        REQUIRE(::sigaction(number, &action, &previous_) == 0);
-    }
-    with_disposition(const with_disposition&) = delete;
-    with_disposition& operator=(const with_disposition&) = delete;
-    ~with_disposition() { ::sigaction(number_, &previous_, nullptr); }
-
-  private:
-    int number_;
-    struct sigaction previous_ {};
-};
 
 std::atomic<int> foreign_calls{0};
 std::atomic<int> foreign_sender{0};
@@ -76,10 +47,6 @@ void foreign_handler(int) {
 void foreign_sigaction(int number, siginfo_t* info, void* context) {
     if (number == SIGTERM && info != nullptr && context != nullptr) foreign_sender = info->si_pid;
     ++foreign_calls;
-}
-
-void send_self(int number) {
-    REQUIRE(::kill(::getpid(), number) == 0);
 }
 
 const signal_options with_reclaim{false, true, {SIGTERM, SIGINT}};
@@ -585,72 +552,6 @@ TEST_CASE("signals: signal_name() returns the name of a signal, or its number if
     CHECK(names == "SIGTERM SIGINT SIGTSTP SIGCONT SIGTTIN SIGUSR1 SIGKILL SIGBUS SIGRTMIN+3 ");
     for (const int none : {0, SIGRTMAX + 1}) CHECK(signal_name(none) == "signal " + std::to_string(none));
 }
-
-#if !OJS_SHUTDOWN_SEPARATE  // the process's state is internal
-TEST_CASE(
-    "signals: an installer left SIGHUP handled, and the next does not claim it -> the next restores "
-    "SIG_DFL") {
-    const with_disposition foreign(SIGINT, foreign_handler);
-    for (const int sent : {SIGHUP, SIGUSR1}) {
-        CAPTURE(sent);
-        const signal_options options{true, true, {SIGHUP, SIGINT}};
-        lifecycle target(10min), next(0ms);
-        {
-            const signals installed = claim(target, options);
-            send_self(sent);
-        }
-        REQUIRE((disposition_of(SIGHUP).sa_flags & SA_SIGINFO) != 0);
-        CHECK((disposition_of(SIGTSTP).sa_handler == SIG_DFL));  // stops nothing: is no repetition
-        CHECK((disposition_of(SIGINT).sa_handler == foreign_handler));
-        CHECK(detail::process.claim.load() == 0);
-        { const signals again = claim(next, options); }
-        CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
-        {
-            const signals installed = claim(target, options);
-            send_self(sent);
-        }
-        const signals installed = claim(next, {true});
-        CHECK((disposition_of(SIGHUP).sa_handler == SIG_DFL));
-    }
-}
-
-TEST_CASE("signals: a refused signal_claim stays inactive after the active one is released") {
-    auto holds = detail::make_ref<detail::signal_claim>();
-    const auto refused = detail::make_ref<detail::signal_claim>();
-    CHECK(holds->active());
-    holds = {};
-    CHECK_FALSE(refused->active());
-}
-
-TEST_CASE(
-    "signals: fork() -> the child has no request for a thread's stack and no chained handler in progress") {
-    using detail::process;
-    lifecycle target(0ms);
-    const signals installed = claim(target);
-    static bool answers = true;
-    static bool forgotten = false;
-    const detail::thread_request request{[](const siginfo_t*) noexcept { return answers; },
-                                         []() noexcept { forgotten = true; }};
-    const auto* const previous = process.thread_request_handler.exchange(&request);
-    for (; answers; answers = false) send_self(SIGTTIN);
-    CHECK(target.report_requests() == 0);
-    send_self(SIGTTIN);
-    CHECK(target.report_requests() == 1);
-    const siginfo_t in_progress{};
-    for (auto& slot : process.chained) slot.store(&in_progress);
-    const pid_t child = test::forked([&] {
-        for (auto& slot : process.chained) {
-            if (slot.load() != nullptr) return 4;
-        }
-        if (!forgotten) return 2;
-        lifecycle own(0ms);
-        return signals::install(own) ? 0 : 3;
-    });
-    CHECK(test::status_of(child) == 0);
-    for (auto& slot : process.chained) slot.store(nullptr);
-    process.thread_request_handler.store(previous);
-}
-#endif
 
 // In a child: claims the signals beside the object its parent made. 0, or what went wrong.
 int take_over(signals& parents, const lifecycle& parents_target) {

@@ -1,8 +1,6 @@
 #include "test.hpp"
 #include "text.hpp"
 
-#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-
 using namespace ojs;
 using detail::http_parser;
 using detail::request_parser;
@@ -199,5 +197,3 @@ TEST_CASE("http_parser: a head above its size limit is refused with 431, with or
               {get + "X: " + std::string(2000, 'x'), "GET /" + std::string(2000, 'x'), many, empty_lines}, "",
               small);
 }
-
-#endif

@@ -1,8 +1,6 @@
 #include "test.hpp"
 #include "text.hpp"
 
-#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-
 using namespace ojs;
 using detail::endpoint;
 using detail::parse_listen_address;
@@ -141,5 +139,3 @@ TEST_CASE("connect: keep-alive and user timeout of a TCP socket are set to 20 se
     CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 20000);
 #endif
 }
-
-#endif

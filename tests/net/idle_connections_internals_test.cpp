@@ -1,5 +1,4 @@
 // The connections that a client keeps, as many threads take them and give them back.
-#if !OJS_SHUTDOWN_SEPARATE
 #include <fcntl.h>
 #include <sys/socket.h>
 
@@ -95,4 +94,3 @@ TEST_CASE("idle connections: concurrent threads never share a connection, and no
     while (idle.take(steady_clock::now())) ++left;
     CHECK(left == count);
 }
-#endif

@@ -1,0 +1,101 @@
+// Back-off, descriptors, files, and the number of a process since its forks.
+#include "files.hpp"
+#include "processes.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+namespace {
+
+// The exit status of a child that sees its parent's number, or whose own child sees one of theirs: 1, 2.
+int check_generations() {
+    for (const auto& way : test::ways_to_fork) {
+        const std::uint32_t parent = detail::fork_generation();
+        const pid_t child = way.make();
+        if (child == 0) {
+            const std::uint32_t self = detail::fork_generation();
+            if (self == parent || self != detail::fork_generation()) ::_exit(1);
+            const pid_t grandchild = way.make();
+            if (grandchild == 0) {
+                const std::uint32_t third = detail::fork_generation();
+                ::_exit(third == self || third == parent ? 2 : 0);
+            }
+            int status = 1;
+            ::waitpid(grandchild, &status, 0);
+            ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+        }
+        const int status = test::status_of(child);
+        if (status != 0 || detail::fork_generation() != parent) return status;
+    }
+    return 0;
+}
+
+TEST_CASE("fork_generation: fork(), _Fork() and clone(2) give child and grandchild numbers of their own") {
+    CHECK(check_generations() == 0);
+}
+
+TEST_CASE("fork_generation: if no page can be mapped, children still get numbers of their own") {
+    const pid_t child = test::forked([] {
+        rlimit before{};
+        ::getrlimit(RLIMIT_AS, &before);
+        const rlimit none{0, before.rlim_max};
+        detail::fork_marks.mark = nullptr;
+        ::setrlimit(RLIMIT_AS, &none);  // the next mmap(2) fails
+        detail::fork_generation();
+        ::setrlimit(RLIMIT_AS, &before);
+        if (detail::fork_marks.mark != &detail::fork_marks.own) return 4;
+        return check_generations();
+    });
+    CHECK(test::status_of(child) == 0);
+}
+
+TEST_CASE("unique_fd: with 0, 1 and 2 closed, a new descriptor is moved to 3 or above, and errno is kept") {
+    const pid_t child = test::forked([] {
+        for (const int standard : {0, 1, 2}) ::close(standard);
+        for (int i = 0; i < 4; ++i) {
+            const detail::unique_fd made(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+            if (made.get() < 3 || ::fcntl(made.get(), F_GETFD) != FD_CLOEXEC) return 1;
+            for (const int standard : {0, 1, 2}) {
+                if (::fcntl(standard, F_GETFD) != -1) return 2;
+            }
+        }
+        const detail::unique_fd none(::open("/nonexistent", O_RDONLY));
+        return !none && errno == ENOENT ? 0 : 3;
+    });
+    CHECK(test::status_of(child) == 0);
+}
+
+TEST_CASE("write_new_file: a file above RLIMIT_FSIZE fails with EFBIG, and no SIGXFSZ ends the process") {
+    const test::temporary_folder here;
+    const pid_t child = test::forked([&] {
+        const rlimit limit{4096, 4096};
+        ::signal(SIGXFSZ, SIG_DFL);
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 99;
+        return detail::write_new_file(AT_FDCWD, here.file("file"), std::string(5000, 'x')) == EFBIG ? 0 : 1;
+    });
+    CHECK(test::status_of(child) == 0);
+}
+
+TEST_CASE("backoff: the delay doubles up to its maximum, reduced at random by less than half") {
+    detail::backoff tested({100ms, 350ms});
+    for (const milliseconds full : {100ms, 200ms, 350ms, 350ms}) {
+        const milliseconds delay = tested.next();
+        CHECK(delay > full / 2);
+        CHECK(delay <= full);
+    }
+    tested.reset();
+    CHECK(tested.next() <= 100ms);
+}
+
+TEST_CASE("backoff: a Retry-After is the minimum of the delay, with up to half of it added at random") {
+    std::set<milliseconds> delays;
+    for (int i = 0; i < 100; ++i) delays.insert(detail::backoff({100ms, 350ms}).next(60s));
+    CHECK(*delays.begin() >= 60s);
+    CHECK(*delays.rbegin() < 90s);
+    CHECK(*delays.rbegin() - *delays.begin() > 15s);  // all within half of the range: once in 10^28
+    CHECK(detail::backoff({100ms, 350ms}).next(1ms) > 50ms);
+    CHECK(detail::backoff({100ms, 350ms}).next(milliseconds::max()) > 24h);
+}
+
+}  // namespace

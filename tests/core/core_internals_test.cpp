@@ -1,0 +1,68 @@
+// Cancellation groups, wake-ups and critical paths, which only the library uses.
+#include "test.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+// [River StopAndCancel (a)]
+TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier reason of a member stays") {
+    const auto group = detail::make_ref<detail::cancel_group>();
+    std::vector<cancel_source> sources;
+    for (int i = 0; i < 3; ++i) sources.push_back(group->member());
+    CHECK(sources[0].request(cancel_reason::timeout));
+    CHECK_FALSE(sources[1].token().cancelled());
+    CHECK(group->request(cancel_reason::forced));
+    CHECK_FALSE(group->request(cancel_reason::cancelled));
+    // Nothing but that store was done.
+    CHECK(sources[0].token().reason() == cancel_reason::timeout);
+    CHECK(sources[1].token().reason() == cancel_reason::forced);
+    CHECK_FALSE(sources[1].request(cancel_reason::timeout));
+    CHECK(sources[2].reason() == cancel_reason::forced);
+    CHECK_FALSE(sources[2].token().seen());
+    CHECK_FALSE(sources[2].token().sleep_for(1h));
+    CHECK(sources[2].token().seen());
+    bool called = false;
+    const cancel_registration late = sources[1].token().on_cancel([&] { called = true; });
+    CHECK(called);
+    CHECK(group->member().requested());
+}
+
+TEST_CASE("wake: both ends share one descriptor only with eventfd, and a failed write keeps errno") {
+    const result<detail::wake> made = detail::wake::create();
+    REQUIRE(made);
+    CHECK((made->notify_fd() == made->fd()) == (OJS_SHUTDOWN_USE_EVENTFD != 0));
+    errno = EDOM;
+    detail::wake().put(1);
+    detail::wake().notify();
+    const int after = errno;
+    CHECK(after == EDOM);
+    CHECK(detail::poll_timeout(time_point::max()) == -1);
+    CHECK(detail::poll_timeout(time_point()) == 0);
+    CHECK(detail::poll_timeout(time_point::min()) == 0);
+    CHECK(detail::poll_timeout(deadline_after(24h * 30)) == 0x7fffffff);
+}
+
+TEST_CASE("critical_path: the chain of steps that ends last is returned, from its last step to its first") {
+    using indices = detail::array<std::size_t>;
+    struct row {
+        detail::array<indices> before;
+        indices ended;
+        std::string path;  // the last step first
+    };
+    const row rows[] = {
+        {{}, {}, ""},
+        {{{}}, {1}, "0"},
+        {{{}, {0}, {1}}, {1, 2, 3}, "210"},             // a chain
+        {{{}, {}, {0, 1}}, {1, 2, 3}, "21"},            // fan-in
+        {{{}, {}, {0, 1}}, {2, 1, 3}, "20"},            // the other ends last
+        {{{}, {0}, {0}}, {1, 3, 2}, "10"},              // fan-out
+        {{{}, {0}, {0}, {1, 2}}, {1, 3, 2, 4}, "310"},  // a diamond
+        {{{}, {0}, {}}, {1, 2, 3}, "2"},                // a step of its own ends last
+        {{{1, 2}, {}, {1}}, {3, 1, 2}, "021"},          // added in another order
+    };
+    for (const row& each : rows) {
+        std::string path;
+        for (const std::size_t i : detail::critical_path(each.before, each.ended)) path += std::to_string(i);
+        CHECK(path == each.path);
+    }
+}
