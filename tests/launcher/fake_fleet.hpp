@@ -3,7 +3,6 @@
 #include "events.hpp"
 #include "test.hpp"
 
-#if !OJS_SHUTDOWN_SEPARATE
 struct ojs::detail::launcher_access {
     static launcher make(launcher_options options, lifecycle* shared, instance_starter starter) {
         return launcher(std::move(options), shared, std::move(starter));
@@ -40,7 +39,6 @@ class fake_fleet {
         }
         void shut_down(const shutdown_options&) override {
             const process_info now = info();
-            asked_ = true;
             fleet_.note("stop " + now.id);
             becomes(instance_state::shutdown_requested);
             if (now.routable) fleet_.check_ready(now.id);
@@ -50,7 +48,6 @@ class fake_fleet {
         }
         void force() override {
             const process_info now = info();
-            asked_ = true;
             fleet_.note("force " + now.id);
             if (fleet_.dies) becomes(instance_state::forced, 1);
             if (now.routable) fleet_.check_ready(now.id);
@@ -73,7 +70,6 @@ class fake_fleet {
                 info.exit.code = exit_code;
             });
         }
-        bool was_asked() const { return asked_; }  // to end
         // A response that causes no report.
         void answers(std::string phase) {
             const std::lock_guard<std::mutex> held(mutex_);
@@ -98,7 +94,6 @@ class fake_fleet {
 
         fake_fleet& fleet_;
         const detail::instance_callback changed_;
-        std::atomic<bool> asked_{false};
         mutable std::mutex mutex_;
         process_info info_;
         std::string launcher_address;
@@ -237,6 +232,11 @@ struct fake_group {
     }
     void with_hooks() { REQUIRE(context->routing->start()); }
     time_point turn() { return group->reconcile(steady_clock::now()); }
+    template <class Predicate>
+    void turn_until(Predicate holds) {
+        for (int turns = 0; turns < 1000 && !holds(); ++turns) turn();
+        REQUIRE(holds());
+    }
     result<rollout_report> roll(const group_options& target, const rollout_options& how = {},
                                 const cancel_token& until = {}) {
         const supervisor turning(*this);
@@ -329,4 +329,3 @@ struct launched {
 };
 
 }  // namespace test
-#endif

@@ -1,6 +1,5 @@
+// Whole groups under random schedules: tests/sim/group.cpp.
 #include "fake_fleet.hpp"
-
-#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -19,41 +18,16 @@ group_options restarted_at_once(int desired) {
 
 }  // namespace
 
-TEST_CASE("process_group: a crashed process is restarted with a new id after its back-off") {
-    fake_fleet fleet;
-    group_options options = kv_group(2, 1, 1);
-    options.restart.initial_backoff = options.restart.max_backoff = 1min;
-    running_group kv(fleet, options);
-    fleet.get("kv-1")->becomes(instance_state::crashed, 3);
-    const time_point due = kv.turn();
-    CHECK(fleet.running() == texts{"kv-2"});
-    CHECK(due > steady_clock::now() + 20s);
-    CHECK(due <= steady_clock::now() + 1min);
-    CHECK(kv.group->reconcile(due) == time_point::max());
-    CHECK(fleet.running() == texts{"kv-2", "kv-3"});
-    process_info ended;
-    REQUIRE(kv.group->find("kv-1", ended));
-    CHECK(ended.exit.code == 3);
-}
-
-TEST_CASE(
-    "process_group: with on_failure, a process that exits with 0 or was asked to end is not restarted") {
-    fake_fleet fleet;
-    running_group kv(fleet, restarted_at_once(2));
-    const auto ask = [&] { kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}}); };
-    SUBCASE("status 0 by itself") {
-        fleet.get("kv-1")->becomes(instance_state::crashed, 0);
-    }
-    SUBCASE("asked for") {
-        ask();
-    }
-    SUBCASE("asked for, and crashes on the way") {
+TEST_CASE("process_group: on_failure does not restart a process that exits with 0 or was asked to end") {
+    for (const bool asked : {false, true}) {
+        fake_fleet fleet;
         fleet.drains_at_once = false;
-        ask();
-        fleet.get("kv-1")->becomes(instance_state::crashed, 3);
+        running_group kv(fleet, restarted_at_once(2));
+        if (asked) kv.group->drain({kv.group->members()[0]}, {"operator", {}, {}});
+        fleet.get("kv-1")->becomes(instance_state::crashed, asked ? 3 : 0);
+        kv.turn();
+        CHECK(fleet.running() == texts{"kv-2"});
     }
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-2"});
 }
 
 TEST_CASE("process_group: a slot that has used up max_restarts stays empty until a rollout succeeds") {
@@ -86,60 +60,43 @@ TEST_CASE("process_group: a slot that has used up max_restarts stays empty until
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE(
-    "process_group: a failed start is retried but is no restart in the metrics; with policy never it is not "
-    "retried") {
-    for (const bool out_of_memory : {false, true}) {
+TEST_CASE("process_group: a failed start is retried, unless by policy never, and is no restart") {
+    const struct {
+        bool out_of_memory;
+        restart_policy policy;
+        const char* message;
+    } rows[] = {{false, restart_policy::on_failure, "no such program"},
+                {true, restart_policy::on_failure, "out of memory"},
+                {false, restart_policy::never, "no such program"}};
+    for (const auto& row : rows) {
+        const bool retried = row.policy != restart_policy::never;
         fake_fleet fleet;
         int starts = 0;
-        bool was_degraded = false;
         fleet.decide = [&](const detail::instance_spec&) {
             if (++starts == 10) return fate::ready;
-            if (out_of_memory) throw std::bad_alloc();
+            if (row.out_of_memory) throw std::bad_alloc();
             return fate::not_started;
         };
         group_options options = restarted_at_once(1);
         options.restart.max_restarts = 2;
+        options.restart.policy = row.policy;
         fake_group kv(fleet, options);
-        for (time_point now = steady_clock::now(); starts < 10; now += 1s) {
-            kv.group->reconcile(now);
-            was_degraded = was_degraded || kv.group->info().degraded;
-        }
+        time_point now = steady_clock::now();
+        kv.group->reconcile(now);
+        kv.group->reconcile(now);
+        CHECK(kv.group->info().degraded);
+        for (int i = 0; i < 100; ++i) kv.group->reconcile(now += 1s);
         const group_info info = kv.group->info();
-        CHECK(was_degraded);
-        CHECK(fleet.ready() == 1);
-        CHECK_FALSE(info.degraded);
-        CHECK(info.processes[1].message == (out_of_memory ? "out of memory" : "no such program"));
-        CHECK(info.processes[1].state == instance_state::crashed);
+        CHECK(starts == (retried ? 10 : 1));
+        CHECK(fleet.ready() == (retried ? 1 : 0));
+        CHECK(info.degraded != retried);
+        CHECK(info.processes.back().message == row.message);
+        CHECK(info.processes.back().state == instance_state::crashed);
         CHECK(kv.group->metrics().restarts == 0);
     }
-    fake_fleet fleet;
-    fleet.decide = [](const detail::instance_spec&) { return fate::not_started; };
-    group_options options = restarted_at_once(1);
-    options.restart.policy = restart_policy::never;
-    fake_group kv(fleet, options);
-    while (kv.turn() != time_point::max()) {
-    }
-    CHECK(kv.group->info().degraded);
-    CHECK(kv.group->info().processes.size() == 1);
 }
 
-TEST_CASE(
-    "process_group: a process is unhealthy before it was ready -> force() ends it, and a new process "
-    "starts") {
-    fake_fleet fleet;
-    fleet.decide = [](const detail::instance_spec& spec) {
-        return spec.id == "kv-1" ? fate::unhealthy : fate::ready;
-    };
-    running_group kv(fleet, restarted_at_once(1));
-    kv.turn();
-    CHECK(fleet.calls() == texts{"start kv-1", "force kv-1"});
-    kv.turn();
-    CHECK(fleet.running() == texts{"kv-2"});
-}
-
-TEST_CASE(
-    "process_group: fewer than min_healthy are ready -> force() ends unhealthy processes one at a time") {
+TEST_CASE("process_group: below min_healthy, force() ends unhealthy processes one at a time") {
     fake_fleet fleet;
     group_options options = restarted_at_once(3);
     options.min_healthy = 2;
@@ -161,8 +118,7 @@ TEST_CASE(
     CHECK(fleet.running() == texts{"kv-3", "kv-4", "kv-5"});
 }
 
-TEST_CASE(
-    "process_group: a quiet group restarts no crashed and ends no unhealthy process, and refuses a rollout") {
+TEST_CASE("process_group: a quiet group starts and ends no process, and refuses a rollout") {
     fake_fleet fleet;
     running_group kv(fleet, restarted_at_once(2));
     kv.group->set_quiet(true);
@@ -184,22 +140,16 @@ TEST_CASE("process_group: with 100 starts due, fewer than 20 are in progress at 
     fake_fleet fleet;
     fleet.decide = [](const detail::instance_spec&) { return fate::hangs; };
     fake_group kv(fleet, restarted_at_once(100));
-    CHECK(kv.turn() == time_point::max());
-    CHECK(kv.turn() == time_point::max());
+    for (int i = 0; i < 2; ++i) CHECK(kv.turn() == time_point::max());
     const std::size_t at_once = fleet.running().size();
     CHECK(at_once < 20);
     fleet.get("kv-1")->becomes(instance_state::starting);
     fleet.get("kv-2")->becomes(instance_state::crashed, 3);
     kv.turn();
     CHECK(fleet.running().size() == at_once + 1);
-    kv.group->stop_starting();
-    kv.group->drain(kv.group->members(), {"stop", {}, {}});
-    CHECK(kv.turn() == time_point::max());
-    CHECK(kv.group->members().empty());
-    CHECK(fleet.running() == texts{});
 }
 
-TEST_CASE("process_group: slots are restarted in the order in which their back-off ends") {
+TEST_CASE("process_group: crashed processes are restarted with new ids, in the order of their back-off") {
     fake_fleet fleet;
     group_options options = kv_group(3, 0, 1);
     options.restart.initial_backoff = 1min;
@@ -219,86 +169,42 @@ TEST_CASE("process_group: slots are restarted in the order in which their back-o
     CHECK(kv.group->reconcile(third) == second);
     CHECK(kv.group->reconcile(second) == time_point::max());
     CHECK(fleet.running() == texts{"kv-3", "kv-5", "kv-6"});
+    process_info ended;
+    REQUIRE(kv.group->find("kv-1", ended));
+    CHECK(ended.exit.code == 3);
 }
 
-TEST_CASE("process_group: stop_starting() cancels a rollout, and no process is started after it") {
-    fake_fleet fleet;
-    fleet.decide_new(fate::late);
-    running_group kv(fleet, restarted_at_once(2));
-    std::thread roller([&] { CHECK(kv.rolled(restarted_at_once(2)).cancelled); });
-    REQUIRE(fleet.notes().wait_for(3));
-    CHECK(kv.group->info().rollout.phase == rollout_phase::starting);
-    kv.group->stop_starting();
-    roller.join();
-    kv.group->drain(kv.group->members(), {"stop", {}, {}});
-    CHECK(kv.group->members().empty());
-    CHECK(kv.turn() == time_point::max());
-    CHECK(fleet.running() == texts{});
-    CHECK(kv.roll(restarted_at_once(2)).error().code == errc::busy);
-}
-
-TEST_CASE(
-    "process_group: a stop, shutdown, quiet or rollout during a start applies to processes not started yet") {
-    fake_fleet fleet;
-    fake_group kv(fleet, kv_group(2, 0, 1));
-    std::function<void()> meanwhile;
-    fleet.decide = [&](const detail::instance_spec& spec) {
-        if (spec.id == "kv-1") meanwhile();
-        return fate::late;
-    };
-    texts calls{"start kv-1", "stop kv-1"};
-    SUBCASE("nothing: the launcher stops") {
-        meanwhile = [&] { kv.group->stop_starting(); };
-    }
-    SUBCASE("nothing: it is shut down") {
-        meanwhile = [&] { CHECK(kv.group->shut_down({"operator", {}, {}})); };
-    }
-    SUBCASE("nothing for now: it is held") {
-        meanwhile = [&] { kv.group->set_quiet(true); };
-        calls = {"start kv-1"};
-    }
-    SUBCASE("another configuration: it is replaced") {
-        meanwhile = [&] { CHECK(kv.group->begin_rollout(kv_group(2, 0, 1), {})); };
+TEST_CASE("process_group: a stop, shutdown, quiet or rollout during a start applies to the next ones") {
+    using group = detail::process_group;
+    const struct {
+        const char* name;
+        void (*meanwhile)(group& of);
+        texts calls;
+    } rows[] = {{"the launcher stops", [](group& of) { of.stop_starting(); }, {"start kv-1", "stop kv-1"}},
+                {"it is shut down",
+                 [](group& of) {
+                     CHECK(of.shut_down({"operator", {}, {}}));
+                 },
+                 {"start kv-1", "stop kv-1"}},
+                {"it is quiet", [](group& of) { of.set_quiet(true); }, {"start kv-1"}},
+                {"a rollout begins",
+                 [](group& of) { CHECK(of.begin_rollout(kv_group(2, 0, 1), {})); },
+                 {"start kv-1", "start kv-2", "start kv-3"}}};
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
+        fake_fleet fleet;
+        fake_group kv(fleet, kv_group(2, 0, 1));
+        fleet.decide = [&](const detail::instance_spec& spec) {
+            if (spec.id == "kv-1") row.meanwhile(*kv.group);
+            return fate::late;
+        };
         kv.turn();
-        CHECK(fleet.generations() == std::vector<std::uint64_t>{1, 2});
-        return;
+        kv.turn();
+        CHECK(fleet.calls() == row.calls);
+        for (const std::string& id : fleet.running())
+            CHECK(fleet.get(id)->info().generation == (id == "kv-1" ? 1 : 2));
     }
-    kv.turn();
-    kv.turn();
-    CHECK(fleet.calls() == calls);
-    CHECK(kv.group->members().size() == 2 - calls.size());
 }
-
-TEST_CASE("process_group: on_unroutable hangs -> drain() waits for a second, then stops the process") {
-    fake_fleet fleet;
-    test::event let_go;
-    fake_group kv(fleet, kv_group(1, 0, 1));
-    kv.context->routing = detail::make_ref<detail::routing_hooks>(
-        nullptr, [&](const process_info&) { static_cast<void>(let_go.wait()); }, nullptr, kv.context->log);
-    kv.with_hooks();
-    kv.turn();
-    const time_point begun = steady_clock::now();
-    kv.group->drain(kv.group->members(), {"stop", {}, {}});
-    CHECK(steady_clock::now() - begun >= 1s);
-    CHECK(fleet.calls().back() == "stop kv-1");
-    let_go.set();
-}
-
-#ifdef __GLIBC__  // where the default size of a stack can be more than there is
-TEST_CASE(
-    "routing_hooks: the thread that calls the hooks cannot be created -> start() fails with errc::system") {
-    detail::routing_hooks hooks([](const process_info&) {}, nullptr, nullptr, detail::logger());
-    pthread_attr_t before;
-    pthread_attr_t too_large;
-    REQUIRE(::pthread_getattr_default_np(&before) == 0);
-    ::pthread_attr_init(&too_large);
-    ::pthread_attr_setstacksize(&too_large, SIZE_MAX / 4);
-    REQUIRE(::pthread_setattr_default_np(&too_large) == 0);
-    const result<void> started = hooks.start();
-    REQUIRE(::pthread_setattr_default_np(&before) == 0);
-    CHECK(code_of(started) == errc::system);
-}
-#endif
 
 TEST_CASE("restart_policy: the policy and the kind of exit decide whether a process is restarted") {
     for (const restart_policy each :
@@ -333,8 +239,7 @@ TEST_CASE("restart_policy: each delay is at least half of a back-off that double
     }
 }
 
-TEST_CASE(
-    "restart_policy: the group is degraded after max_restarts, unless a process runs for stable_after") {
+TEST_CASE("restart_policy: max_restarts degrade the group, unless a process runs for stable_after") {
     restart_options options;
     options.max_restarts = 3;
     options.stable_after = 60s;
@@ -351,4 +256,35 @@ TEST_CASE(
     CHECK(history.restarts == 1);
 }
 
-#endif
+TEST_CASE("group_plan: missing processes are started, up to the number of starts allowed now") {
+    detail::group_goal goal;
+    goal.target = 3;
+    goal.max_starts = 1;
+    CHECK(detail::plan_group({}, goal).starts == 1);
+    goal.max_starts = 9;
+    CHECK(detail::plan_group({{true, true, true}}, goal).starts == 2);
+    CHECK(detail::plan_group({{false, true, true}}, goal).starts ==
+          2);  // it counts, whatever its configuration
+    goal.replacing = true;
+    CHECK(detail::plan_group({{false, true, true}}, goal).starts == 3);
+}
+
+TEST_CASE("group_plan: a rollout stops an old process only if min_healthy ready processes remain") {
+    detail::group_goal goal;
+    goal.target = goal.max_old = goal.min_healthy = 2;
+    goal.replacing = true;
+    using ends = std::vector<std::size_t>;
+    const auto ending = [&](const detail::array<detail::plan_member>& all) {
+        const detail::group_plan plan = detail::plan_group(all, goal);
+        return ends(plan.stops.begin(), plan.stops.end());
+    };
+    CHECK(ending({{false, true, true}, {false, true, true}, {true, true, false}}) == ends{});
+    CHECK(ending({{false, true, true}, {false, true, true}, {true, true, true}}) == ends{0});
+    CHECK(ending({{false, true, true}, {false, false, false}, {true, true, true}}) == ends{1});
+    CHECK(ending({{false, true, false}, {false, true, false}, {true, true, true}}) == ends{});
+    CHECK(ending({{false, true, true}, {true, true, true}, {true, true, true}}) == ends{0});
+    CHECK(ending({{false, false, false}, {false, true, true}, {true, true, true}, {true, true, true}}) ==
+          ends{0, 1});  // the first one was not healthy
+    goal.may_stop = false;
+    CHECK(ending({{false, true, true}, {true, true, true}, {true, true, true}}) == ends{});
+}

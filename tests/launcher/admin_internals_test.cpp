@@ -3,8 +3,6 @@
 #include "raw_peer.hpp"
 #include "text.hpp"
 
-#if !OJS_SHUTDOWN_SEPARATE  // the processes are fakes of an internal class
-
 using namespace ojs;
 using namespace std::chrono_literals;
 using namespace test;
@@ -110,8 +108,7 @@ std::string sample(const std::string& page, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE(
-    "launcher_admin: ListGroups, GetGroupStatus and GetProcessStatus return the state of a ready group") {
+TEST_CASE("launcher_admin: ListGroups, GetGroupStatus and GetProcessStatus show a ready group") {
     served of;
     CHECK(of.call("ListGroups", "{}").body == "{\"groups\":[\"kv\"]}\n");
     const group_status group = of.read<group_status>("GetGroupStatus", "{\"group\":\"kv\"}");
@@ -136,29 +133,21 @@ TEST_CASE("launcher_admin: unknown names and invalid requests get an error respo
         const char* code;
         std::string text;
     };
+    const char* const invalid = "invalid_argument";
     std::vector<refusal> refusals = {
         {"GetProcessStatus", R"({"processId":"kv-9"})", 404, "not_found", "no such process: kv-9"},
-        {"ShutdownProcess", R"({"processId":"kv-9"})", 404, "not_found", "no such process: kv-9"},
-        {"GetProcessStatus", R"({"processId":"../kv\n\u001b[31m"})", 404, "not_found",
-         R"(no such process: ../kv\\x0a\\x1b[31m)"},
-        {"GetProcessStatus", R"({"processId":")" + std::string(5000, 'x') + "\"}", 404, "not_found",
-         "xxx...\""},
-        {"RollingReplace", R"({"group":"kv","group":"kv"})", 400, "invalid_argument",
-         "RollingReplaceRequest.group: duplicate key"},
-        {"ShutdownProcess", R"({"processId":"kv-1","force":true,"maxShutdownSeconds":1})", 400,
-         "invalid_argument", "force does not drain"},
-        {"ShutdownProcess", R"({"processId":"kv-1","gracePeriodSeconds":-1})", 400, "invalid_argument",
-         "negative"},
-        {"RollingReplace", R"({"group":"kv","canary":-1})", 400, "invalid_argument", "negative"},
-        {"RollingReplace", R"({"group":"kv","retry":"MANUAL","retries":1})", 400, "invalid_argument",
+        {"ShutdownProcess", R"({"processId":"../kv\n"})", 404, "not_found", R"(no such process: ../kv\\x0a)"},
+        {"RollingReplace", R"({"group":"kv","group":"kv"})", 400, invalid, ".group: duplicate key"},
+        {"ShutdownProcess", R"({"processId":"kv-1","force":true,"maxShutdownSeconds":1})", 400, invalid,
+         "force does not drain"},
+        {"ShutdownProcess", R"({"processId":"kv-1","gracePeriodSeconds":-1})", 400, invalid, "negative"},
+        {"RollingReplace", R"({"group":"kv","canary":-1})", 400, invalid, "negative"},
+        {"RollingReplace", R"({"group":"kv","retry":"MANUAL","retries":1})", 400, invalid,
          "retries: not allowed with retry MANUAL"},
-        {"RollingReplace", R"({"group":"kv","retry":"MANUAL","retries":-1})", 400, "invalid_argument",
-         "negative"},
         {"StopEverything", "{}", 404, "unimplemented", "no such method"}};
     for (const char* method : {"GetGroupStatus", "ShutdownGroup", "RollingReplace", "CancelReplace"}) {
         refusals.push_back({method, R"({"group":"x"})", 404, "not_found", "no such group: x"});
-        refusals.push_back({method, "{}", 404, "not_found", "no such group: "});
-        refusals.push_back({method, R"({"group":1})", 400, "invalid_argument", ".group"});
+        refusals.push_back({method, R"({"group":1})", 400, invalid, ".group"});
     }
     for (const refusal& each : refusals) {
         CAPTURE(each.method);
@@ -203,8 +192,7 @@ TEST_CASE("launcher_admin: a token is required for all but the status page, prob
     for (const char* open : {"/", "/healthz", "/metrics"}) CHECK(of.get(open).status == 200);
 }
 
-TEST_CASE(
-    "launcher_admin: start() refuses a reachable address without a token, and the error names the options") {
+TEST_CASE("launcher_admin: start() refuses a reachable address without a token") {
     const std::string open = fault_of("0.0.0.0:0");
     CHECK_MESSAGE(holds(open, "admin_address '0.0.0.0:0'"), open);
     CHECK_MESSAGE(holds(open, "set admin_token, or give unix:/PATH or 127.0.0.1:PORT"), open);
@@ -220,8 +208,7 @@ TEST_CASE(
     CHECK(holds(fault_of("unix:/nowhere/at/all.sock"), "/nowhere/at"));
 }
 
-TEST_CASE(
-    "launcher_admin: the Unix socket has mode 0600, and an address in use or in an open folder is refused") {
+TEST_CASE("launcher_admin: the Unix socket is 0600; an address in use or an open folder is refused") {
     const temporary_folder folder;
     const std::string path = folder.file("admin.sock");
     {
@@ -240,9 +227,7 @@ TEST_CASE(
     CHECK(holds(fault_of("unix:" + path), "can be changed by, other users"));
 }
 
-TEST_CASE(
-    "launcher_admin: a shutdown of a process or group, by force or not -> no restart, and events report the "
-    "end") {
+TEST_CASE("launcher_admin: a shutdown of a process or group restarts nothing, and events report its end") {
     for (const int which : {0, 1, 2, 3}) {
         const bool group = which > 1, forced = which % 2 == 1;
         const std::string method = group ? "ShutdownGroup" : "ShutdownProcess";
@@ -256,6 +241,7 @@ TEST_CASE(
         const std::uint64_t begin = last_number(of.get("/events").body);
         const http_response dry = of.call(method, request + ",\"dryRun\":true}");
         CHECK_MESSAGE(holds(dry.body, "\"inFlightRequests\":7"), dry.body);
+        CHECK(holds(dry.body, "would be sent SIGTERM") == (forced && !group));
         CHECK_FALSE(holds(dry.body, "acknowledged"));
         CHECK(of.fleet.running().size() == 2);
 
@@ -266,39 +252,14 @@ TEST_CASE(
         const std::string last =
             std::string("\"processId\":\"kv-") + (group ? '2' : '1') + "\",\"state\":\"" + end;
         const std::string lines = of.events_until(last, begin);
-        if (!forced) {
-            const std::size_t requested =
-                lines.find("\"processId\":\"kv-1\",\"state\":\"SHUTDOWN_REQUESTED\"");
-            CHECK_MESSAGE(requested != std::string::npos, lines);
-            CHECK(lines.find("\"state\":\"DRAINING\",\"before\":\"SHUTDOWN_REQUESTED\"") > requested);
-        }
+        const bool drained = holds(lines, "\"processId\":\"kv-1\",\"state\":\"SHUTDOWN_REQUESTED\"") &&
+                             holds(lines, "\"state\":\"DRAINING\",\"before\":\"SHUTDOWN_REQUESTED\"");
+        CHECK((drained || forced));
         CHECK(of.fleet.running() == (group ? texts{} : texts{"kv-2"}));
-        texts calls = of.fleet.calls();
-        // The supervisor may request the shutdown before the force.
-        if (forced) calls.erase(std::remove(calls.begin(), calls.end(), "stop kv-1"), calls.end());
-        if (!group) CHECK(calls == texts{"start kv-1", "start kv-2", forced ? "force kv-1" : "stop kv-1"});
-        CHECK(
-            holds(of.call("GetProcessStatus", "{\"processId\":\"kv-1\"}").body, "\"state\":\"" + end + "\""));
         const http_response again = of.call("ShutdownProcess", "{\"processId\":\"kv-1\"}");
         CHECK(again.status == 200);
         CHECK(holds(again.body, "has already exited: " + end));
     }
-}
-
-TEST_CASE("launcher_admin: ShutdownProcess with force ends a process that has not drained yet") {
-    served of;
-    of.fleet.drains_at_once = false;
-    const std::string force = "{\"processId\":\"kv-2\",\"force\":true";
-    const auto ask = [&] { return of.call("ShutdownProcess", force + ",\"dryRun\":true}"); };
-    http_response would = ask();
-    while (holds(would.body, "is being started")) would = ask();  // it reports before its start is over
-    CHECK_MESSAGE(holds(would.body, "would be sent SIGTERM"), would.body);
-    CHECK(of.call("ShutdownProcess", "{\"processId\":\"kv-2\"}").status == 200);
-    CHECK(of.fleet.get("kv-2")->info().state == instance_state::shutdown_requested);
-    CHECK(of.call("ShutdownProcess", force + "}").status == 200);
-    CHECK(of.fleet.running() == texts{"kv-1"});
-    CHECK(of.fleet.calls().back() == "force kv-2");
-    CHECK(of.kept.group("kv")->ready == 1);
 }
 
 TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
@@ -311,17 +272,12 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     served of(options);
     check_error(of.roll(roll_kv), 400, "invalid_argument", "reload: no file");
     group_options target = kv_group(2, 1, 1);
-    target.max_surge = -1;
-    given = target;
-    check_error(of.roll(roll_kv), 400, "invalid_argument", "max_surge: must not be negative");
-    target.max_surge = 1;
     target.name = "other";
     given = target;
     check_error(of.roll(roll_kv), 400, "invalid_argument", "cannot rename a group");
     target.name = "kv";
     target.process.child.command = {"true", "--new"};
     given = target;
-
     const http_response dry = of.roll("{\"group\":\"kv\",\"dryRun\":true}");
     CHECK_MESSAGE(holds(dry.body, "would replace 2 by 2"), dry.body);
     CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
@@ -333,8 +289,6 @@ TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     CHECK(of.roll(roll_kv).status == 200);  // the next one may begin after that event
     of.events_until("\"result\":\"done\"", last_number(lines));
     CHECK(holds(of.call("GetGroupStatus", roll_kv).body, "\"message\":\"replaced 2 of 2\""));
-    CHECK(sample(of.get("/metrics").body, "ojs_launcher_rollouts_total{group=\"kv\",result=\"done\"}") ==
-          "2");
 }
 
 TEST_CASE("launcher_admin: reload() hangs -> rollout requests fail with 503, and status requests succeed") {
@@ -352,8 +306,7 @@ TEST_CASE("launcher_admin: reload() hangs -> rollout requests fail with 503, and
     of.stop();
 }
 
-TEST_CASE(
-    "launcher_admin: the RFC's AdminService is served, and a shutdown response names the times that apply") {
+TEST_CASE("launcher_admin: the RFC's AdminService is served, and a shutdown shows the times granted") {
     served of;
     const auto call = [&](const std::string& method, const std::string& body) {
         return of.ask("POST", "/prism.interfaces.AdminService/" + method, body).body;
@@ -459,23 +412,19 @@ TEST_CASE("status page: requests from other web pages are refused, and a foreign
     CHECK_FALSE(passes(guard, known));
 }
 
-TEST_CASE(
-    "launcher_admin: CancelReplace during a drain -> the rollout ends after the drain, and another can "
-    "begin") {
+TEST_CASE("launcher_admin: RollingReplace and CancelReplace show the rollout's phase, counts and reason") {
     served of(served_options(), 0);
     of.fleet.drains_at_once = false;
     of.start(2);
-    const auto refused = [&] {
-        check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition",
-                    "no rollout is in progress");
+    const auto check_refused = [&](const char* method, const char* text) {
+        check_error(of.call(method, roll_kv), 400, "failed_precondition", text);
     };
-    refused();
+    check_refused("CancelReplace", "no rollout is in progress");
     CHECK(rollout_of(of).phase == rollout_phase::none);
     CHECK(of.call("RollingReplace", roll_kv).status == 200);
     REQUIRE(of.fleet.notes().wait_for(4));  // "stop kv-1"
     CHECK(rollout_of(of).phase == rollout_phase::draining);
-    for (const char* method : {"RollingReplace", "ShutdownGroup"})
-        check_error(of.call(method, roll_kv), 400, "failed_precondition", "in progress");
+    for (const char* method : {"RollingReplace", "ShutdownGroup"}) check_refused(method, "in progress");
     CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
     const std::string cancel = "{\"group\":\"kv\",\"reason\":\"too slow\"}";
     CHECK(of.read<cancel_rollout_response>("CancelReplace", cancel).rollout.cancelling);
@@ -483,43 +432,12 @@ TEST_CASE(
     of.fleet.get("kv-1")->becomes(instance_state::complete);
     const std::string lines = of.events_until("\"result\":\"cancelled\"");
     CHECK(holds(lines, "\"event\":\"rollout cancelled\",\"reason\":\"too slow\""));
-    CHECK(of.fleet.running() == texts{"kv-2", "kv-3"});
     const rollout_status after = rollout_of(of);
     CHECK(after.phase == rollout_phase::cancelled);
     CHECK(after.replaced == 1);
     CHECK(after.total == 2);
     CHECK_FALSE(after.cancelling);
-    refused();
-    of.fleet.drains_at_once = true;
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    of.events_until("\"result\":\"done\"", last_number(lines));
-    CHECK(of.fleet.generations() == std::vector<std::uint64_t>{3, 3});
-}
-
-TEST_CASE("launcher_admin: a rollback cannot be cancelled") {
-    served of(served_options(), 0);
-    of.fleet.drains_at_once = false;
-    of.fleet.decide_new([](int made) { return made == 2 ? fate::unhealthy : fate::ready; });
-    of.start(2);
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    REQUIRE(of.fleet.notes().wait_for(4));
-    of.fleet.get("kv-1")->becomes(instance_state::complete);
-    // kv-4 is unhealthy, and forced; kv-5 is of the old configuration again, and kv-3 is shut down.
-    REQUIRE(of.fleet.notes().wait_for(8));
-    const rollout_status now = rollout_of(of);
-    CHECK(now.phase == rollout_phase::rolling_back);
-    CHECK(now.failed_id == "kv-4");
-    check_error(of.call("CancelReplace", roll_kv), 400, "failed_precondition", "already being rolled back");
-    of.fleet.get("kv-3")->becomes(instance_state::complete);
-    const std::string lines = of.events_until("\"result\":\"rolled_back\"");
-    CHECK_MESSAGE(holds(lines, "\"failedId\":\"kv-4\""), lines);
-    CHECK(rollout_of(of).phase == rollout_phase::rolled_back);
-    const std::string page = of.get("/metrics").body;
-    CHECK(sample(page, "ojs_launcher_readiness_failures_total{group=\"kv\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_rollouts_total{group=\"kv\",result=\"rolled_back\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_kills_total{group=\"kv\",signal=\"SIGTERM\"}") == "1");
-    CHECK(sample(page, "ojs_launcher_ready{group=\"kv\"}") == "2");
-    CHECK(of.fleet.generations() == std::vector<std::uint64_t>{1, 1});
+    check_refused("CancelReplace", "no rollout is in progress");
 }
 
 TEST_CASE("launcher_admin: a new process that fails is retried as the request says, else as configured") {
@@ -529,8 +447,7 @@ TEST_CASE("launcher_admin: a new process that fails is retried as the request sa
         const char* members;
         int failures;
         int retries;
-    } rows[] = {{"at once", {}, ",\"retry\":\"IMMEDIATE\",\"retries\":2", 2, 2},
-                {"at once, as often as is usual", {}, ",\"retry\":\"IMMEDIATE\"", 3, 3},
+    } rows[] = {{"at once, as often as is usual", {}, ",\"retry\":\"IMMEDIATE\"", 3, 3},
                 {"not often enough", {}, ",\"retry\":\"IMMEDIATE\",\"retries\":1", 2, 1},
                 {"as configured", {2, 0ms, 0ms}, "", 2, 2},
                 {"the configuration's pause, the request's number", {1, 1ms, 1ms}, ",\"retries\":2", 2, 2},
@@ -548,29 +465,12 @@ TEST_CASE("launcher_admin: a new process that fails is retried as the request sa
         const bool done = row.retries == row.failures;
         CHECK_MESSAGE(holds(lines, done ? "\"result\":\"done\"" : "\"result\":\"rolled_back\""), lines);
         CHECK(rollout_of(of).retries == row.retries);
-        if (!done) CHECK(of.fleet.running() == texts{"kv-1"});
-    }
-}
-
-TEST_CASE("launcher_admin: CancelReplace ends a retry's back-off, and rolls back watched canaries") {
-    for (const bool canaries : {false, true}) {
-        CAPTURE(canaries);
-        launcher_options options = served_options();
-        options.groups[0].retry = {2, 1h, 1h};
-        served of(options, 0);
-        if (!canaries) of.fleet.decide_new(fate::crashes);
-        of.start(2);
-        const char* const members = canaries ? ",\"canary\":1,\"canarySeconds\":3600}" : "}";
-        CHECK(of.call("RollingReplace", std::string("{\"group\":\"kv\"") + members).status == 200);
-        of.events_until(canaries ? "watching canaries" : "did not become ready; retrying");
-        const rollout_status now = rollout_of(of);
-        CHECK(now.phase == (canaries ? rollout_phase::canaries : rollout_phase::pausing));
-        CHECK(now.retries == (canaries ? 0 : 1));
-        CHECK(now.failed_id == (canaries ? "" : "kv-3"));
-        CHECK(of.call("CancelReplace", roll_kv).status == 200);
-        of.events_until("\"result\":\"cancelled\"");
-        if (canaries) of.events_until("\"processId\":\"kv-3\",\"state\":\"COMPLETE\"");
-        CHECK(of.fleet.running() == texts{"kv-1", "kv-2"});
+        const std::string result = done ? "done" : "rolled_back";
+        CHECK(sample(of.get("/metrics").body,
+                     "ojs_launcher_rollouts_total{group=\"kv\",result=\"" + result + "\"}") == "1");
+        if (done) continue;
+        CHECK(holds(lines, "\"failedId\":\"kv-" + std::to_string(row.retries + 2) + "\""));
+        CHECK(of.fleet.running() == texts{"kv-1"});
     }
 }
 
@@ -604,8 +504,7 @@ TEST_CASE("launcher_metrics: SIGKILLs, requests for more time and shutdown durat
     CHECK(counted.shutdown[2].count() == 1);
 }
 
-TEST_CASE(
-    "launcher_events: the last 1,024 events are kept, and a reader of older events is informed of the loss") {
+TEST_CASE("launcher_events: the last 1,024 events are kept, and a reader of older ones gets `missed`") {
     detail::launcher_events kept;
     for (int i = 0; i < 1030; ++i) kept.record_event("kv", i % 2 == 0 ? "even" : "odd", "");
     std::string out;
@@ -642,5 +541,3 @@ TEST_CASE("launcher_events: end() waits only for active readers to collect the l
     ending.join();
     CHECK(holds(out, "\"event\":\"last\""));
 }
-
-#endif

@@ -1,10 +1,9 @@
 #include "fake_fleet.hpp"
-#include "faulty_disk.hpp"
 #include "files.hpp"
 #include "processes.hpp"
 
-// Elsewhere reused pids cannot be detected. Tests internals, which the separate form does not declare.
-#if defined(__linux__) && OJS_SHUTDOWN_USE_PROC && !OJS_SHUTDOWN_SEPARATE
+// Elsewhere reused pids cannot be detected.
+#if defined(__linux__) && OJS_SHUTDOWN_USE_PROC
 
 using namespace ojs;
 using namespace ojs::detail;
@@ -78,12 +77,65 @@ struct recorded {
     sleeper left;
 };
 
+// The disk of a state file, which hangs, fails or works as a test says. One at a time.
+class faulty_disk {
+  public:
+    static constexpr int hangs = -1;
+
+    faulty_disk() { current = this; }
+    faulty_disk(const faulty_disk&) = delete;
+    faulty_disk& operator=(const faulty_disk&) = delete;
+    ~faulty_disk() {
+        set(0);
+        std::unique_lock<std::mutex> held(mutex_);
+        while (busy_ > 0) changed_.wait(held);
+        current = nullptr;
+    }
+
+    // 0, hangs, or the errno of each write.
+    void set(int fault) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        fault_ = fault;
+        changed_.notify_all();
+    }
+    void await_hanging() {
+        std::unique_lock<std::mutex> held(mutex_);
+        while (busy_ == 0) changed_.wait(held);
+    }
+    static int replace(const std::string& path, std::string_view text) {
+        faulty_disk* const disk = current;
+        const int fault = disk != nullptr ? disk->enter() : 0;
+        const int failed = fault != 0 ? fault : replace_file(path, text);
+        if (disk != nullptr) disk->leave();
+        return failed;
+    }
+
+  private:
+    int enter() {
+        std::unique_lock<std::mutex> held(mutex_);
+        ++busy_;
+        changed_.notify_all();
+        while (fault_ == hangs) changed_.wait(held);
+        return fault_;
+    }
+    void leave() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        --busy_;
+        changed_.notify_all();
+    }
+
+    static inline std::atomic<faulty_disk*> current{nullptr};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int fault_ = 0;
+    int busy_ = 0;
+};
+
 }  // namespace
 
 TEST_SUITE_BEGIN("state_file");
 
-TEST_CASE(
-    "state_file: a successor finds and ends running orphans, and a second launcher at once gets errc::busy") {
+TEST_CASE("state_file: a successor finds and ends orphans, and a second launcher gets errc::busy") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     sleeper left;
@@ -110,8 +162,7 @@ TEST_CASE(
     CHECK(left.end().signal == SIGTERM);
 }
 
-TEST_CASE(
-    "state_file: SIGTERM while a launcher ends orphans -> it waits for them; a second SIGTERM kills them") {
+TEST_CASE("state_file: SIGTERM while a launcher ends orphans -> it waits; a second one kills them") {
     const test::temporary_folder folder;
     sleeper left("trap '' TERM; echo up; sleep 1000 & wait");
     REQUIRE(opened(folder.file("state"))->write({left.entry()}));
@@ -178,31 +229,31 @@ TEST_CASE("state_file: a recorded pid of another start time, boot or PID namespa
 }
 
 TEST_CASE("state_file: a group without its leader is ended only if it belongs to the recorded session") {
-    for (const bool ours : {true, false}) {  // else of another process of that number
+    const struct {
+        const char* name;
+        bool ours, reaped;
+    } rows[] = {{"the leader was reaped", true, true},
+                {"it is of another process of that number", false, true},
+                {"the leader is a zombie", true, false}};
+    for (const auto& row : rows) {
+        CAPTURE(row.name);
         const test::temporary_folder folder;
         const std::string path = folder.file("state");
         sleeper left("sleep 1000 & echo up; wait");
         state_entry entry = left.entry();
-        if (!ours) ++entry.session;
+        if (!row.ours) ++entry.session;
         REQUIRE(opened(path)->write({entry}));
         REQUIRE(::kill(entry.pid, SIGKILL) == 0);
-        left.end();
+        pollfd ended{left.process.fd(), POLLIN, 0};
+        REQUIRE(::poll(&ended, 1, 30000) == 1);
+        if (row.reaped) left.end();
         REQUIRE(group_is_there(entry.pid));
         const opened next(path);
-        CHECK(next->orphans().size() == (ours ? 1 : 0));
-        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == (ours ? 1 : 0));
+        CHECK(next->orphans().size() == (row.ours ? 1 : 0));
+        CHECK(next->reap_orphans(20s, 5s, lifecycle()) == (row.ours ? 1 : 0));
         CHECK(next->orphans().empty());
-        if (!ours) CHECK(group_is_there(entry.pid));
+        if (!row.ours) CHECK(group_is_there(entry.pid));
     }
-}
-
-TEST_CASE("state_file: a group whose leader is an unreaped zombie is still recognised and ended") {
-    const recorded of("sleep 1000 & echo up; wait");
-    REQUIRE(::kill(of.left.process.pid(), SIGKILL) == 0);
-    pollfd ended{of.left.process.fd(), POLLIN, 0};
-    REQUIRE(::poll(&ended, 1, 30000) == 1);
-    CHECK(of.reap() == 1);
-    CHECK(of.orphans() == 0);
 }
 
 TEST_CASE("state_file: orphans of an earlier launcher stay recorded until they have exited") {
@@ -247,12 +298,10 @@ TEST_CASE("state_file: a socket folder of a killed launcher is removed once the 
     CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
 }
 
-TEST_CASE(
-    "state_file: the disk hangs -> add() blocks until cancelled, remove() does not; then the newest state is "
-    "stored") {
+TEST_CASE("state_file: the disk hangs -> add() blocks until cancelled, and remove() does not") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
-    const result<ref<state_file>> file = state_file::open(path, logger(), test::faulty_disk::replace);
+    const result<ref<state_file>> file = state_file::open(path, logger(), faulty_disk::replace);
     REQUIRE(file);
     const sleeper one;
     const sleeper two;
@@ -261,8 +310,8 @@ TEST_CASE(
     REQUIRE((*file)->add(one.entry()));
     result<wake> stop = wake::create();
     REQUIRE(stop);
-    test::faulty_disk disk;
-    disk.set(test::faulty_disk::hangs);
+    faulty_disk disk;
+    disk.set(faulty_disk::hangs);
     std::thread adds([&] { CHECK(test::code_of((*file)->add(other, stop->fd())) == errc::cancelled); });
     disk.await_hanging();
     (*file)->remove("kv-1");
@@ -283,6 +332,38 @@ TEST_CASE(
     CHECK(test::read_file(path).find("kv-3") != std::string::npos);
 }
 
+TEST_CASE("process_group: the state file's disk hangs -> a start waits for it, and a stop does not") {
+    const test::temporary_folder folder;
+    faulty_disk disk;
+    disk.set(faulty_disk::hangs);
+    group_options sleepers = test::kv_group(1, 0, 1);
+    sleepers.process.child.command = {"sleep", "1000"};
+    sleepers.process.has_coordinator = false;
+    test::fake_fleet notes;  // of the routing
+    test::fake_group kv(notes, sleepers);
+    kv.with_hooks();
+    const auto file = state_file::open(folder.file("state"), logger(), faulty_disk::replace);
+    REQUIRE(file);
+    kv.context->state = *file;
+    kv.context->starter = real_process_starter({log_level::off, {}, {}});
+    const test::fake_group::supervisor turning(kv);
+    disk.await_hanging();
+    CHECK(kv.group->info().processes[0].state == instance_state::spawning);
+    disk.set(0);
+    REQUIRE(notes.notes().wait_for(1));  // it is routable
+    CHECK(test::read_file(folder.file("state")).find("kv-1") != std::string::npos);
+    disk.set(faulty_disk::hangs);
+    REQUIRE(kv.group->begin_rollout(sleepers, {}));
+    disk.await_hanging();
+    kv.group->stop_starting();
+    kv.group->drain(kv.group->members(), {"test", {}, {}});
+    const time_point end = deadline_after(test::hang_guard);
+    while (!kv.group->empty() && steady_clock::now() < end) std::this_thread::yield();
+    CHECK(kv.group->empty());
+    disk.set(0);
+    (*file)->close();
+}
+
 TEST_CASE("state_file: an invalid file is refused and left unchanged, and a partial .new file is ignored") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
@@ -291,17 +372,12 @@ TEST_CASE("state_file: an invalid file is refused and left unchanged, and a part
         std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" + std::to_string(start_ticks_of(1));
     const std::string head =
         "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
-    const std::string whole = R"({"id":"a","group":"b","address":"c","session":1,"pid":)";
-    std::vector<std::string> bad = {"my notes", "{}", head + "7}", head + "[{}]}"};
-    for (const char* pid : {"1", "-5", "0"})
-        bad.push_back(head + "[" + whole + pid + ",\"start_ticks\":1}]}");
-    bad.push_back(head + R"([{"id":"a","group":"b","address":"c","session":-1,"pid":5,"start_ticks":1}]})");
-    for (const std::string& text : bad) {
+    const std::string init = R"([{"id":"a","group":"b","address":"c","session":1,"pid":1,"start_ticks":1}]})";
+    for (const std::string& text :
+         {std::string("my notes"), std::string("{}"), head + "[{}]}", head + init}) {
         INFO(text);
         test::write_file(path, text);
-        const result<ref<state_file>> read = state_file::open(path);
-        REQUIRE_FALSE(read);
-        CHECK(read.error().code == errc::invalid_argument);
+        CHECK(test::code_of(state_file::open(path)) == errc::invalid_argument);
         CHECK(test::read_file(path) == text);
     }
     test::write_file(path, head + "[]}");
