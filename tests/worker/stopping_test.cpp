@@ -174,8 +174,7 @@ TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace
 }
 
 // [GS 7.2 (1)] [Website Phase 3 (a)] [Website Conformance (e)] [WP 7.2 (3)] [WP 7.2 (5a)]
-TEST_CASE(
-    "stopping: the FAIL says ShutdownTimeout for a long_running job, and shutdown in two dialects") {
+TEST_CASE("stopping: the FAIL says ShutdownTimeout for a long_running job, and shutdown in two dialects") {
     handler_options long_running;
     long_running.long_running = true;
     busy_worker timeout(patient(), until_cancelled, long_running);
