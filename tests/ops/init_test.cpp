@@ -173,18 +173,6 @@ TEST_CASE("as_init: signals are forwarded to the program") {
     }
 }
 
-#if !OJS_SHUTDOWN_SEPARATE
-TEST_CASE("as_init: a pending SIGUSR1 is taken before a pending stop signal") {
-    const sigset_t both = set_of({SIGHUP, SIGUSR1});
-    sigset_t previous;
-    ::pthread_sigmask(SIG_BLOCK, &both, &previous);
-    for (const int each : {SIGHUP, SIGUSR1}) ::pthread_kill(::pthread_self(), each);
-    CHECK(ojs::detail::take_signal(both) == SIGUSR1);
-    CHECK(ojs::detail::take_signal(both) == SIGHUP);
-    ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-}
-#endif
-
 // The signal is sent at once, so that it meets every stage between the start and the wait, run after run.
 TEST_CASE("as_init: a signal sent during start-up reaches the program") {
     sigset_t term = set_of({SIGTERM});

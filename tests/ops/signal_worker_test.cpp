@@ -1,12 +1,9 @@
-// signal_worker: finds in made-up /proc trees, signals to real processes.
+// signal_worker: signals to real processes.
 #include <climits>
 
 #include "environment.hpp"
-#include "file_tree.hpp"
 #include "processes.hpp"
 #include "text.hpp"
-
-#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
 
 using namespace test;
 using ojs::errc;
@@ -14,16 +11,6 @@ using ojs::result;
 using ojs::signal_worker;
 
 namespace {
-
-// We are process 50, called ./worker.
-file_tree& with_me(file_tree& tree, int parent = 0) {
-    tree.process("self", 50, parent, "worker", "./worker|--signal|quiet", "worker");
-    return tree.process("50", 50, parent, "worker", "./worker|--signal|quiet", "worker");
-}
-
-result<pid_t> find(const file_tree& tree) {
-    return ojs::detail::find_other_process(tree.root());
-}
 
 // A child that has handlers for the signals, and ends with the number of the first one.
 struct target {
@@ -112,94 +99,8 @@ TEST_CASE("signal_worker: signalling a process of another user without permissio
     CHECK(other.received() == SIGTSTP);
 }
 
-#if OJS_SHUTDOWN_USE_PROC
-
-TEST_CASE(
-    "signal_worker: PID 1 or the only other run of the program is found, and several runs are refused") {
-    const struct {
-        int our_parent;
-        const char* others;  // id, parent and program of each
-        pid_t found;         // 0: none
-        int sys_errno = 0;
-    } rows[] = {{0, "1 0 worker 7 1 worker 8 0 worker", 1},
-                {0, "1 0 tini 7 1 worker 8 1 other", 7},
-                // Not the processes it started: what as_init() or a handler forked.
-                {0, "1 0 tini 7 1 worker 8 1 other 9 7 worker 10 9 worker", 7},
-                {8, "1 0 tini 7 1 worker 8 7 sh", 7},
-                {0, "1 0 systemd 7 1 other", 0, ESRCH},
-                {0, "1 0 systemd 7 1 worker 8 1 worker", 0}};
-    for (const auto& row : rows) {
-        CAPTURE(row.others);
-        file_tree tree;
-        with_me(tree, row.our_parent);
-        const std::vector<std::string> others = words(row.others);
-        for (std::size_t i = 0; i < others.size(); i += 3)
-            tree.process(others[i], std::stoi(others[i]), std::stoi(others[i + 1]), others[i + 2],
-                         "./" + others[i + 2], others[i + 2]);
-        const result<pid_t> found = find(tree);
-        CHECK(found.value_or(0) == row.found);
-        if (found) continue;
-        CHECK(found.error().sys_errno == row.sys_errno);
-        if (row.sys_errno != 0) continue;  // else there are several
-        CHECK(found.error().code == errc::busy);
-        for (const char* id : {"7", "8"}) CHECK(holds(found.error().text, id));
-        CHECK(!holds(found.error().text, "50"));
-    }
-}
-
-TEST_CASE("signal_worker: an init gets a reclaim only if it forwards signals and a child handles SIGUSR1") {
-    // In sigwait() none is shown as blocked.
-    const std::string unprepared =
-        "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t";
-    const std::string waiting = unprepared + "0000000000000000\n";
-    const std::string prepared = unprepared + "0000000000000200\n";
-    for (const std::string init : {"ojs-init", "tini", "dumb-init"}) {
-        CAPTURE(init);
-        file_tree tree;
-        const std::string& shown = init == "dumb-init" ? prepared : waiting;  // that one has handlers
-        const auto check = [&tree] { return ojs::detail::check_prepared(tree.root(), 1, SIGUSR1); };
-        tree.process("1", 1, 0, init, init).file("/proc/1/status", shown);
-        tree.process("9", 9, 5, "other", "other").file("/proc/9/status", prepared);  // no child of its
-        REQUIRE(!check());
-        CHECK(check().error().sys_errno == ESRCH);
-        tree.process("7", 7, 1, "orphan", "orphan").file("/proc/7/status", waiting);
-        REQUIRE(!check());
-        CHECK(check().error().code == errc::unsupported);
-        tree.process("8", 8, 1, "worker", "worker").file("/proc/8/status", prepared);
-        CHECK(check());
-    }
-    file_tree shell;
-    shell.process("1", 1, 0, "sh", "sh").file("/proc/1/status", waiting);
-    shell.process("8", 8, 1, "worker", "worker").file("/proc/8/status", prepared);
-    CHECK(ojs::detail::check_prepared(shell.root(), 1, SIGUSR1).error().code == errc::unsupported);
-}
-
-TEST_CASE("signal_worker: a process whose executable cannot be read is recognised by its command line") {
-    file_tree tree;
-    with_me(tree).process("1", 1, 0, "sh", "sh").process("7", 7, 1, "x", "/app/worker|--init");
-    tree.process("8", 8, 1, "worker", "other");
-    REQUIRE(find(tree));
-    CHECK(*find(tree) == 7);
-    tree.link("/proc/7/exe", "/nowhere/at/all");
-    CHECK(find(tree));
-}
-
-TEST_CASE("signal_worker: a missing /proc is unsupported, and malformed entries in /proc are skipped") {
-    CHECK(find(file_tree()).error().code == errc::unsupported);
-    file_tree garbage;
-    with_me(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
-    garbage.file("/proc/10", "");
-    for (const char* odd : {"99999999999999999999", "-1", "0", "11"})
-        garbage.folder(std::string("/proc/") + odd);
-    CHECK(find(garbage).error().sys_errno == ESRCH);
-}
-
-#else
-
+#if !OJS_SHUTDOWN_USE_PROC
 TEST_CASE("signal_worker: without /proc a call without a process id is refused as unsupported") {
     CHECK(code_of(signal_worker("resume")) == errc::unsupported);
 }
-
-#endif
-
 #endif

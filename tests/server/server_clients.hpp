@@ -1,5 +1,9 @@
 // Clients and handlers for the tests of both servers.
 #pragma once
+#include <filesystem>
+#include <fstream>
+#include <map>
+
 #include "events.hpp"
 #include "raw_peer.hpp"
 
@@ -49,5 +53,35 @@ struct gate {
         };
     }
 };
+
+#ifdef __linux__
+// The threads of servers in this process, and how often each has gone to sleep.
+struct server_threads {
+    server_threads() {
+        for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string name;
+            std::getline(std::ifstream(each.path() / "comm"), name);
+            if (name != "ojs-accept" && name != "ojs-serve") continue;
+            std::ifstream status(each.path() / "status");
+            std::size_t& slept = sleeps[each.path().filename()];
+            for (std::string line; std::getline(status, line);) {
+                if (line.rfind("voluntary_ctxt_switches:", 0) == 0) slept = std::stoul(line.substr(24));
+                if (line.rfind("State:", 0) == 0 && line.find('S', 6) == std::string::npos) ++awake;
+            }
+        }
+    }
+    std::map<std::string, std::size_t> sleeps;  // by thread id
+    std::size_t awake = 0;
+};
+
+inline void await_threads(std::size_t count) {
+    const ojs::time_point give_up = peer::soon();
+    server_threads found;
+    for (; found.sleeps.size() != count || found.awake > 0; found = {}) {
+        REQUIRE(ojs::steady_clock::now() < give_up);
+        std::this_thread::yield();
+    }
+}
+#endif
 
 }  // namespace test

@@ -66,6 +66,7 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
     for (claim& each : job.claims) {
         if (each.worker != worker || each.attempt != attempt || each.delivered) continue;
         each.delivered = true;
+        each.delivered_at = now();
         each.overlaps = overlaps;
         if (&each != &job.claims.back()) job.is_mixed = true;  // the response is older than a later claim
     }

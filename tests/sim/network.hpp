@@ -33,6 +33,7 @@ struct claim {
     std::string worker;
     std::int64_t attempt = 1;
     bool delivered = false;  // its response arrived
+    nanoseconds delivered_at = 0;
     bool overlaps = false;   // with an earlier one of the same worker, which lost it unnoticed
     bool reported = false;   // the response to its report arrived
     bool requeued = false;   // by requeueing it

@@ -133,6 +133,7 @@ class worker_world : public system {
     bool all_closed() const;
     bool drains() const;
     void watch_pickup(member& one);
+    bool is_held_too_long(ledger_job& job, const std::string& worker) const;
     void check_account(const member& one);
     bool is_exact() const { return chosen_.clock_jumps_at == 0; }
     // What the stop has given up may still come, to a thread that does not run at once.
@@ -167,6 +168,7 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
         job.type = from.one_in(2) ? "quick" : types[from.below(std::size(types))];
         if (job.type == "long" && from.one_in(2))
             job.timeout = std::chrono::milliseconds(1 + from.below(from.one_in(2) ? 2 : 1000));
+        if (job.type == "deaf" && i % 2 == 0) job.timeout = 100ms;  // and becomes stuck
         backend_.jobs[job.id] = job;
     }
     backend_.is_exact = chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 &&
@@ -266,7 +268,7 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
 
     const std::string& type = record.type;
     if (type == "quick") sleep_for(some_time(20 * millisecond));
-    if (type == "deaf") sleep_for(some_time(3 * second));
+    if (type == "deaf") sleep_for(record.timeout > 0ms ? second : some_time(3 * second));
     if (type == "saves") save(one, job);
     if (type == "waits") wait(job);
     const ojs::cancel_registration registration =
@@ -296,6 +298,7 @@ ojs::worker_options worker_world::options_of(member& one) {
     out.visibility_timeout = std::chrono::milliseconds(backend_.lease / millisecond);
     out.request_timeout = std::chrono::milliseconds(request_timeout / millisecond);
     out.stuck_after = 500ms;
+    if (seed_ % 4 == 0) out.on_stuck_job = [](const ojs::stuck_job&) { return ojs::stuck_action::keep; };
     out.worker_id = one.id;
     out.log.hook = [this, &one](const ojs::log_record& record) {
         const outside calm;
@@ -521,16 +524,33 @@ void worker_world::watch_pickup(member& one) {
         const ojs::worker& on = *one.worker;
         // By signals alone a worker is as its lifecycle.
         const ojs::phase phase = chosen_.by_run && shared_ ? shared_->phase() : on.phase();
-        const bool is_free =
-            phase == ojs::phase::running && on.active_jobs() < static_cast<std::size_t>(chosen_.slots);
+        const auto in_handlers = static_cast<std::size_t>(
+            std::count_if(backend_.jobs.begin(), backend_.jobs.end(),
+                          [&](auto& each) { return each.second.runs[one.id].is_running; }));
+        const bool is_free = phase == ojs::phase::running &&
+                             on.active_jobs() + in_handlers < static_cast<std::size_t>(chosen_.slots);
         if (!is_free) since = now();
-        if (now() - std::max(since, one.line.latest_fetch) > second + request_timeout)
+        if (now() - std::max(since, one.line.latest_fetch) > 300 * millisecond + request_timeout)
             return violate("no FETCH for a free slot");
-        if (on.phase() != ojs::phase::draining || on.active_jobs() > 0 || one.line.is_fetching())
+        if (on.phase() != ojs::phase::draining || on.active_jobs() + in_handlers > 0 ||
+            one.line.is_fetching())
             in_flight = now();
         if (now() - in_flight > 300 * millisecond)
             return violate("a drain with nothing in flight does not end");
+        for (auto& [id, job] : backend_.jobs)
+            if (is_held_too_long(job, one.id)) return violate(id + " has no handler, and is not handed back");
     }
+}
+
+// One without a handler is handed back after 100 ms, and after twice the time at each further claim of its type.
+bool worker_world::is_held_too_long(ledger_job& job, const std::string& worker) const {
+    const claim* const own = job.known_to(worker);
+    if ((job.type != "unknown" && job.type != "malformed") || own == nullptr || own->reported) return false;
+    std::size_t claims = 0;
+    for (const auto& each : backend_.jobs)
+        if (each.second.type == job.type) claims += each.second.claims.size();
+    const nanoseconds backoff = (100 * millisecond) << std::min<std::size_t>(claims - 1, 6);
+    return now() > own->delivered_at + backoff + request_timeout + 300 * millisecond;
 }
 
 void worker_world::check_account(const member& one) {

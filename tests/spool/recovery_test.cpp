@@ -38,7 +38,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("spool: a settle that a dead worker began is completed from any step") {
+TEST_CASE(
+    "spool: a settle that a dead worker began is completed from any step, also with an unreadable sidecar") {
     const std::string decided = R"({"type":"noop","args":[],"result":1})";
     for (const std::string end : {"done", "failed", "request"}) {
         for (const bool still_there : {true, false}) {
@@ -57,16 +58,20 @@ TEST_CASE("spool: a settle that a dead worker began is completed from any step")
             CHECK(!fs::exists(dead));
         }
     }
+    spool_dir any({}, true);
+    const fs::path dead = any.leave_dead_worker({{"a", odd_bytes}, {".about.a", "{\"atte"}});
+    const job again = any.fetch_one(*any.open());
+    CHECK(again.attempt == 1);  // whether its run counted is not known
+    CHECK(read_file(spool_path(again)) == odd_bytes);
+    CHECK(!fs::exists(dead));
 }
 
 TEST_CASE(
     "spool: a dead worker's settled job cannot be moved to done/ yet -> its result stays, and it is moved "
     "later") {
     spool_dir dir;
-    const fs::path dead = dir.leave_dead_worker({{"a", noop},
-                                                 {".claim.a", ""},
-                                                 {".done.a", R"({"type":"noop","args":[],"result":1})"},
-                                                 {".unknown", "of someone else"}});
+    const fs::path dead = dir.leave_dead_worker(
+        {{"a", noop}, {".claim.a", ""}, {".done.a", R"({"type":"noop","args":[],"result":1})"}});
     const auto transport = dir.open();
     // Not even root can move anything into an immutable folder. Some file systems have none.
     const auto change = [&](const std::string& flag) {
@@ -82,40 +87,7 @@ TEST_CASE(
     CHECK(dir.fetch(*transport).empty());
     CHECK(dir.names("done") == names{"a"});
     CHECK(holds(dir.read("done/a"), "result"));
-    CHECK(fs::exists(dead / ".unknown"));  // what is not ours is not thrown away
-    fs::remove(dead / ".unknown");
-    CHECK(dir.fetch(*transport).empty());
     CHECK(!fs::exists(dead));
-}
-
-TEST_CASE("spool: with any_file a worker that dies while it claims or settles loses and duplicates no job") {
-    const struct {
-        const char* what;
-        const char* sidecar;  // in the dead worker's folder; null: none
-        std::string ends_in;
-        int runs;  // that count, where it is in request/
-    } moments[] = {
-        {"claimed, sidecar written first", "{\"attempt\":1}", "request", 1},
-        {"put there by a job's own command, and never claimed: it must not be run", nullptr, "failed", 0},
-        {"decided to fail it", "{\"attempt\":3,\"settled\":\"failed\",\"error\":{}}", "failed", 0},
-        {"decided to hand it back", "{\"attempt\":0,\"settled\":\"request\"}", "request", 0},
-        {"runs used up", "{\"attempt\":3}", "failed", 0},
-        {"sidecar unreadable", "{\"atte", "request", 0}};
-    for (const auto& each : moments) {
-        CAPTURE(each.what);
-        spool_dir dir({}, true);
-        const fs::path dead = dir.leave_dead_worker({{"a", odd_bytes}});
-        if (each.sidecar != nullptr) write_file(dead / ".about.a", each.sidecar);
-        const auto transport = dir.open();
-        fetch_request nothing = dir.asking(5);  // recovers, and claims nothing
-        nothing.should_send = [] { return false; };
-        CHECK(test::code_of(transport->fetch(nothing, deadline_after(5s))) == errc::cancelled);
-        CHECK(!fs::exists(dead));
-        CHECK(dir.read(each.ends_in + "/a") == odd_bytes);
-        CHECK(dir.names("request").size() + dir.names("failed").size() + dir.names("done").size() == 1);
-        if (each.ends_in == "request") CHECK(dir.fetch_one(*transport).attempt == each.runs + 1);
-        if (each.ends_in == "failed") CHECK(dir.hidden("failed").size() == (each.sidecar == nullptr ? 0 : 1));
-    }
 }
 
 TEST_CASE(
@@ -297,46 +269,29 @@ class small_disk {
 
 }  // namespace
 
-TEST_CASE("spool: on a full disk failed operations lose no job, and work continues once there is space") {
+TEST_CASE("spool: on a full disk what needs no room works, and an ACK is accepted without its result") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
     opened_dir dir(disk.path / "spool");
     for (const char* name : {"a", "b", "c"}) dir.put(name);
     REQUIRE(dir.fetch(3).size() == 3);
-    opened_dir any(disk.path / "any", true);
-    any.put("a", odd_bytes);
     disk.fill();
-    CHECK(any.transport->fetch(any.asking(), deadline_after(10s)).error().sys_errno == ENOSPC);
-    CHECK(any.names("request") == names{"a"});
-    const auto refused = dir.transport->fail({"a", boom(), false, ""}, deadline_after(10s));
-    REQUIRE(test::code_of(refused) == errc::unavailable);
-    CHECK(refused.error().sys_errno == ENOSPC);
-    CHECK(holds(refused.error().text, "No space left"));
     CHECK(!dir.transport->save_checkpoint({"b", "1"}, deadline_after(10s)));
+    CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
     CHECK(dir.listing().empty());
-    CHECK(dir.event_count(spool_event_kind::result_dropped) == 0);
     const auto answer =
         dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(10s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
-    // What needs no room works.
     CHECK(ack(dir, "b") == settle_result::accepted);
     CHECK(requeue(dir, "c") == settle_result::accepted);
     CHECK(dir.fetch_one().id == "c");
-    CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
-    CHECK(dir.listing() == "done/b");
-
-    CHECK(ack(dir, "c", "\"result\"") == settle_result::accepted);  // without its result
+    CHECK(dir.event_count(spool_event_kind::result_dropped) == 0);
+    CHECK(ack(dir, "c", "\"result\"") == settle_result::accepted);
+    CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
+    disk.make_room();
+    CHECK(ack(dir, "c", "\"result\"") == settle_result::gone);
     CHECK(dir.listing() == "done/b done/c");
     CHECK(member(dir.read("done/c"), "result").empty());
-    CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
-
-    disk.make_room();
-    CHECK(any.fetch_one().attempt == 1);
-    CHECK(ack(dir, "c", "\"result\"") == settle_result::gone);
-    CHECK(fail(dir, "a") == settle_result::accepted);
-    CHECK(dir.listing() == "done/b done/c request/a");
-    CHECK(member(dir.read("request/a"), "attempt") == "1");
-    CHECK(dir.event_count(spool_event_kind::result_dropped) == 1);
 }
 
 TEST_CASE("spool: a folder on another file system or a bind mount is refused at start-up") {
@@ -362,12 +317,18 @@ TEST_CASE("spool: a folder on another file system or a bind mount is refused at 
 }
 
 TEST_CASE(
-    "spool: a read-only disk, no free descriptor or a moved directory gives an error and loses no job") {
-    for (const int errnum : {EROFS, EMFILE, ENOENT}) {
+    "spool: a full or read-only disk, no free descriptor or a moved directory gives its error and loses no "
+    "job") {
+    const struct {
+        int errnum;
+        bool fails, acks;  // which of the two reports works nevertheless
+    } rows[] = {{ENOSPC, false, true}, {EROFS, false, false}, {EMFILE, false, true}, {ENOENT, true, true}};
+    for (const auto& each : rows) {
+        const int errnum = each.errnum;
         CAPTURE(errnum);
         const small_disk disk;
-        if (errnum == EROFS && !disk.is_mounted()) continue;
-        opened_dir dir(disk.path / "spool");
+        if ((errnum == EROFS || errnum == ENOSPC) && !disk.is_mounted()) continue;
+        opened_dir dir(disk.path / "spool", errnum == ENOSPC);  // any_file: to claim one needs room
         const fs::path away = disk.path / "away";
         for (const char* name : {"a", "b"}) dir.claim(name);
         if (errnum != ENOENT) dir.put("c");
@@ -376,6 +337,7 @@ TEST_CASE(
         result<settle_result> acked = settle_result::gone;
         {
             std::optional<test::no_descriptors> none;
+            if (errnum == ENOSPC) disk.fill();
             if (errnum == EROFS) REQUIRE(disk.set_read_only(true));
             if (errnum == ENOENT) fs::rename(dir.path, away);
             if (errnum == EMFILE) none.emplace();
@@ -390,20 +352,21 @@ TEST_CASE(
         }
         REQUIRE(test::code_of(fetched) == errc::unavailable);
         CHECK(holds(fetched.error().text, std::strerror(errnum)));
-        CHECK(failed.has_value() == (errnum == ENOENT));
+        CHECK(failed.has_value() == each.fails);
         if (!failed) CHECK(failed.error().sys_errno == errnum);
-        CHECK(acked.has_value() == (errnum != EROFS));
-        CHECK(fs::exists(dir.path) ==
-              (errnum != ENOENT));  // a volume that is not mounted: nothing replaces it
+        CHECK(acked.has_value() == each.acks);
+        CHECK(fs::exists(dir.path) == (errnum != ENOENT));  // not mounted: nothing replaces it
+        if (errnum == ENOSPC) disk.make_room();
         if (errnum == EROFS) REQUIRE(disk.set_read_only(false));
         if (errnum == ENOENT) {
             fs::rename(away, dir.path);
             dir.put("c");
         }
-        CHECK(dir.fetch_one().id == (failed ? "a" : "c"));
-        if (!acked) CHECK(ack(dir, "b") == settle_result::accepted);
-        if (!failed) CHECK(fail(dir, "a") == settle_result::accepted);
-        CHECK(dir.listing() == (failed ? "done/b request/c" : "done/b request/a"));
+        CHECK(dir.fetch_one().id == (each.fails ? "a" : "c"));
+        if (!each.acks) CHECK(ack(dir, "b") == settle_result::accepted);
+        if (!each.fails) CHECK(fail(dir, "a") == settle_result::accepted);
+        CHECK(dir.names("done") == names{"b"});
+        CHECK(dir.names("request") == names{each.fails ? "c" : "a"});
     }
 }
 
@@ -477,8 +440,8 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
 }
 
 TEST_CASE(
-    "spool: others may write to the spool directory or one of its subfolders -> opening and enqueueing "
-    "fail") {
+    "spool: others may write to the spool directory or a folder of it -> it is refused, the own group only "
+    "unless group_write is set") {
     for (const char* folder : {".", "request", "processing", "done", "failed"}) {
         CAPTURE(folder);
         spool_dir dir;
@@ -493,6 +456,20 @@ TEST_CASE(
         }
         REQUIRE(::chmod((dir.path / folder).c_str(), 0755) == 0);
         CHECK(open_spool(dir.options));
+        if (::getuid() != 0) continue;
+        REQUIRE(::chmod((dir.path / folder).c_str(), 02775) == 0);  // what kubelet does
+        for (const bool is_own : {false, true}) {
+            REQUIRE(::chown((dir.path / folder).c_str(), 0, is_own ? 2000 : 2001) == 0);
+            const as_user member(0, {}, {2000, 0});
+            for (const bool allowed : {false, true}) {
+                dir.options.group_write = allowed;
+                const auto opened = open_spool(dir.options);
+                CHECK(opened.has_value() == (is_own && allowed));
+                if (opened) continue;
+                for (const char* part : {"OJS_SPOOL_GROUP_WRITE=on", "fsGroup", "chmod go-w"})
+                    CHECK(holds(opened.error().text, part));
+            }
+        }
     }
 }
 

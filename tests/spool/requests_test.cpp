@@ -1,11 +1,21 @@
 // open_spool: what is claimed, and what is not.
-#if OJS_SHUTDOWN_USE_INOTIFY
-#include <sys/inotify.h>
-#endif
-
 #include "spool_dir.hpp"
 
 using namespace spool_test;
+
+namespace {
+
+// What the kernel answers to who asks for a read lease: EAGAIN if it sees a writer, EACCES for another user's file.
+int lease_error([[maybe_unused]] const fs::path& file) {
+    int out = ENOSYS;
+#ifdef F_SETLEASE
+    const detail::unique_fd reader(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    out = ::fcntl(reader.get(), F_SETLEASE, F_RDLCK) == 0 ? 0 : errno;
+#endif
+    return out;
+}
+
+}  // namespace
 
 TEST_CASE(
     "spool: links, folders, FIFOs, devices, odd names and others' files are refused, reported once, kept") {
@@ -56,28 +66,13 @@ TEST_CASE(
 
 TEST_CASE(
     "spool: backup, temporary and partial files are refused and reported once, unless any_name is set") {
-    const names side = {"a~",
-                        "#a#",
-                        "a.json.bak",
-                        "a.BAK",
-                        "a.orig",
-                        "a.tmp",
-                        "a.part",
-                        "a.swp",
-                        "a.filepart",
-                        "a.rej",
-                        "a.crdownload",
-                        "a.rpmsave",
-                        "a.dpkg-old",
-                        "a.ucf-new",
-                        "4913",
-                        "sedAb1dEf",
-                        "~$a.json",
-                        "a (copy).json",
-                        "a.sync-conflict-20260101.json",
-                        "a (2nd copy).json"};
-    const names jobs = {"a.1",        "a.json.1",         "49130", "sed",  "sedate.json",
-                        "a.bak.json", "(copyright).json", "part",  "a-tmp"};
+    const names side = test::words(
+        "a~ #a# a.json.bak a.BAK a.orig a.tmp a.part a.swp a.filepart a.rej a.crdownload a.rpmsave "
+        "a.dpkg-old "
+        "a.ucf-new 4913 sedAb1dEf ~$a.json a.sync-conflict-20260101.json",
+        {"a (copy).json", "a (2nd copy).json"});
+    const names jobs =
+        test::words("a.1 a.json.1 49130 sed sedate.json a.bak.json (copyright).json part a-tmp");
     for (const bool any_file : {false, true}) {
         for (const bool any_name : {false, true}) {
             CAPTURE(any_file);
@@ -109,8 +104,11 @@ TEST_CASE("spool: a recent file of another user, whose writer cannot be seen, wa
             std::ofstream(dir.path / "request" / name) << "{\"type\":\"noop\"";
             fs::last_write_time(dir.path / "request" / name, fs::file_time_type::clock::now() - 4s);
         }
+        if (lease_error(dir.path / "request/a") != EACCES) {
+            MESSAGE("skipped: this file system has no leases");
+            return;
+        }
         CHECK(dir.fetch(*transport, 5).empty());
-        if (dir.event_count(spool_event_kind::refused) == 0) return;  // no leases on this file system
         CHECK(dir.event_count(spool_event_kind::refused) == 1);
         CHECK(holds(dir.events().front().reason, "user 0 may still be writing it"));
         {
@@ -140,13 +138,7 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         }
         writer << ",\"args\":[]}" << std::flush;
         // Whole, but still open for writing: where the kernel reports it, the file waits, and is reported in the end.
-        bool is_reported = false;
-#ifdef F_SETLEASE
-        const int reader = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-        is_reported = ::fcntl(reader, F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
-        ::close(reader);
-#endif
-        if (is_reported) {
+        if (lease_error(file) == EAGAIN) {
             CHECK(dir.fetch(*dir.open()).empty());
             CHECK(dir.event_count(spool_event_kind::refused) == 0);
             make_old(file);
@@ -168,11 +160,11 @@ TEST_CASE("spool: on_work_available is called when a short incomplete_timeout en
     recorder::event notified;  // outlives the transport, which calls it from a thread of its own
     const auto transport = dir.open();
     write_file(dir.path / "request/a.json", "{");
-    CHECK(dir.fetch(*transport).empty());
     transport->on_work_available([&] { notified.set(); });
-    CHECK(dir.fetch(*transport).size() <= 1);
-    if (dir.names("request").empty()) return;  // a slow machine: it was due already
-    REQUIRE(notified.wait());
+    if (dir.fetch(*transport).empty())
+        REQUIRE(notified.wait());
+    else
+        MESSAGE("skipped: this machine is slow, and the file was due already");
 }
 
 TEST_CASE(
@@ -274,35 +266,6 @@ TEST_CASE("spool: a job of another queue is left to that queue's workers, even i
     CHECK(got[1].malformed.empty());
     CHECK(dir.names("request") == names{"e"});
 }
-
-#if OJS_SHUTDOWN_USE_INOTIFY
-TEST_CASE("spool: a file of another queue is not opened again until it changes") {
-    opened_dir dir;
-    const fs::path file = dir.path / "request/a";
-    dir.put("a", R"({"type":"noop","args":[],"queue":"mail"})");
-    make_old(file);
-    CHECK(dir.fetch().empty());
-    const detail::unique_fd opened(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-    const auto was_opened = [&](const auto& meanwhile) {
-        const int watched = ::inotify_add_watch(opened.get(), file.c_str(), IN_OPEN);
-        REQUIRE(watched >= 0);
-        meanwhile();
-        ::inotify_rm_watch(opened.get(), watched);
-        char events[4096];
-        bool out = false;
-        for (ssize_t got; (got = ::read(opened.get(), events, sizeof events)) > 0;) {
-            struct inotify_event first {};
-            std::memcpy(&first, events, sizeof first);
-            out = out || (first.mask & IN_OPEN) != 0;
-        }
-        return out;
-    };
-    std::ofstream(file, std::ios::app).close();  // as if it had been written
-    CHECK(!was_opened([&] { CHECK(dir.fetch().empty()); }));
-    write_file(file, R"({"type":"noop","args":[],"queue":"default"})");
-    CHECK(was_opened([&] { CHECK(dir.fetch_one().id == "a"); }));
-}
-#endif
 
 TEST_CASE("spool: a stray file in the way of a claim causes one event and blocks no other job") {
     for (const bool any_file : {false, true}) {

@@ -106,6 +106,7 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
                 const job second = dir.fetch_one(*transport);
                 CHECK(second.attempt == 2);
                 CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
+                if (!any_file) CHECK(member(second.meta_json, "m") == "1");
                 CHECK(*transport->load_checkpoint("c", deadline_after(1s)) == "{\"at\":7}");
                 CHECK((i == 0 ? requeue(*transport, "c") : fail(*transport, "c")) == settle_result::accepted);
             }
@@ -128,31 +129,6 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
         CHECK(member(member(failed, "error"), "message") == "\"boom \\\"x\\\"\"");
         if (any_file) CHECK(dir.read("failed/c") == odd_bytes);
         if (!any_file) CHECK(member(failed, "keep") + member(failed, "spool") == "1.50");
-    }
-}
-
-TEST_CASE("spool: a job moved from failed/ to request/ by hand gets one more run") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        opened_dir dir(any_file, {0ms});
-        const auto fail_run = [&](int attempt) {
-            CHECK(dir.fetch_one().attempt == attempt);
-            CHECK(fail(dir, "proof") == settle_result::accepted);
-        };
-        dir.put("proof");
-        fail_run(1);
-        fail_run(2);
-        for (int attempt = 3; attempt < 5; ++attempt) {
-            CHECK(dir.names("failed") == names{"proof"});
-            fs::rename(dir.path / "failed/proof", dir.path / "request/proof");
-            CHECK(dir.fetch_one().attempt == attempt);
-            CHECK(dir.hidden("failed").empty());
-            CHECK(requeue(dir, "proof") == settle_result::accepted);  // it still has it
-            fail_run(attempt);
-        }
-        CHECK(dir.names("failed") == names{"proof"});
-        // Another file of its name is another job.
-        CHECK(dir.claim("proof", R"({"type":"noop","args":[1]})").attempt == 1);
     }
 }
 
@@ -181,28 +157,6 @@ TEST_CASE(
     CHECK(jobs.listing().empty());
 }
 
-TEST_CASE("spool: with any_file a sidecar applies only to its own file, and to no other of the same name") {
-    opened_dir dir(true);
-    const auto check_new = [](const job& claimed) {
-        CHECK(claimed.attempt == 1);
-        CHECK(member(claimed.meta_json, "checkpoint").empty());
-    };
-    write_file(spool_path(dir.claim("proof", odd_bytes)), "written by the job");
-    CHECK(fail(dir, "proof", boom(), "1") == settle_result::accepted);
-    const job again = dir.fetch_one();
-    CHECK(again.attempt == 2);
-    CHECK(member(again.meta_json, "checkpoint") == "1");
-    CHECK(requeue(dir, "proof") == settle_result::accepted);
-    CHECK(dir.hidden("request") == names{".about.proof"});
-    dir.put("proof", "another");  // while the first is still there: another inode
-    check_new(dir.fetch_one());
-    // The same inode, as of a file that was made after the first one was gone.
-    CHECK(fail(dir, "proof", boom(), "2") == settle_result::accepted);
-    write_file(dir.path / "request/proof", "a third content");
-    const auto fresh = dir.open();
-    check_new(dir.fetch_one(*fresh));
-}
-
 TEST_CASE(
     "spool: with any_file, another worker runs a file just before the claim -> the run that it counted is "
     "kept") {
@@ -222,60 +176,39 @@ TEST_CASE(
     CHECK(member(again.meta_json, "checkpoint") == "{\"page\":41}");
 }
 
-TEST_CASE("spool: a name is taken -> no file is overwritten in any folder, and the job keeps its id") {
+TEST_CASE(
+    "spool: a name is taken -> no file is overwritten in any folder, and the job keeps its id and its runs") {
+    std::string umlauts;
+    while (umlauts.size() < 200) umlauts += "\xc3\xa4";
+    const std::string other = R"({"type":"noop","args":[],"queue":"other"})";
     for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        opened_dir dir(any_file);
-        const std::string first = R"({"type":"noop","args":[1]})";
-        const std::string second = R"({"type":"noop","args":[2]})";
-        for (const char* there : {"done/a", "done/a.1", "failed/a", "failed/a.1"})
-            write_file(dir.path / there, "there before");
-        dir.claim("a", first);
-        dir.put("a", second);
-        CHECK(dir.fetch().empty());  // one "a" at a time
-        CHECK(requeue(dir, "a") == settle_result::accepted);
-        CHECK(dir.read("request/a") == second);
-        CHECK(holds(dir.read("request/a.1"), "[1]"));
-        const auto fresh = dir.open();
-        CHECK(dir.fetch(*fresh, 5).size() == 1);  // one id at a time
-        CHECK(ack(*fresh, "a") == settle_result::accepted);
-        const auto again = dir.open();
-        const job back = dir.fetch_one(*again);
-        CHECK(back.id + " " + std::to_string(back.attempt) == "a 1");
-        CHECK(requeue(*again, "a") == settle_result::accepted);
-        CHECK(dir.fetch_one(*again).id == "a");  // handed back without a collision
-        CHECK(fail(*again, "a", boom(false)) == settle_result::accepted);
-        CHECK(dir.names("done") == names{"a", "a.1", "a.2"});
-        CHECK(dir.names("failed") == names{"a", "a.1", "a.1.1"});
-        CHECK(dir.read("done/a.2") == second);
-        CHECK(dir.read("failed/a") == "there before");
-        fs::rename(dir.path / "failed/a.1.1", dir.path / "request/a.1.1");
-        if (any_file) CHECK(dir.hidden("failed") == names{".about.a.1.1"});
-        const job by_hand = dir.fetch_one(*again);
-        CHECK(by_hand.id + " " + std::to_string(by_hand.attempt) == "a 2");
-    }
-}
-
-TEST_CASE("spool: a job with a name of 200 bytes keeps its id if the name is taken when it returns") {
-    for (const bool any_file : {false, true}) {
-        for (const char* letter : {"n", "\xc3\xa4"}) {
+        for (const std::string& name : {std::string("a"), std::string(200, 'n'), umlauts}) {
             CAPTURE(any_file);
-            opened_dir dir(any_file, {0ms, 0ms, 0ms, 0ms, 0ms});
-            std::string name;
-            while (name.size() < 200) name += letter;
+            CAPTURE(name);
+            opened_dir dir(any_file, {0ms, 0ms, 0ms, 0ms});
+            for (const char* folder : {"done", "failed"})
+                write_file(dir.path / folder / name, "there before");
             std::int64_t attempt = 1;
             dir.put(name);
-            for (int i = 0; i < 4; ++i) {  // handed back, failed, dead, failed
+            for (int i = 0; i < 5; ++i) {  // handed back, failed, dead, failed, failed for good
                 const auto transport = dir.open();
-                const auto got = dir.fetch_one(*transport);
+                const job got = dir.fetch_one(*transport);
                 CHECK(got.id == name);
                 CHECK(got.attempt == attempt);
-                dir.put(name, R"({"type":"noop","args":[],"queue":"other"})");
+                dir.put(name, other);
                 if (i == 0) CHECK(requeue(*transport, name) == settle_result::accepted);
-                if (i == 1 || i == 3) CHECK(fail(*transport, name) == settle_result::accepted);
+                if (i == 1 || i > 2) CHECK(fail(*transport, name, boom(i != 4)) == settle_result::accepted);
                 attempt += i == 0 ? 0 : 1;
+                CHECK(dir.read("request/" + name) == other);
                 if (any_file) fs::remove(dir.path / "request" / name);  // it would be first
             }
+            CHECK(dir.names("failed").size() == 2);
+            dir.put(name);
+            const auto transport = dir.open();
+            CHECK(dir.fetch_one(*transport).attempt == 1);  // another job
+            CHECK(ack(*transport, name) == settle_result::accepted);
+            CHECK(dir.names("done").size() == 2);
+            for (const char* folder : {"done/", "failed/"}) CHECK(dir.read(folder + name) == "there before");
         }
     }
 }
@@ -303,45 +236,6 @@ TEST_CASE(
         CHECK(by_hand.attempt == 4);
         CHECK(by_hand.malformed.empty());
     }
-}
-
-TEST_CASE("spool: a folder that the process's own group may write to is refused unless group_write is set") {
-    for (const bool is_own : {false, true}) {
-        for (const bool allowed : {false, true}) {
-            CAPTURE(is_own);
-            CAPTURE(allowed);
-            spool_dir dir;
-            { const auto makes_it = dir.open(); }
-            dir.options.group_write = allowed;
-            if (::getuid() != 0) return;
-            for (const char* folder : {"", "request", "done"}) {  // what kubelet does
-                REQUIRE(::chown((dir.path / folder).c_str(), 0, is_own ? 2000 : 2001) == 0);
-                REQUIRE(::chmod((dir.path / folder).c_str(), 02775) == 0);
-            }
-            const as_user member(0, {}, {2000, 0});
-            const auto opened = open_spool(dir.options);
-            CHECK(opened.has_value() == (is_own && allowed));
-            if (opened) continue;
-            for (const char* part : {"OJS_SPOOL_GROUP_WRITE=on", "fsGroup", "chmod go-w"})
-                CHECK(holds(opened.error().text, part));
-        }
-    }
-}
-
-TEST_CASE("spool: a checkpoint is stored as meta.checkpoint of the file, next to its other members") {
-    opened_dir dir;
-    dir.put("a", R"({"type":"noop","args":[],"meta":{"m":1,"checkpoint":"old"}})");
-    CHECK(member(dir.fetch_one().meta_json, "checkpoint") == "\"old\"");
-    CHECK(*dir.transport->load_checkpoint("a", deadline_after(1s)) == "\"old\"");
-    CHECK(checkpoint(dir, "a", "{\"step\":12345678901234567890}") == settle_result::accepted);
-    CHECK(requeue(dir, "a") == settle_result::accepted);
-    const job again = dir.fetch_one();
-    CHECK(member(again.meta_json, "checkpoint") == "{\"step\":12345678901234567890}");
-    CHECK(member(again.meta_json, "m") == "1");
-    CHECK(test::code_of(dir.transport->save_checkpoint({"a", "{broken"}, deadline_after(1s))) ==
-          errc::invalid_argument);
-    CHECK(fail(dir, "a", boom(), "{broken") == settle_result::accepted);  // which it spoils no more than this
-    CHECK(dir.fetch_one().attempt == 2);
 }
 
 TEST_CASE("spool_enqueue: an invalid job or file name is refused, and no file is created") {
@@ -390,13 +284,9 @@ TEST_CASE("spool_enqueue: 100 calls from four threads all add their job") {
     CHECK(dir.names("request").size() == 100);
 }
 
-TEST_CASE(
-    "spool: a worker with a spool: URL runs an added job at once and requeues a running one at its stop") {
-    spool_dir dir;
+TEST_CASE("spool: a worker does not start with a spool: URL whose directory is unusable") {
     worker_options options;
     options.log.level = log_level::off;
-    options.times.cancel_wait = 50s;
-    options.times.stop_timeout = 60s;
     options.transports.add(ojs::spool());
     for (const std::string& unusable : {std::string(), std::string("a\0b", 3), std::string("/dev/null")}) {
         CAPTURE(unusable);
@@ -407,50 +297,28 @@ TEST_CASE(
         REQUIRE(!started);
         CHECK(holds(started.error().text, ": spool: "));
     }
-    options.url = "spool:" + dir.path.string();
-    options.poll_interval = OJS_SHUTDOWN_USE_INOTIFY ? 1h : 10ms;
-    recorder::event ended;
-    recorder::event running;
-    {
-        worker own(options);
-        own.register_handler("ends", [&](job_context&) { ended.set(); });
-        own.register_handler("waits", [&](job_context& job) {
-            running.set();
-            static_cast<void>(job.sleep_for(1h));
-        });
-        REQUIRE(own.start());
-        REQUIRE(spool_enqueue(dir.path, {"ends", "[]", "default", 0, "a"}));
-        REQUIRE(ended.wait());
-        REQUIRE(spool_enqueue(dir.path, {"waits", "[]", "default", 0, "w"}));
-        REQUIRE(running.wait());
-        CHECK(own.stop_and_cancel(test::hang_guard));
-        CHECK(own.exit_code() == 0);
-    }
-    CHECK(dir.listing() == "done/a request/w");
-    CHECK(dir.owners() == 0);
 }
 
-TEST_CASE("spool: a job or checkpoint too large to be read again is refused") {
-    opened_dir dir;
+TEST_CASE(
+    "spool: a job or checkpoint that could not be read again is refused, and a FAIL drops the checkpoint") {
+    spool_dir none;
     spool_job job{"noop", "[\"" + std::string(1 << 20, 'x') + "\"]", "default", 0, ""};
-    CHECK(test::code_of(spool_enqueue(dir.path, job)) == errc::invalid_argument);
-    CHECK(dir.names("request").empty());
-    job.args_json = "[\"" + std::string(900 << 10, 'x') + "\"]";
-    REQUIRE(spool_enqueue(dir.path, job));
-    const std::string id = dir.fetch_one().id;
-    const std::string state = "\"" + std::string(200 << 10, 'y') + "\"";
-    const result<settle_result> saved = dir.transport->save_checkpoint({id, state}, deadline_after(5s));
-    REQUIRE(!saved);
-    CHECK(saved.error().http_status == 413);
-    CHECK(fail(dir, id, boom(), state) == settle_result::accepted);
-    CHECK(dir.fetch_one().attempt == 2);
-
-    opened_dir any(true);
-    any.claim("a", odd_bytes);
-    const std::string huge = "\"" + std::string(1 << 20, 'y') + "\"";
-    CHECK(!any.transport->save_checkpoint({"a", huge}, deadline_after(5s)));
-    CHECK(fail(any, "a", boom(), huge) == settle_result::accepted);
-    CHECK(any.fetch_one().attempt == 2);
+    CHECK(test::code_of(spool_enqueue(none.path, job)) == errc::invalid_argument);
+    const std::string large = "{\"type\":\"noop\",\"args\":[\"" + std::string(900 << 10, 'x') + "\"]}";
+    const std::pair<std::string, int> bad_states[] = {{"{broken", 0},
+                                                      {"\"" + std::string(1 << 20, 'y') + "\"", 413}};
+    for (const bool any_file : {false, true}) {
+        for (const auto& [state, status] : bad_states) {
+            CAPTURE(any_file);
+            opened_dir dir(any_file);
+            dir.claim("a", large);
+            const auto saved = dir.transport->save_checkpoint({"a", state}, deadline_after(5s));
+            REQUIRE(!saved);
+            CHECK(saved.error().http_status == status);
+            CHECK(fail(dir, "a", boom(), state) == settle_result::accepted);
+            CHECK(dir.fetch_one().attempt == 2);
+        }
+    }
 }
 
 TEST_CASE("spool: inspect() reports a missing or unusable directory and does not create it") {

@@ -1,5 +1,4 @@
 // server_connection: what becomes of a connection whose deadline has passed, as after a freeze of the process.
-#if !OJS_SHUTDOWN_SEPARATE
 #include "server_clients.hpp"
 
 using namespace ojs;
@@ -110,5 +109,3 @@ TEST_CASE("server connection: an overdue response that does not fit is cut after
         CHECK(response.size() < 3000000);
     }
 }
-
-#endif
