@@ -148,24 +148,6 @@ TEST_CASE(
     CHECK(states(queue) == names{"job-1 active", "job-2 active", "job-3 active", "job-4 active"});
 }
 
-TEST_CASE("memory_transport: only an active job is settled, and only by its exact id") {
-    memory_transport queue;
-    queue.push("t");
-    CHECK(ack(queue, "job-1") == settle_result::gone);
-    CHECK(claim(queue, 1) == names{"job-1"});
-    for (const char* other :
-         {"", "1", "job-", "job-0", "job-01", "job-2", "job-1 ", "Job-1", "job-18446744073709551617"}) {
-        CAPTURE(other);
-        CHECK(ack(queue, other) == settle_result::gone);
-        CHECK(fail(queue, other, true) == settle_result::gone);
-    }
-    CHECK(ack(queue, "job-1") == settle_result::accepted);
-    CHECK(ack(queue, "job-1") == settle_result::gone);
-    CHECK(fail(queue, "job-1", true) == settle_result::gone);
-    CHECK(queue.jobs()[0].result_json == "1");
-    CHECK(queue.jobs()[0].settlements == 1);
-}
-
 TEST_CASE(
     "memory_transport: only the latest settled jobs are kept, up to the limit, and all unsettled jobs") {
     memory_transport queue(2);

@@ -33,27 +33,6 @@ TEST_CASE("fork: a child that returns from a handler or callback of its parent's
     }
 }
 
-TEST_CASE(
-    "fork: in a child forked by a handler, save_checkpoint() fails and the worker acts as if never started") {
-    recorder::transport wire;
-    worker worker(recorder::options(), wire);
-    std::atomic<int> status{-1};
-    wire.give(make_job("one"));
-    worker.register_handler("work", [&](job_context& job) {
-        status = test::status_of(test::forked([&] {
-            const result<void> saved = job.save_checkpoint("1");
-            job.heartbeat();
-            if (!job.checkpoint().empty() || worker.report().claimed > 0 || worker.pause("default")) return 3;
-            if (worker.stop().status != stop_status::never_started) return 2;  // nothing to wait for
-            return !saved && saved.error().code == errc::cancelled ? 0 : 1;
-        }));
-    });
-    REQUIRE(worker.start());
-    CHECK(wire.wait_for("ack", 1));
-    CHECK(worker.stop(guard).status == stop_status::ended);
-    CHECK(status == 0);
-}
-
 // [River wait on stop]
 TEST_CASE("destruction: ~worker() waits for a log hook that is running") {
     recorder::event in_hook;
@@ -140,20 +119,6 @@ TEST_CASE(
         CHECK(busy.settlement().what == "ack");
         check_left();
     }
-    SUBCASE("that of the shutdown steps, in a log hook") {
-        worker_options noted = recorder::options(1);
-        noted.log.level = log_level::info;
-        noted.log.hook = [=](const log_record& record) {
-            if (record.message == "shutdown step finished") block();
-        };
-        recorder::transport wire;
-        worker body(noted, wire);
-        body.register_handler("work", [](job_context&) {});
-        body.on_shutdown("step", [] {});
-        REQUIRE(body.start());
-        CHECK(body.stop(guard));
-        CHECK(ended->count() == 0);
-    }
     SUBCASE("one that waits in an on_cancel callback") {
         const shared_event registered = make_event();
         const shared_event called = make_event();
@@ -178,12 +143,6 @@ TEST_CASE(
         };
         CHECK(start_worker(wire, options, do_nothing)->stop(guard));
         check_left();
-    }
-    SUBCASE("the supervising one") {
-        options.request_timeout = 50ms;
-        options.on_transition = [=](const lifecycle_state&) { block(); };
-        busy_worker busy(options, [](job_context&) {});
-        CHECK(busy.body->stop(guard));
     }
     CHECK(ended->count() == 0);
     let_go->set();

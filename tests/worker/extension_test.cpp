@@ -122,24 +122,6 @@ TEST_CASE("extensions: the first call of an extension is start(), and the last i
     CHECK(seen->count("stop") == 1);
 }
 
-TEST_CASE("extensions: an extension whose on_tick() throws is not called again at once") {
-    struct failing_tick : noted_extension {
-        using noted_extension::noted_extension;
-        time_point on_tick(time_point /*now*/) override {
-            seen->turns.add();
-            throw std::runtime_error("tick");
-        }
-    };
-    const auto seen = std::make_shared<trace>();
-    const shared_event let_go = make_event();
-    busy_worker busy(options_with<failing_tick>(seen), [=](job_context&) { CHECK(let_go->wait()); });
-    REQUIRE(seen->turns.wait_for(1));
-    static_cast<void>(recorder::event().wait_until(deadline_after(300ms)));  // time for hundreds of calls
-    CHECK(seen->turns.count() < 50);                                         // other wake-ups call it too
-    let_go->set();
-    REQUIRE(busy.body->stop(guard));
-}
-
 TEST_CASE(
     "extensions: jobs still waiting for a thread at the stop are requeued without an on_job_settled call") {
     const auto seen = std::make_shared<trace>();

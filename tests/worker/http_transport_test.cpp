@@ -64,30 +64,21 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
 TEST_CASE(
     "http: a FAIL returns will_retry or discarded by the state in its response, accepted for any other "
     "state") {
-    struct row {
-        int status;
-        const char* body;
-        settle_result expected;
-    };
-    const row rows[] = {{200, R"({"state":"retryable"})", settle_result::will_retry},
-                        {200, R"({"job":{"id":"j","state":"available"}})", settle_result::will_retry},
-                        {200, R"({"state":"scheduled"})", settle_result::will_retry},
-                        {200, R"({"state":"discarded"})", settle_result::discarded},
-                        {200, R"({"state":"cancelled"})", settle_result::discarded},
-                        {200, R"({"state":"other"})", settle_result::accepted},
-                        {200, R"({"state":7})", settle_result::accepted},
-                        {200, "{}", settle_result::accepted},
-                        {200, "", settle_result::accepted},
-                        {409, R"({"state":"retryable","error":{"code":"conflict"}})", settle_result::gone}};
-    for (const row& each : rows) {
-        CAPTURE(each.body);
-        const backend peer(each.status, each.body);
-        for (const char* checkpoint : {"", "[1]"}) {
-            const auto failed =
-                connect(peer)->fail({"j", {"handler_error", "no"}, false, checkpoint}, soon());
-            REQUIRE(failed);
-            CHECK(*failed == each.expected);
-        }
+    const std::pair<const char*, settle_result> rows[] = {
+        {R"({"state":"retryable"})", settle_result::will_retry},
+        {R"({"job":{"id":"j","state":"available"}})", settle_result::will_retry},
+        {R"({"state":"scheduled"})", settle_result::will_retry},
+        {R"({"state":"discarded"})", settle_result::discarded},
+        {R"({"state":"cancelled"})", settle_result::discarded},
+        {R"({"state":"other"})", settle_result::accepted},
+        {R"({"state":7})", settle_result::accepted},
+        {"", settle_result::accepted}};
+    for (const auto& [body, expected] : rows) {
+        CAPTURE(body);
+        const backend peer(200, body);
+        const auto failed = connect(peer)->fail({"j", {"handler_error", "no"}, false}, soon());
+        REQUIRE(failed);
+        CHECK(*failed == expected);
     }
 }
 
@@ -149,16 +140,12 @@ TEST_CASE("http: heartbeats and registration send the worker's identity, and der
     CHECK(connect(peer)->register_worker(identity(), soon()));
     CHECK(connect(peer)->deregister_worker(identity(), soon()));
     CHECK(peer.requests().size() == requests);
-    for (const int status : {404, 405}) {
-        const backend absent(status, R"({"error":{"code":"not_found"}})");
-        CHECK(connect(absent, "/r")->register_worker(identity(), soon()));
-        CHECK(connect(absent, "/r")->deregister_worker(identity(), soon()));
-        CHECK(!connect(backend(status), "/r")->register_worker(identity(), soon()));
-        CHECK(!connect(backend(status), "/r")->deregister_worker(identity(), soon()));
-    }
-    CHECK(!connect(backend(500), "/r")->register_worker(identity(), soon()));
-    CHECK(route_of(connect(backend(500), "/r")->deregister_worker(identity(), soon()).error().text) ==
-          "DELETE /r/w%221 answered 500");
+    const backend absent(404, R"({"error":{"code":"not_found"}})");
+    CHECK(connect(absent, "/r")->register_worker(identity(), soon()));
+    CHECK(connect(absent, "/r")->deregister_worker(identity(), soon()));
+    CHECK(!connect(backend(404), "/r")->register_worker(identity(), soon()));
+    CHECK(route_of(connect(backend(404), "/r")->deregister_worker(identity(), soon()).error().text) ==
+          "DELETE /r/w%221 answered 404");
 }
 
 // [WP 4.4 (a)]
@@ -169,19 +156,13 @@ TEST_CASE("http: a directive is read from the member directive or state of a hea
         std::vector<std::string> queues;
     };
     const row rows[] = {{R"({"state":"quiet"})", directive::quiet, {}},
-                        {R"({"directive":"quiet"})", directive::quiet, {}},
                         {R"({"direct\u0069ve":"qu\u0069et"})", directive::quiet, {}},
                         {R"({"state":"terminate"})", directive::terminate, {}},
-                        {R"({"directive":"terminate","state":"running"})", directive::terminate, {}},
                         {R"({"directive":"terminate","state":"quiet"})", directive::terminate, {}},
                         {R"({"directive":"running","state":"quiet"})", directive::quiet, {}},
                         {R"({"state":7,"jobs_extended":{}})", directive::none, {}},
-                        {R"({"state":"running"})", directive::none, {}},
                         {R"({"state":"active"})", directive::none, {}},
-                        {R"({"state":"continue"})", directive::none, {}},
-                        {R"({"state":""})", directive::none, {}},
                         {R"({"state":"QUIET"})", directive::none, {}},
-                        {R"({"state":"stop"})", directive::none, {}},
                         {"{}", directive::none, {}},
                         {"", directive::none, {}},
                         {R"({"state":"quiet","queues":["a",7,"b"]})", directive::quiet, {"a", "b"}},
@@ -238,7 +219,7 @@ answers accepting(const std::function<bool(const picojson::value&)>& is_good, in
     return [=](const http_request& request) { return accept_if(is_good(parse(request.body)), refusal); };
 }
 
-// A transport, its backend, the body variants that arrive there, and the changes that the transport announces.
+// A transport, its backend, the body variants that arrive there, and what the transport leaves out of them.
 struct downgrading {
     explicit downgrading(answers answer, bool active_jobs_as_count = false,
                          std::chrono::milliseconds full_body_retry_interval = 1h)
@@ -250,8 +231,7 @@ struct downgrading {
         options.full_body_retry_interval = full_body_retry_interval;
         options.on_body_variant_change = [this](std::string_view operation, std::string_view without,
                                                 const error& why) {
-            const std::lock_guard<std::mutex> held(mutex);
-            changes.push_back(std::string(operation) + ": " + why.text);
+            this->why = std::string(operation) + ": " + why.text;
             dropped.emplace_back(without);
         };
         wire = std::make_unique<http_transport>(std::move(*client), std::move(options));
@@ -274,9 +254,8 @@ struct downgrading {
     picojson::value last() const { return parse(peer.last().body); }
 
     const backend peer;
-    std::mutex mutex;
-    std::vector<std::string> changes;
-    std::vector<std::string> dropped;
+    std::string why;                   // the reason of the latest change
+    std::vector<std::string> dropped;  // by each change
     std::unique_ptr<http_transport> wire;
     std::size_t seen = 0;
 };
@@ -288,10 +267,10 @@ TEST_CASE("http: a rejected heartbeat body -> the schema's form is sent at once 
         CHECK(tested.last().serialize() ==
               R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
         CHECK(tested.heartbeat() == "schema");
-        REQUIRE(tested.changes.size() == 1);
-        CHECK(route_of(tested.changes[0]) ==
-              "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal) + ": invalid_payload");
+        REQUIRE(tested.dropped.size() == 1);
         CHECK(tested.dropped[0].find("state") == 0);
+        CHECK(route_of(tested.why) ==
+              "heartbeat: POST /workers/heartbeat answered " + std::to_string(refusal) + ": invalid_payload");
     }
 }
 
@@ -304,11 +283,10 @@ TEST_CASE(
         accepting([&strict](const picojson::value& body) { return !strict || is_schema_beat(body); }));
     CHECK(tested.heartbeat() == "list count schema");
     CHECK(tested.heartbeat(true) == "list count schema");
-    CHECK(tested.changes.size() == 1);
+    CHECK(tested.dropped.size() == 1);
     strict = false;
     CHECK(tested.heartbeat() == "schema");
     CHECK(tested.heartbeat(true) == "list");
-    CHECK(tested.last().contains("state"));
     CHECK(tested.heartbeat() == "list");
     REQUIRE(tested.dropped.size() == 2);
     CHECK(tested.dropped[1].empty());
@@ -319,21 +297,6 @@ TEST_CASE(
     CHECK(failing.dropped ==
           std::vector<std::string>{
               "error.type, requeue, meta.checkpoint; error.code is in details.error_class"});
-}
-
-TEST_CASE("http: a 404 in response to a full FAIL body does not undo the downgrade to the schema's form") {
-    std::atomic<bool> knows{true};
-    downgrading tested(
-        [&knows](const http_request& request) {
-            return knows ? accept_if(is_schema_fail(parse(request.body)))
-                         : http_response{404, {}, api_error, false};
-        },
-        false, 0ms);
-    const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true};
-    CHECK(tested.fail(failed) == "full schema");
-    knows = false;
-    CHECK(*tested.wire->fail(failed, soon()) == settle_result::gone);
-    CHECK(tested.changes.size() == 1);
 }
 
 TEST_CASE("http: only a heartbeat that must arrive is sent again when its connection broke") {
@@ -359,17 +322,12 @@ TEST_CASE(
     CHECK(by_dialect.heartbeat() == "count");
     CHECK(by_dialect.last().get("active_jobs").get<double>() == doctest::Approx(2));
     CHECK(by_dialect.last().get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
-    CHECK(by_dialect.changes.empty());
+    CHECK(by_dialect.dropped.empty());
 
     downgrading found_out(accepting(takes_count));
     CHECK(found_out.heartbeat() == "list count");
-    CHECK(found_out.last().contains("state"));
     CHECK(found_out.heartbeat() == "count");
     CHECK(found_out.dropped == std::vector<std::string>{"active_jobs in its preferred type"});
-
-    downgrading worker_protocol(accepting(takes_list), true);
-    CHECK(worker_protocol.heartbeat() == "count list");
-    CHECK(worker_protocol.last().get("state").to_str() == "running");
     CHECK(downgrading(accepting(is_schema_beat), true).heartbeat() == "count list schema");
 }
 
@@ -385,11 +343,9 @@ TEST_CASE("http: a FAIL in the schema's form keeps the error class, message, ret
     } rows[] = {{"ShutdownError", "ShutdownError: no", R"({"reason":"x"})", R"({"reason":"x"})",
                  R"({"error_class":"ShutdownError","reason":"x"})", "ShutdownError: no"},
                 {"handler_error", "", "{}", "{}", "{}", "handler_error"},
-                {"E", "m", "{}", "{}", class_e, "E: m"},
                 {"E", "m", "[1]", "{}", class_e, "E: m"},
                 {"E", "m", "no JSON", "{}", class_e, "E: m"},
                 {"E", "m", "", "{}", class_e, "E: m"},
-                {"E", "m", "{ }", "{}", class_e, "E: m"},
                 {"E", "m", " { \"a\" : 1 } ", R"({"a":1})", R"({"a":1,"error_class":"E"})", "E: m"},
                 {"E", "m", R"({"error_class":"Own"})", R"({"error_class":"Own"})", R"({"error_class":"Own"})",
                  "E: m"}};
@@ -405,7 +361,6 @@ TEST_CASE("http: a FAIL in the schema's form keeps the error class, message, ret
         }
         const picojson::value in_full = parse(tested.peer.requests()[0].body);
         CHECK(in_full.get("error").get("details").serialize() == each.in_full);
-        CHECK(tested.changes.size() == 1);
     }
 }
 
@@ -413,103 +368,45 @@ TEST_CASE(
     "http: a FAIL whose checkpoint is rejected is sent again without the checkpoint, otherwise in full") {
     downgrading tested(accepting([](const picojson::value& body) { return !body.contains("meta"); }));
     fail_request request = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":9007199254740993}"};
-    CHECK(tested.fail(request) == "checkpoint full");
+    for (int i = 0; i < 2; ++i) CHECK(tested.fail(request) == "checkpoint full");
     CHECK(tested.peer.requests()[0].body.find(R"("meta":{"checkpoint":{"n":9007199254740993}})") !=
           std::string::npos);
     CHECK(tested.last().get("requeue").get<bool>());
     CHECK(tested.last().get("error").get("code").to_str() == "ShutdownError");
-    // That says nothing of the next one, and least of all of one without a checkpoint.
-    CHECK(tested.changes.empty());
-    CHECK(tested.fail(request) == "checkpoint full");
-    CHECK(tested.fail({"k", {"handler_error", "", true, "{}"}, false, ""}) == "full");
+    CHECK(tested.dropped.empty());  // it says nothing of the next one
 
     downgrading further(accepting(is_schema_fail));
     CHECK(further.fail(request) == "checkpoint full schema");
-    CHECK(further.changes.size() == 1);
+    CHECK(further.fail(request) == "checkpoint full schema");  // requeue is worth a try
     request.requeue = false;
     CHECK(further.fail(request) == "schema");  // which has no place for a checkpoint
 }
 
-TEST_CASE("http: a FAIL with requeue is sent in full first, even after an earlier full FAIL was rejected") {
-    std::atomic<bool> strict{true};
-    downgrading tested(  // full_body_retry_interval is an hour
-        accepting([&strict](const picojson::value& body) { return !strict || is_schema_fail(body); }));
-    const fail_request ordinary = {"j", {"handler_error", "m", true, "{}"}, false, "{\"n\":1}"};
-    fail_request interrupted = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
-    CHECK(tested.fail(ordinary) == "checkpoint full schema");
-    CHECK(tested.fail(ordinary) == "schema");
-    CHECK(tested.fail(interrupted) == "checkpoint full schema");
-    CHECK(tested.changes.size() == 1);
-    strict = false;
-    CHECK(tested.fail(interrupted) == "checkpoint");
-    CHECK(tested.last().get("requeue").get<bool>());
-    interrupted.checkpoint_json.clear();
-    CHECK(tested.fail(interrupted) == "full");
-    CHECK(tested.last().get("requeue").get<bool>());
-    CHECK(tested.fail(ordinary) == "checkpoint");  // one taken in full counts as the end of the interval
-}
-
-TEST_CASE("http: a 400 or 422 without an API error is bad_response and does not downgrade the body") {
-    for (const char* body : {"", "{}", "<html>Bad Request</html>", R"({"error":"no object"})"}) {
-        CAPTURE(body);
-        for (const int status : {400, 422}) {
-            int asked = 0;
-            downgrading tested([&](const http_request&) {
-                return ++asked % 2 == 1 ? http_response{status, {}, body, false} : accept_if(true);
-            });
-            const fail_request failed = {"j", {"ShutdownError", "m", true, "{}"}, true, "{\"n\":1}"};
-            const result<settle_result> answer = tested.wire->fail(failed, soon());
-            REQUIRE(!answer);
-            CHECK(answer.error().code == errc::bad_response);
-            CHECK(answer.error().http_status == status);
-            CHECK(tested.fail(failed) == "checkpoint checkpoint");
-            CHECK(tested.peer.requests()[0].body == tested.peer.last().body);
-            CHECK(!beat(*tested.wire));
-            CHECK(tested.heartbeat() == "list list");
-            CHECK(tested.changes.empty());
-        }
-    }
-}
-
 TEST_CASE("http: a claim query derives held, gone or unsupported from state, worker_id and attempt") {
-    struct row {
-        const char* body;
-        const char* claim;
-    };
-    const row rows[] = {{R"({"job":{"id":"a/b","state":"cancelled"}})", "gone"},
-                        {R"({"id":"a/b","state":"cancelled"})", "gone"},
-                        {R"({"state":"completed"})", "gone"},
-                        {R"({"state":"discarded","worker_id":"w\"1"})", "gone"},
-                        {R"({"job":{"state":"active","worker_id":"other"}})", "gone"},
-                        {R"({"job":{"state":"active","worker_id":"other","attempt":2}})", "gone"},
-                        {R"({"job":{"state":"active","worker_id":"w\"1"}})", "held"},
-                        {R"({"job":{"state":"active","worker_id":"w\"1","attempt":2}})", "held"},
-                        {R"({"job":{"state":"active","worker_id":"w\"1","attempt":3}})", "gone"},
-                        {R"({"job":{"state":"active","attempt":2}})", "held"},
-                        {R"({"job":{"state":"active","attempt":1}})", "gone"},
-                        {R"({"job":{"state":"available","attempt":1}})", "gone"},
-                        {R"({"job":{"state":"active"}})", "unsupported"},
-                        {R"({"job":{"state":"available","worker_id":"other","attempt":2}})", "unsupported"},
-                        {"{}", "unsupported"},
-                        {"", "unsupported"},
-                        {"[]", "unsupported"},
-                        {R"({"job":"cancelled","state":"active"})", "unsupported"}};
+    const std::pair<const char*, const char*> rows[] = {
+        {R"({"job":{"id":"a/b","state":"cancelled"}})", "gone"},
+        {R"({"id":"a/b","state":"completed"})", "gone"},
+        {R"({"state":"discarded","worker_id":"w\"1"})", "gone"},
+        {R"({"job":{"state":"active","worker_id":"other","attempt":2}})", "gone"},
+        {R"({"job":{"state":"active","worker_id":"w\"1"}})", "held"},
+        {R"({"job":{"state":"active","worker_id":"w\"1","attempt":2}})", "held"},
+        {R"({"job":{"state":"active","worker_id":"w\"1","attempt":3}})", "gone"},
+        {R"({"job":{"state":"active","attempt":2}})", "held"},
+        {R"({"job":{"state":"available","attempt":1}})", "gone"},
+        {R"({"job":{"state":"active"}})", "unsupported"},
+        {R"({"job":{"state":"available","worker_id":"other","attempt":2}})", "unsupported"},
+        {"", "unsupported"},
+        {R"({"job":"cancelled","state":"active"})", "unsupported"},
+        {R"({"state":"cancelled")", "unavailable"}};
     const worker_identity self = identity();
-    const auto ask = [&self](int status, const std::string& body, std::int64_t attempt = 2) {
-        const backend peer(status, body);
-        const result<bool> held = connect(peer)->confirm_claim({&self, "a/b", nullptr, attempt}, soon());
+    for (const auto& [body, claim] : rows) {
+        CAPTURE(body);
+        const backend peer(200, body);
+        const result<bool> held = connect(peer)->confirm_claim({&self, "a/b", nullptr, 2}, soon());
+        CHECK(std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone") == claim);
         CHECK(peer.last().method == "GET");
         CHECK(peer.last().target == "/ojs/v1/jobs/a%2Fb");
-        return std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone");
-    };
-    for (const row& each : rows) {
-        CAPTURE(each.body);
-        CHECK(ask(200, each.body) == each.claim);
     }
-    CHECK(ask(200, R"({"state":"active","attempt":7})", 0) == "unsupported");  // FETCH said none
-    CHECK(ask(404, R"({"error":{"code":"not_found"},"state":"cancelled"})") == "rejected");
-    CHECK(ask(503, R"({"state":"cancelled"})") == "unavailable");
-    CHECK(ask(200, R"({"state":"cancelled")") == "unavailable");
 }
 
 TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every route") {
@@ -521,12 +418,9 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
         CHECK(route_of(acked.error().text) ==
               "POST /workers/ack answered " + std::to_string(status) + " with a body that is not JSON");
         CHECK(acked.error().http_status == status);
-        const auto fetched = fetch(*wire);
-        REQUIRE(!fetched);
-        CHECK(
-            route_of(fetched.error().text) ==
-            "POST /workers/fetch: the response is not a complete JSON object; jobs it may have claimed come "
-            "back after their visibility timeout");
+        CHECK(route_of(fetch(*wire).error().text) ==
+              "POST /workers/fetch: the response is not a complete JSON object; jobs it may have claimed "
+              "come back after their visibility timeout");
         for (const auto& code :
              {test::code_of(acked), test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true}, soon())),
               test::code_of(beat(*wire)), test::code_of(wire->register_worker(identity(), soon())),
@@ -534,9 +428,6 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
               test::code_of(wire->save_checkpoint({"j", "1"}, soon())),
               test::code_of(wire->load_checkpoint("j", soon()))})
             CHECK(code == errc::unavailable);
-        const backend silent(status, "");
-        CHECK(connect(silent)->ack({"j", ""}, soon()));
-        CHECK(beat(*connect(silent)));
     }
 }
 
@@ -544,7 +435,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
 TEST_CASE(
     "http: every form of a body is rejected -> no downgrade is kept, and ACK and FETCH are not repeated") {
     downgrading tested([](const http_request&) { return accept_if(false); });
-    for (std::size_t i = 1; i <= 3; ++i) {
+    for (int i = 0; i < 2; ++i) {
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
         CHECK(tested.sent() == "list count schema");
     }
@@ -552,21 +443,18 @@ TEST_CASE(
     CHECK(tested.sent() == "full schema");
     CHECK(!tested.wire->ack({"j", ""}, soon()));
     CHECK(!fetch(*tested.wire));
-    CHECK(tested.peer.requests().size() == 13);
-    CHECK(tested.changes.empty());
+    CHECK(tested.peer.requests().size() == 10);
+    CHECK(tested.dropped.empty());
     // Nor does a second answer prove anything that is not about the request.
-    for (const int second : {401, 403, 413, 429, 503}) {
-        int asked = 0;
-        downgrading unlucky(
-            [&](const http_request&) { return accept_if(false, ++asked == 2 ? second : 400); });
-        CHECK(beat(*unlucky.wire).error().http_status == second);
-        CHECK(unlucky.changes.empty());
-        CHECK(!beat(*unlucky.wire));
-        CHECK(unlucky.sent() == "list count list count schema");
-    }
+    int asked = 0;
+    downgrading unlucky([&](const http_request&) { return accept_if(false, ++asked == 2 ? 503 : 400); });
+    CHECK(beat(*unlucky.wire).error().http_status == 503);
+    CHECK(!beat(*unlucky.wire));
+    CHECK(unlucky.sent() == "list count list count schema");
+    CHECK(unlucky.dropped.empty());
 }
 
-TEST_CASE("http: error texts never quote job data, the body of a 401, or a body that must be cut") {
+TEST_CASE("http: error texts never quote job data, the body of a 401, a secret, or a body that must be cut") {
     const std::string echo = R"({"error":{"code":"INVALID_PAYLOAD","message":"canary"},"you_said":"canary"})";
     for (const int status : {400, 401, 500}) {
         const std::string fix =
@@ -579,6 +467,9 @@ TEST_CASE("http: error texts never quote job data, the body of a 401, or a body 
               "POST /workers/nack answered " + std::to_string(status) + ": INVALID_PAYLOAD" + fix);
         const bool quoted = fetch(*wire).error().text.find("canary") != std::string::npos;
         CHECK(quoted == (status != 401));
+        http_client_options options;
+        options.headers = {{"X-Api-Key", "canary"}};
+        CHECK(fetch(*connect(peer, "", options)).error().text.find("canary") == std::string::npos);
     }
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
         CHECK(route_of(connect(backend(400, body))->ack({"j", ""}, soon()).error().text) ==
@@ -586,149 +477,102 @@ TEST_CASE("http: error texts never quote job data, the body of a 401, or a body 
     }
     const backend peer(500, std::string(105, 'x') + "canary-4f1d8e22b7a95c03");
     CHECK(route_of(fetch(*connect(peer)).error().text) == "POST /workers/fetch answered 500");
-    CHECK(route_of(beat(*connect(peer)).error().text) == "POST /workers/heartbeat answered 500");
 }
 
-TEST_CASE(
-    "http: 400 and 413 are rejected, 401, 429 and 5xx unavailable, 301 bad_response, 404 and 409 of an ACK "
-    "gone") {
-    const std::pair<int, errc> rows[] = {{400, errc::rejected},    {405, errc::rejected},
-                                         {413, errc::rejected},    {422, errc::rejected},
-                                         {429, errc::unavailable}, {408, errc::unavailable},
-                                         {500, errc::unavailable}, {503, errc::unavailable},
-                                         {401, errc::unavailable}, {301, errc::bad_response}};
-    for (const auto& [status, code] : rows) {
-        const backend peer(status, api_error, {{"Retry-After", "7"}});
-        const std::unique_ptr<http_transport> wire = connect(peer);
-        const result<settle_result> acked = wire->ack({"j", ""}, soon());
-        const result<std::vector<job>> fetched = fetch(*wire);
-        CHECK(test::code_of(acked) == code);
-        CHECK(test::code_of(fetched) == code);
-        CHECK(test::code_of(beat(*wire)) == code);
-        CHECK(acked.error().http_status == status);
-        CHECK(acked.error().retry_after == 7s);
-        CHECK(fetched.error().retry_after == 7s);
-    }
-    for (const int status : {404, 409, 410}) {
-        const backend peer(status, api_error);
-        CHECK(connect(peer)->ack({"j", ""}, soon()).value_or(settle_result::accepted) == settle_result::gone);
-        CHECK(connect(peer)->fail({"j", {}, true}, soon()).value_or(settle_result::accepted) ==
-              settle_result::gone);
-        CHECK(test::code_of(fetch(*connect(peer))) == errc::rejected);
-        CHECK(test::code_of(beat(*connect(peer))) == errc::rejected);
-    }
-    const backend none(204);
-    const result<std::vector<job>> got = fetch(*connect(none));
-    REQUIRE(got);
-    CHECK(got->empty());
-    CHECK(*connect(none)->ack({"j", ""}, soon()) == settle_result::accepted);
+// The route's outcome: "ok", "gone", or the code of its error.
+std::string outcome_of(const result<settle_result>& settled) {
+    return !settled ? to_string(settled.error().code) : *settled == settle_result::gone ? "gone" : "ok";
 }
 
-TEST_CASE("http: a 4xx other than 400 and 422 without an API error is unavailable on every route") {
+TEST_CASE("http: the status, and whether the body is an error of the API, decide the error on every route") {
+    struct by_body {
+        const char* settling;  // the outcome of ACK and FAIL
+        const char* others;    // the code of FETCH, heartbeat and claim query
+    };
+    const struct {
+        int status;
+        by_body of_api;
+        by_body of_others;  // a proxy's, which knows nothing of the job
+    } rows[] = {{400, {"rejected", "rejected"}, {"bad_response", "unavailable"}},
+                {422, {"rejected", "rejected"}, {"bad_response", "unavailable"}},
+                {402, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
+                {405, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
+                {413, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
+                {404, {"gone", "rejected"}, {"unavailable", "unavailable"}},
+                {409, {"gone", "rejected"}, {"unavailable", "unavailable"}},
+                {410, {"gone", "rejected"}, {"unavailable", "unavailable"}},
+                {401, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
+                {408, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
+                {429, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
+                {500, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
+                {503, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
+                {301, {"bad_response", "bad_response"}, {"bad_response", "bad_response"}}};
     const worker_identity self = identity();
-    for (const char* body :
-         {"", "{}", "<html>404</html>", R"({"error":"not found"})", R"({"error":{"code":404}})"}) {
-        for (const int status : {402, 404, 405, 406, 409, 410, 411, 413, 414, 415, 421, 431, 451}) {
+    for (const auto& each : rows) {
+        for (const char* body : {api_error.c_str(), "", "{}", "<html>", R"({"error":{"code":404}})"}) {
+            CAPTURE(each.status);
             CAPTURE(body);
-            CAPTURE(status);
-            const backend peer(status, body);
-            const std::unique_ptr<http_transport> wire = connect(peer, "/r");
-            for (const auto& code :
-                 {test::code_of(wire->ack({"j", "1"}, soon())),
-                  test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true, "1"}, soon())),
-                  test::code_of(fetch(*wire)), test::code_of(beat(*wire)),
-                  test::code_of(wire->confirm_claim({&self, "j", nullptr}, soon())),
-                  test::code_of(wire->register_worker(self, soon()))})
-                CHECK(code == errc::unavailable);
-            CHECK(peer.requests().size() == 6);
+            const bool is_of_api = body == api_error;
+            const by_body& expected = is_of_api ? each.of_api : each.of_others;
+            const backend peer(each.status, body, {{"Retry-After", "7"}});
+            const std::unique_ptr<http_transport> wire = connect(peer);
+            const result<settle_result> acked = wire->ack({"j", "1"}, soon());
+            CHECK(outcome_of(acked) == expected.settling);
+            if (!acked) {
+                CHECK(acked.error().http_status == each.status);
+                CHECK(acked.error().retry_after == 7s);
+            }
+            CHECK(outcome_of(wire->fail({"j", {"X", "m", true, "{}"}, true, "1"}, soon())) ==
+                  expected.settling);
+            for (const error& failed : {fetch(*wire).error(), beat(*wire).error(),
+                                        wire->confirm_claim({&self, "j", nullptr}, soon()).error()}) {
+                CHECK(std::string(to_string(failed.code)) == expected.others);
+                CHECK(failed.retry_after == 7s);
+            }
+            if (!is_of_api) CHECK(peer.requests().size() == 5);  // no other body is tried
         }
     }
 }
 
+TEST_CASE("http: a 2xx without a body is a success, and a FETCH without jobs") {
+    for (const int status : {200, 202, 204}) {
+        const backend silent(status);
+        const std::unique_ptr<http_transport> wire = connect(silent);
+        CHECK(outcome_of(wire->ack({"j", ""}, soon())) == "ok");
+        CHECK(beat(*wire));
+        if (status == 204) CHECK(fetch(*wire)->empty());
+    }
+}
+
 TEST_CASE("http: Retry-After is read as seconds, or as a date up to an hour after the response's Date") {
-    const auto wait = [](const http_headers& headers) {
-        return connect(backend(503, "", headers))->ack({"j", ""}, soon()).error().retry_after;
-    };
-    const std::string sent = "Sun, 06 Nov 1994 08:49:37 GMT";
     const std::pair<const char*, std::chrono::seconds> rows[] = {{"7", 7s},
                                                                  {"-1", 0s},
                                                                  {"soon", 0s},
                                                                  {"99999999999", 0s},
                                                                  {"", 0s},
                                                                  {"Sun, 06 Nov 1994 08:49:47 GMT", 10s},
-                                                                 {"Sunday, 06-Nov-94 08:49:47 GMT", 10s},
-                                                                 {"Sun Nov  6 08:49:47 1994", 10s},
-                                                                 {"Sun, 06 Nov 1994 09:49:37 GMT", 3600s},
                                                                  {"Sun, 06 Nov 1994 09:49:38 GMT", 0s},
                                                                  {"Sun, 06 Nov 1994 08:49:36 GMT", 0s},
-                                                                 {"Sun, 06 Nov 1994", 0s},
-                                                                 {"Sun, 06 anF 1994 08:49:47 GMT", 0s},
-                                                                 {"Sun, 06 Xyz 1994 08:49:47 GMT", 0s},
-                                                                 {"Sun, 06 N 1994 08:49:47 GMT", 0s}};
-    for (const auto& row : rows) {
-        CAPTURE(row.first);
-        CHECK(wait({{"Retry-After", row.first}, {"Date", sent}}) == row.second);
+                                                                 {"Sun, 06 Nov 1994", 0s}};
+    for (const auto& [text, waits] : rows) {
+        CAPTURE(text);
+        const backend peer(503, "", {{"Retry-After", text}, {"Date", "Sun, 06 Nov 1994 08:49:37 GMT"}});
+        CHECK(connect(peer)->ack({"j", ""}, soon()).error().retry_after == waits);
     }
-    CHECK(wait({{"Retry-After", "Fri, 31 Dec 1999 23:59:58 GMT"}, {"Date", "Sat Jan  1 00:00:01 2000"}}) ==
-          0s);
-    CHECK(wait({{"Retry-After", "Saturday, 01-Jan-00 00:00:01 GMT"},
-                {"Date", "Friday, 31-Dec-99 23:59:58 GMT"}}) == 3s);
-    char soon_text[40];
-    const std::time_t later = std::time(nullptr) + 1800;
-    tm utc{};
-    gmtime_r(&later, &utc);
-    std::strftime(soon_text, sizeof soon_text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
-    const auto by_the_wall_clock = wait({{"Retry-After", soon_text}});
-    CHECK(by_the_wall_clock > 1000s);
-    CHECK(by_the_wall_clock <= 1800s);
 }
 
 TEST_CASE("http: the error for a redirect shows the target without its query") {
-    const std::pair<const char*, const char*> rows[] = {
+    const std::pair<std::string, const char*> rows[] = {
         {"https://other.example/ojs?token=s3cret", " to https://other.example/ojs"},
         {"/ojs/v2#x", " to /ojs/v2"},
         {"https://h/a%41", " to https://h/a"},
+        {"https://h/" + std::string(120, 'x'), ""},
         {"", ""}};
     for (const auto& [location, named] : rows) {
         const backend peer(308, "", {{"Location", location}});
-        const result<settle_result> acked = connect(peer)->ack({"j", ""}, soon());
-        REQUIRE(test::code_of(acked) == errc::bad_response);
-        CHECK(route_of(acked.error().text) == std::string("POST /workers/ack answered 308") + named);
+        CHECK(route_of(connect(peer)->ack({"j", ""}, soon()).error().text) ==
+              std::string("POST /workers/ack answered 308") + named);
     }
-    const backend peer(308, "", {{"Location", "https://h/" + std::string(120, 'x')}});
-    CHECK(route_of(fetch(*connect(peer)).error().text) == "POST /workers/fetch answered 308");
-}
-
-TEST_CASE("http: an error message that contains a secret, even in an escaped form, is not quoted") {
-    http_client_options options;
-    options.bearer_token = "s3cr/t";
-    options.headers = {{"X-Api-Key", "k3y-9"}};
-    const auto text_of = [&](const std::string& message) {
-        const backend peer(500, R"({"error":{"code":"no_queue","message":")" + message + "\"}}");
-        return fetch(*connect(peer, "", options)).error().text;
-    };
-    CHECK(route_of(text_of("none")) == "POST /workers/fetch answered 500: no_queue: none");
-    for (const char* message :
-         {"s3cr/t", R"(s3cr\/t)", R"(\u0073\u0033cr/t)", "s3cr%2Ft", "k3y-9", R"(k3y\u002d9)"})
-        CHECK(route_of(text_of(message)) == "POST /workers/fetch answered 500: no_queue");
-}
-
-result<std::vector<job>> fetch_cut(const std::string& body, std::size_t count, std::size_t limit = 100) {
-    http_client_options options;
-    options.limits.body = limit;
-    return fetch(*connect(backend(200, body), "", options), count);
-}
-
-// "a b~ C!": a and b are complete, except for b~, which is cut off, and C!, which no response can hold.
-std::string shown(const result<std::vector<job>>& fetched) {
-    if (!fetched) return to_string(fetched.error().code);
-    std::string out;
-    for (const job& each : *fetched) {
-        CHECK(each.malformed.empty() == (each.extent == job_extent::complete));
-        out += (out.empty() ? "" : " ") + each.id;
-        if (each.extent != job_extent::complete) out += each.extent == job_extent::cut_off ? '~' : '!';
-    }
-    return out;
 }
 
 TEST_CASE(
@@ -736,70 +580,26 @@ TEST_CASE(
     const std::string args = R"("type":"t","args":["x}"])";
     const std::string large = "\"type\":\"t\",\"args\":[\"" + std::string(200, 'x') + "\"]";
     const std::pair<std::string, const char*> rows[] = {
-        {R"({"jobs":[{"id":"j\u0031",)" + large + R"(},{"id":"j2"}]})", "j1!"},
-        {R"( {"a":[1],"jobs" : [ {"x":{"id":"no"},"id":"j1", )" + large + "}]}", "j1!"},
+        {R"( {"a":[1],"jobs" : [ {"x":{"id":"no"},"id":"j\u0031", )" + large + "}]}", "j1!"},
         {R"({"jobs":[{"id":"j1",)" + args + R"(},{"id":"j2",)" + args + R"(},{"id":"j3",)" + large,
          "j1 j2 j3~"},
         {R"({"jobs":[{"id":"j1",)" + args + R"(}],"x":{)" + large, "j1"},
         {R"({"jobs":[{"type":"t",)" + large + R"(,"id":"j1"}]})", "bad_response"},
-        {R"({"jobs":[{"id":"j)" + std::string(200, '1'), "bad_response"},
         {R"({"jobs":[{"id":7,)" + large, "bad_response"},
         {R"({"jobs":[],)" + large, "bad_response"},
-        {R"({"jobs":{"id":"j1",)" + large, "bad_response"},
-        {R"([{"id":"j1",)" + large, "bad_response"},
         {std::string(200, ' '), "bad_response"}};
+    http_client_options options;
+    options.limits.body = 120;
     for (const auto& row : rows) {
         CAPTURE(row.first);
-        for (const std::size_t count : {1U, 3U}) CHECK(shown(fetch_cut(row.first, count, 120)) == row.second);
-    }
-    const std::string whole =
-        R"( {"a":"]}","jobs":[{"id":"j1",)" + args + R"(,"b":{}} ,{"id":"j2",)" + args + "}]}";
-    for (std::size_t limit = 1; limit < whole.size(); ++limit) {
-        CAPTURE(whole.substr(0, limit));
-        const auto has = [&](const char* text) {
-            return whole.substr(0, limit).find(text) != std::string::npos;
-        };
-        const bool has_second = limit >= whole.rfind(R"(,"type)");
-        CHECK(shown(fetch_cut(whole, 1, limit)) == std::string(limit + 2 >= whole.size() ? "j1 j2"
-                                                               : has_second              ? "j1 j2~"
-                                                               : has("{}}")              ? "j1"
-                                                               : has(R"("j1")")          ? "j1!"
-                                                                                         : "bad_response"));
-    }
-}
-
-TEST_CASE("http: a FETCH response that breaks off or times out gives its complete jobs") {
-    const std::string first = R"({"jobs":[{"id":"j1","type":"t","args":[]})";
-    const std::pair<std::string, const char*> rows[] = {{first + R"(,{"id":"j2","args":[")", "j1 j2~"},
-                                                        {first + ",", "j1"},
-                                                        {R"({"jobs":[{"id":"j1","args":[")", "lost"},
-                                                        {"<html>", "lost"}};
-    for (const auto& row : rows) {
-        for (const bool closes : {true, false}) {
-            CAPTURE(row.first);
-            recorder::event due, sent, over;
-            peer::server half([&](int fd, int) {
-                if (peer::read_message(fd).empty()) return;
-                peer::send_text(fd, peer::ok(R"({"jobs":[]})"));
-                due.wait();
-                peer::send_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + row.first);
-                sent.set();
-                static_cast<void>(peer::read_message(fd));
-                if (!closes) over.wait();
-            });
-            result<http_client> client = http_transport::make_client(half.url());
-            REQUIRE(client);
-            http_transport wire(std::move(*client));
-            const worker_identity self = identity();
-            REQUIRE(wire.fetch({&self, 3, nullptr}, soon()));  // so that there is a connection
-            // What the client has received once it begins to read counts, however long it took.
-            const auto sends_first = [&] { return due.set(), sent.wait(); };
-            const std::string got =
-                shown(wire.fetch({&self, 3, sends_first}, deadline_after(closes ? 20s : 200ms)));
-            const char* lost = closes ? "disconnected" : "timed_out";
-            CHECK(got == (std::string(row.second) == "lost" ? lost : row.second));
-            over.set();
+        const auto fetched = fetch(*connect(backend(200, row.first), "", options));
+        std::string shown = fetched ? "" : to_string(fetched.error().code);
+        for (const job& each : fetched.value_or(std::vector<job>())) {
+            CHECK(each.malformed.empty() == (each.extent == job_extent::complete));
+            shown += (shown.empty() ? "" : " ") + each.id;
+            if (each.extent != job_extent::complete) shown += each.extent == job_extent::cut_off ? '~' : '!';
         }
+        CHECK(shown == row.second);
     }
 }
 
@@ -878,17 +678,11 @@ TEST_CASE("http: a complete response whose JSON is cut at any length gives no jo
     const std::size_t end = whole.find_last_of('}');
     for (std::size_t length = 0; length <= end; ++length) {
         body = whole.substr(0, length);
-        const result<std::vector<job>> got = fetch(*wire);
         CAPTURE(body);
-        REQUIRE(!got);
-        CHECK(got.error().code == errc::bad_response);
-        CHECK(got.error().text.find("visibility timeout") != std::string::npos);
+        CHECK(test::code_of(fetch(*wire)) == errc::bad_response);
     }
     body = whole;
-    const result<std::vector<job>> got = fetch(*wire);
-    REQUIRE(got);
-    REQUIRE(got->size() == 1);
-    CHECK(got->front().timeout == 60000ms);
+    CHECK(fetch(*wire).value_or(std::vector<job>()).size() == 1);
 }
 
 TEST_CASE("http: FETCH accepts up to 1000 jobs more than requested") {
@@ -911,20 +705,16 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
         std::string id;       // empty: it cannot be reported
         std::string sent_as;  // as JSON
     } const cases[] = {
-        {R"("id":"plain")", "plain", R"("plain")"},
         {R"("\u0069d":"1")", "1", R"("1")"},
         {R"("id":"\u00e4\n\ud83d\ude00")", "\xc3\xa4\n\xf0\x9f\x98\x80",
          "\"\xc3\xa4\\u000a\xf0\x9f\x98\x80\""},
         {"\"id\":9007199254740993", "", ""},
-        {"\"id\":-1.50e3", "", ""},
         {R"("id":"b\ud800")", "", ""},
         {"\"id\":\"a\nb\"", "", ""},
         {"\"id\":\"a\xff\xc3\xa4\"", "", ""},
         {R"("id":"a\q")", "", ""},
         {R"("id":"")", "", ""},
-        {"\"id\":null", "", ""},
         {"\"id\":[1]", "", ""},
-        {"\"id\":01", "", ""},
         {"\"ID\":\"x\"", "", ""},
     };
     for (const auto& each : cases) {
@@ -940,15 +730,12 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
         const result<std::vector<job>> got = fetch(*wire);
         REQUIRE(got);
         REQUIRE(got->size() == 1);
-        const job& found = got->front();
-        CHECK(found.id == each.id);
-        CHECK(found.type == "t");
-        CHECK(found.malformed.empty() == !each.id.empty());
-        CHECK(found.envelope_json == envelope);
-        if (each.member.find('\xff') != std::string::npos)  // is logged byte by byte
-            CHECK(found.malformed == "the id is not a string in UTF-8: \"a\\xff\xc3\xa4\"");
+        CHECK(got->front().id == each.id);
+        CHECK(got->front().type == "t");
+        CHECK(got->front().malformed.empty() == !each.id.empty());
+        CHECK(got->front().envelope_json == envelope);
         if (each.id.empty()) continue;
-        REQUIRE(wire->fail({found.id, {}, false}, soon()));
+        REQUIRE(wire->fail({each.id, {}, false}, soon()));
         REQUIRE(peer.requests().size() == 3);
         for (std::size_t i = 1; i < 3; ++i)
             CHECK(peer.requests()[i].body.find("{\"job_id\":" + each.sent_as + ",") == 0);
@@ -1035,4 +822,65 @@ TEST_CASE("http: a failed request -> its error names the URL as sent, and the fi
         "POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect to 127.0.0.1:1: Connection "
         "refused";
     CHECK(fetch(nobody).error().text.find(expected) == 0);
+}
+
+// [GS 7.2] [Durable execution 4.1, DUR-001] [Durable execution 4.3, DUR-002]
+TEST_CASE("http checkpoint: a state is saved and loaded digit for digit, at the escaped id of its job") {
+    const backend peer(200, R"({"checkpoint":{"job_id":"j","state": {"n": 12345678901234567890} }})");
+    const std::unique_ptr<http_transport> wire = connect(peer);
+    const std::string state = R"({"n":12345678901234567890})";
+    CHECK(outcome_of(wire->save_checkpoint({"a/b?c#d e%\n", state}, soon())) == "ok");
+    CHECK(peer.last().method + peer.last().target == "POST/ojs/v1/jobs/a%2Fb%3Fc%23d%20e%25%0A/checkpoint");
+    CHECK(peer.last().body == R"({"state":)" + state + "}");
+    CHECK(wire->load_checkpoint("..", soon()).value_or("?") == R"({"n": 12345678901234567890})");
+    CHECK(peer.last().method + peer.last().target == "GET/ojs/v1/jobs/%2E%2E/checkpoint");
+}
+
+// [Durable execution 4.1, DUR-001]
+TEST_CASE("http checkpoint: POST gets 405 and PUT succeeds -> later saves use PUT at once") {
+    const backend peer([](const http_request& request) {
+        return http_response{request.method == "POST" ? 405 : 200, {}, "{}", false};
+    });
+    const std::unique_ptr<http_transport> wire = connect(peer);
+    std::string methods;
+    for (int i = 0; i < 2; ++i) CHECK(outcome_of(wire->save_checkpoint({"j", "1"}, soon())) == "ok");
+    for (const http_request& each : peer.requests()) methods += each.method + " ";
+    CHECK(methods == "POST PUT PUT ");
+}
+
+TEST_CASE("http checkpoint: the status and an error of the API decide the outcome of a save and of a load") {
+    const struct {
+        int status;
+        std::string body;
+        const char* saved;
+        const char* loaded;  // the state, or the code of the error
+    } rows[] = {{200, R"({"state":[1.50]})", "ok", "[1.50]"},
+                {200, R"({"checkpoint":"a word","state":null})", "ok", "null"},
+                {200, R"({"state":1e})", "unavailable", "unavailable"},
+                {204, "", "ok", ""},
+                {409, api_error, "gone", "rejected"},
+                {413, api_error, "rejected", "rejected"},
+                {413, "<html>", "unavailable", "unavailable"},
+                {503, "", "unavailable", "unavailable"},
+                {404, "404 page not found", "unsupported", ""},
+                {501, "", "unsupported", ""}};
+    for (const auto& each : rows) {
+        CAPTURE(each.status);
+        CAPTURE(each.body);
+        const backend peer(each.status, each.body);
+        const auto loaded = connect(peer)->load_checkpoint("j", soon());
+        CHECK((loaded ? *loaded : to_string(loaded.error().code)) == each.loaded);
+        CHECK(outcome_of(connect(peer)->save_checkpoint({"j", "1"}, soon())) == each.saved);
+    }
+}
+
+TEST_CASE("http checkpoint: after a save has found no route, saves and loads send no request") {
+    const backend peer([](const http_request& request) {
+        const bool has_route = request.target.find("/checkpoint") == std::string::npos;
+        return http_response{has_route ? 200 : 404, {}, has_route ? "{\"job\":{}}" : api_error, false};
+    });
+    const std::unique_ptr<http_transport> wire = connect(peer);
+    for (int i = 0; i < 2; ++i) CHECK(outcome_of(wire->save_checkpoint({"j", "1"}, soon())) == "unsupported");
+    CHECK(wire->load_checkpoint("j", soon()).value_or("?").empty());
+    CHECK(peer.requests().size() == 2);  // whether the job is known, and no more
 }

@@ -27,9 +27,7 @@ struct stuck_log : kept_log {
 };
 
 struct mode_file {
-    explicit mode_file(const char* text) {
-        if (text != nullptr) std::ofstream(path) << text << "\n";
-    }
+    explicit mode_file(const char* text) { std::ofstream(path) << text << "\n"; }
     const test::temporary_folder own;
     const std::string path = own.file("termination-type");
 };
@@ -119,29 +117,6 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("timeout: a job that is already cancelled keeps its cancel reason when its timeout ends") {
-    worker_options options = patient();
-    options.stuck_after = 1h;
-    const kept_log log(options);
-    constexpr std::chrono::milliseconds timeout = 4s;
-    busy_worker busy(options, with_timeout(timeout), [=](job_context& job) {
-        until_cancelled(job);
-        std::this_thread::sleep_for(timeout);  // it is the passing of time that is meant
-        CHECK(job.token().reason() == cancel_reason::cancelled);
-    });
-    REQUIRE(busy.body->stop_and_cancel(guard));
-    CHECK(busy.settlement().error.code == "ShutdownError");
-    CHECK(log.count("warn job cancelled: its timeout is over") == 0);
-}
-
-int mappings() {
-    std::ifstream maps("/proc/self/maps");
-    std::string line;
-    int lines = 0;
-    while (std::getline(maps, line)) ++lines;
-    return lines;
-}
-
 // [River diagnose]
 TEST_CASE("stuck: a job that ignores its cancellation is logged as stuck once and as abandoned once") {
     worker_options options = recorder::options();
@@ -169,23 +144,6 @@ TEST_CASE("stuck: a job that ignores its cancellation is logged as stuck once an
     CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
     CHECK(busy.settled() == "fail timeout");  // its own fault, whichever thread reports it
     let_go->set();
-}
-
-TEST_CASE("stuck: an exception from on_stuck_job is logged once, and the worker stops normally") {
-    worker_options options = recorder::options();
-    options.stuck_after = 10ms;
-    const kept_log log(options);
-    const shared_event let_go = make_event();
-    const shared_event thrown = make_event();
-    options.on_stuck_job = [thrown](const stuck_job&) -> stuck_action {
-        thrown->set();
-        throw std::runtime_error("listener");
-    };
-    busy_worker busy(options, with_timeout(1ms), [=](job_context&) { CHECK(let_go->wait()); });
-    REQUIRE(thrown->wait());
-    let_go->set();
-    REQUIRE(busy.body->stop(guard));
-    CHECK(log.count("error on_stuck_job threw") == 1);
 }
 
 namespace {
@@ -286,69 +244,6 @@ TEST_CASE("stuck: all handlers are stuck -> the worker drains and exits with 75"
     }
 }
 
-TEST_CASE("stuck: an on_stuck_job callback that blocks delays neither other jobs nor the stop") {
-    worker_options options = for_stuck(2);
-    options.times.stop_timeout = 500ms;
-    const shared_event asked = make_event();
-    const shared_event answer = make_event();
-    deaf_worker deaf(options, do_nothing, [=](const stuck_job&) {
-        asked->set();
-        static_cast<void>(answer->wait());
-        return stuck_action::replace;
-    });
-    REQUIRE(asked->wait());
-    deaf.wire.give(make_job("b", "other"));
-    REQUIRE(deaf.log.wait_for("debug job completed"));
-    REQUIRE(deaf.log.wait_for("warn job failed"));  // a stop this short might not wait for the report
-    REQUIRE(deaf.body.quiet());
-    REQUIRE(deaf.wire.wait_for("beat", 1, "quiet"));
-    CHECK(deaf.body.stop(guard));
-    CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
-    answer->set();
-    deaf.let_go->set();
-    CHECK(deaf.ended->wait_for(1));
-}
-
-#if OJS_SHUTDOWN_USE_UNWIND
-// [River diagnose]
-TEST_CASE("stuck: with installed signals, the log record shows the stack of the stuck thread") {
-    worker_options options = recorder::options();
-    options.stuck_after = 10ms;
-    options.extensions.add(ops());
-    const stuck_log log(options);
-    lifecycle unused;
-    const result<signals> installed = signals::install(unused);
-    REQUIRE(installed);
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    std::atomic<ssize_t> got{-2};
-    const shared_event has_read = make_event();
-    busy_worker busy(options, with_timeout(5ms), [&, has_read](job_context&) {
-        char byte = 0;
-        got = ::read(ends[0], &byte, 1);
-        has_read->set();
-    });
-    REQUIRE(log.calls->wait_for(1));
-    busy.life.apply(ojs::event::report_request, {});
-#ifndef __SANITIZE_THREAD__  // which keeps the signal until the read() is over
-    // A thread that does not run for 100 ms is logged without a stack.
-    const auto has_stack = [&log] { return log.text().find(" stack=") != std::string::npos; };
-    for (const time_point end = deadline_after(guard); !has_stack() && steady_clock::now() < end;) {
-        busy.life.apply(ojs::event::report_request, {});
-        std::this_thread::yield();
-    }
-    CHECK(log.text().find("/unit 0x") != std::string::npos);
-#endif
-    REQUIRE(::write(ends[1], "x", 1) == 1);
-    REQUIRE(has_read->wait());
-    REQUIRE(busy.body->stop(guard));
-    CHECK(got == 1);                       // the signal interrupts no read() of the handler
-    CHECK(unused.report_requests() == 0);  // our own SIGTTIN is nobody's wish for a report
-    for (const int each : ends) ::close(each);
-}
-
-#endif
-
 // [Spot first signal wins]
 TEST_CASE("termination mode: first_signal_wins -> the file at the first signal decides, not later signals") {
     struct row {
@@ -391,6 +286,26 @@ TEST_CASE("termination mode: first_signal_wins -> the file at the first signal d
         CHECK(busy.settlement().what == (each.reclaims ? "fail" : "ack"));
         if (each.reclaims) CHECK(busy.detail("reason") == "spot_reclaim");
     }
+}
+
+TEST_CASE("on_cancel: callbacks that block do not delay the callback of another job") {
+    recorder::transport wire;
+    for (const char* id : {"slow 1", "quick", "slow 2"})
+        wire.give(make_job(id));  // any order meets a slow one
+    counter registered;
+    recorder::event called;
+    worker_options options = patient(3);
+    const auto worker = start_worker(wire, options, [&](job_context& job) {
+        const bool is_slow = job.id() != "quick";
+        const cancel_registration kept =
+            job.on_cancel([&, is_slow] { is_slow ? static_cast<void>(CHECK(called.wait())) : called.set(); });
+        registered.add();
+        until_cancelled(job);
+        CHECK(called.wait());
+    });
+    REQUIRE(registered.wait_for(3));
+    CHECK(worker->stop_and_cancel(guard));
+    CHECK(worker->report().interrupted == 3);
 }
 
 TEST_CASE(
@@ -441,15 +356,3 @@ TEST_CASE("dialect: use() sets the stop times of the river, spot_controller and 
     CHECK(options.times.cancel_lead == 0s);
     CHECK(options.termination_mode_file.empty());
 }
-
-namespace {
-
-worker_options river_options() {
-    worker_options out = recorder::options();
-    const std::chrono::milliseconds grace = out.times.shutdown_grace_period;
-    out.use(dialect::river());
-    out.times.shutdown_grace_period = grace;
-    return out;
-}
-
-}  // namespace

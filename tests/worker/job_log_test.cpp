@@ -173,31 +173,6 @@ TEST_CASE("job log: the end of an outage that only FETCHes or heartbeats notice 
     CHECK(value_of(log.records("warn backend unreachable").at(0), "error") == "connection refused");
 }
 
-TEST_CASE("job log: a worker starts -> its URL without credentials, queues, concurrency and job types") {
-    worker_options options = recorder::options(3);
-    options.url = "memory:";
-    const kept_log log(options);
-    worker body(options);
-    body.register_handler("email.send", [](job_context&) {});
-    body.register_handler("report", [](job_context&) {});
-    REQUIRE(body.start());
-    CHECK(body.stop(guard));
-    const log_record started = log.records("info worker started").at(0);
-    CHECK(value_of(started, "url") == "memory:");
-    CHECK(value_of(started, "queues") == "default");
-    CHECK(value_of(started, "concurrency") == "3");
-    CHECK(value_of(started, "job_types") == "email.send,report");
-}
-
-TEST_CASE("job log: a drain -> its record has the types of the jobs in flight") {
-    worker_options options = recorder::options();
-    options.progress_interval = 10ms;
-    const kept_log log(options);
-    busy_worker busy(options, [&log](job_context&) { CHECK(log.wait_for("info draining")); });
-    CHECK(busy.body->stop(guard));
-    CHECK(value_of(log.records("info draining").at(0), "job_types") == "work");
-}
-
 TEST_CASE("job log: a handler calls request_stop() -> the log names its job") {
     worker_options options = recorder::options();
     const kept_log log(options);
@@ -210,22 +185,6 @@ TEST_CASE("job log: a handler calls request_stop() -> the log names its job") {
     const log_record record = log.records("info stop requested in the handler of a job").at(0);
     CHECK(value_of(record, "call") == "stop()");
     CHECK(value_of(record, "job_id") == "a");
-}
-
-TEST_CASE("job log: an interrupted run counts as interrupted, and as requeued or failed by the dialect") {
-    for (const bool requeues : {true, false}) {
-        worker_options options = patient();
-        options.dialect.requeue_interrupted = requeues;
-        const kept_log log(options);
-        busy_worker busy(options, until_cancelled);
-        REQUIRE(busy.body->stop_and_cancel(guard));
-        CHECK(sums(*busy.body) == (requeues ? "claimed 1 interrupted 1 requeued 1 exit 0"
-                                            : "claimed 1 failed 1 interrupted 1 exit 0"));
-        REQUIRE(log.count("info worker stopped") == 1);
-        const log_record sums = log.records("info worker stopped")[0];
-        CHECK(value_of(sums, "interrupted") == "1");
-        CHECK(value_of(sums, "requeued") == (requeues ? "1" : "0"));
-    }
 }
 
 #if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare

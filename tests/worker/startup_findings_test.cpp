@@ -31,25 +31,6 @@ TEST_CASE("startup findings: a drain plus reports longer than container_grace_pe
     CHECK(found(0s, 0s, ojs::no_limit).empty());
 }
 
-TEST_CASE("startup findings: a supervisor or platform with a short stop timeout is named in a warning") {
-    const std::pair<variables, const char*> cases[] = {
-        {{{"PM2_HOME", ".pm2"}}, "1s600ms that PM2"},
-        {{{"pm_id", "0"}}, "1s600ms that PM2"},
-        {{{"SUPERVISOR_ENABLED", "1"}}, "10s that supervisord"},
-        {{{"FLY_MACHINE_ID", "148e"}}, "5s that Fly.io"},
-        {{{"DYNO", "worker.1"}}, "30s that Heroku"}};
-    for (const auto& [set, named] : cases) {
-        for (const char* marker : {"/.dockerenv", "/none"}) {
-            file_tree tree;
-            tree.file(marker, "").process("1", 1, 0, "supervisord", "supervisord");
-            tree.process("self", 7, 1, "worker", "./worker", "", 7, 34816)
-                .process("7", 7, 1, "worker", "./worker");
-            const std::vector<finding> found = startup_findings(quiet_options(), probe(tree.root(), set));
-            check_found(found, "budget-unknown", severity::warning, named);
-        }
-    }
-}
-
 // [GS 4.3 (c)]
 TEST_CASE("startup findings: s6-overlay above the worker, or a shell as PID 1, is named in a warning") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
