@@ -96,9 +96,6 @@ $T/$(ONCE)/shutdown-probe: LDFLAGS += $(if $(STATIC_WORKER),-static)
 $T/$(ONCE)/static_worker: examples/deploy/hold_signals.S \
     $(addprefix $T/$(ONCE)/obj/,programs/worker.o tests/link/implementation.o)
 $T/$(ONCE)/static_worker: LDFLAGS += $(STATIC)
-# Where SQLite is not installed, dev_backend is built without --store.
-$(BUILD)/dev_backend $(CONFIGURATIONS:%=$T/%/dev_backend): \
-    LDLIBS += $(shell echo '$(HASH)include <sqlite3.h>' | $(CXX) -E -x c - >/dev/null 2>&1 && echo -lsqlite3)
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
 # all with hidden visibility. And the header beside itself as another version, which must share no symbol with it. And no

@@ -24,13 +24,11 @@ missing() {
     if has_program "${CXX%% *}"; then
         has_header picojson.h || echo "picojson-dev <picojson.h>"
         has_header doctest/doctest.h || echo "doctest-dev <doctest/doctest.h>"
-        has_header sqlite3.h || echo "libsqlite3-dev <sqlite3.h>"
     else
         # Without a compiler there is no asking it for headers; apt-get skips what is installed.
         echo "g++ the compiler $CXX"
         echo "picojson-dev <picojson.h>"
         echo "doctest-dev <doctest/doctest.h>"
-        echo "libsqlite3-dev <sqlite3.h>"
     fi
     has_program python3 || echo "python3 python3"
     if [ "${1:-}" = check ]; then

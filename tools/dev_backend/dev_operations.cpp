@@ -1,39 +1,32 @@
-// The backend's state, and the routes for development.
+// The backend's state, events, and the routes for development.
+#include <fcntl.h>
+
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
+#include "backend.hpp"
 #include "json.hpp"
-#include "operations.hpp"
 
 namespace dev_backend {
 
 ojs::http_response health(backend& on, const incoming&) {
-    const bool failing = on.disk && on.disk->is_failing();
-    json_object storage;
-    storage.text("type", on.disk ? "sqlite" : "memory").text("status", failing ? "failing" : "connected");
-    if (failing) storage.text("error", on.disk->fault());
-    const auto up = std::chrono::duration_cast<std::chrono::seconds>(ojs::steady_clock::now() - on.started);
-    json_object out;
-    out.text("status", failing ? "degraded" : "ok")
-        .text("version", "1.0")
-        .number("uptime_seconds", up.count());
-    return json_response(failing ? 503 : 200, out.raw("backend", storage.str()).str());
+    const bool is_failing = on.disk.is_failing();
+    const json_object out =
+        json_object().text("status", is_failing ? "degraded" : "ok").text("version", "1.0");
+    return json_response(is_failing ? 503 : 200, out.open_text() + "}");
 }
 
 ojs::http_response manifest(backend& on, const incoming&) {
     json_object implementation;
     implementation.text("name", "dev_backend").text("version", OJS_SHUTDOWN_VERSION).text("language", "c++");
     json_object able;
-    for (const char* each :
-         {"batch_enqueue", "dead_letter", "delayed_jobs", "job_ttl", "pause_resume", "priority_queues"}) {
+    for (const char* each : {"batch_enqueue", "dead_letter", "delayed_jobs", "job_ttl", "priority_queues"})
         able.flag(each, true);
-    }
-    for (const char* each : {"cron_jobs", "rate_limiting", "schema_validation", "unique_jobs", "workflows"}) {
+    for (const char* each :
+         {"cron_jobs", "pause_resume", "rate_limiting", "schema_validation", "unique_jobs", "workflows"})
         able.flag(each, false);
-    }
     json_object out;
     json_object shutdown;
     shutdown.text("name", "graceful-shutdown").text("uri", "urn:ojs:ext:graceful-shutdown");
@@ -42,51 +35,83 @@ ojs::http_response manifest(backend& on, const incoming&) {
     out.text("specversion", "1.0").text("ojs_version", "1.0").raw("implementation", implementation.str());
     out.number("conformance_level", 1).raw("capabilities", able.str()).raw("extensions", extensions.str());
     return json_response(
-        200, out.texts("protocols", {"http"}).text("backend", on.disk ? "sqlite" : "memory").str());
+        200, out.texts("protocols", {"http"}).text("backend", on.disk.is_open() ? "file" : "memory").str());
 }
 
-ojs::http_response readiness(backend& on, const incoming&) {
-    if (on.is_ending) throw refusal{503, "backend_error", "this server is shutting down"};
-    if (on.disk && on.disk->is_failing())
-        throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
-    return json_response(200, "{\"status\":\"ready\"}");
+namespace {
+
+// Of a query; empty: absent.
+std::string_view parameter(std::string_view target, std::string_view name) {
+    for (std::size_t at = target.find('?'); at != target.npos; at = target.find('&', at + 1)) {
+        std::string_view each = target.substr(at + 1);
+        each = each.substr(0, each.find('&'));
+        if (each.size() > name.size() && each.substr(0, name.size()) == name && each[name.size()] == '=')
+            return each.substr(name.size() + 1);
+    }
+    return {};
+}
+
+// Separated by commas.
+std::vector<std::string> texts_parameter(std::string_view target, std::string_view name) {
+    std::vector<std::string> out;
+    for (std::string_view left = parameter(target, name); !left.empty();) {
+        const std::size_t comma = std::min(left.find(','), left.size());
+        out.emplace_back(left.substr(0, comma));
+        left.remove_prefix(std::min(comma + 1, left.size()));
+    }
+    return out;
+}
+
+}  // namespace
+
+ojs::http_response list_events(backend& on, const incoming& in) {
+    std::uint64_t limit = 100;
+    const std::string_view text = parameter(in.request.target, "limit");
+    if (!text.empty() && !ojs::detail::parse_number(text, 1000, limit))
+        refuse_shape("limit is not a number up to 1000");
+    const store::lock held(on.jobs.mutex());
+    return json_response(200, on.jobs.feed().list(texts_parameter(in.request.target, "types"),
+                                                  texts_parameter(in.request.target, "queues"), limit));
+}
+
+ojs::http_response stream_queue_events(backend& on, const incoming& in) {
+    // A copy of the descriptor: the server closes its own, because the response is dropped.
+    const int served = static_cast<const ojs::detail::served_request&>(in.request).socket;
+    ojs::detail::unique_fd socket(::fcntl(served, F_DUPFD_CLOEXEC, 0));
+    const std::string head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+        "OJS-Version: 1.0\r\nConnection: close\r\n\r\n";
+    if (!socket || !on.streams.subscribe(std::move(socket), in.id, head))
+        throw refusal{503, "backend_error", "too many subscribers, or this server is shutting down"};
+    ojs::http_response out;
+    out.drop = true;
+    return out;
 }
 
 ojs::http_response show_summary(backend& on, const incoming&) {
-    return json_response(200, summary(on));
-}
-
-std::string summary(backend& of) {
-    const store::lock held(of.jobs.mutex());
-    json_object workers;
-    for (const auto& [id, each] : of.jobs.workers()) {
-        json_object shown;
-        shown.text("state", each->state).number("beats", each->beats).texts("last_active", each->last_active);
-        const std::string key = ojs::json_quote(id);
-        workers.raw(std::string_view(key).substr(1, key.size() - 2),
-                    shown.raw("registration", each->registration).str());
-    }
-    const counts& counted = of.jobs.counted();
+    const store::lock held(on.jobs.mutex());
     json_object out;
-    out.number("pushed", static_cast<std::int64_t>(of.jobs.pushed()));
-    for (std::size_t i = 0; i < state_names.size(); ++i) out.number(state_names[i], counted.in_state[i]);
-    out.number("requeued", counted.requeued)
-        .number("expired", counted.expired)
-        .number("conflicts", of.conflicts);
-    return out.raw("workers", workers.str()).str();
+    out.number("pushed", static_cast<std::int64_t>(on.jobs.pushed())).number("requeued", on.jobs.requeued());
+    for (std::size_t i = 0; i < state_names.size(); ++i)
+        out.number(state_names[i], on.jobs.count_in(static_cast<job_state>(i)));
+    json_object shown;
+    for (const auto& [id, each] : on.jobs.workers()) {
+        const std::string key = ojs::json_quote(id);
+        const std::string_view inner = std::string_view(key).substr(1, key.size() - 2);
+        shown.raw(inner, json_object().text("state", each.state).str());
+    }
+    return json_response(200, out.raw("workers", shown.str()).str());
 }
 
 ojs::http_response set_directive(backend& on, const incoming& in) {
-    const json_members body = parse_object(in.request.body);
+    const json_view body = parse_object(in.request.body);
     const std::string worker_id = required_text(body, "worker_id");
     const std::string directive = required_text(body, "directive");
     if (directive != "running" && directive != "quiet" && directive != "terminate") {
         refuse_shape("directive is none of running, quiet, terminate");
     }
-    const std::vector<std::string> queues = texts_of(body["queues"]).value_or(std::vector<std::string>());
-    if (!queues.empty() && directive != "quiet") refuse_shape("queues go with the directive quiet alone");
     const store::lock held(on.jobs.mutex());
-    on.jobs.direct(worker_id, directive, queues);
+    on.jobs.direct(worker_id, directive);
     return json_response(200, "{}");
 }
 
@@ -98,16 +123,13 @@ ojs::http_response set_faults(backend& on, const incoming& in) {
 }
 
 ojs::http_response set_delay(backend& on, const incoming& in) {
-    const milliseconds asked =
-        time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0), milliseconds(0));
-    on.delay_ms.store(std::min(asked, max_delay).count());
+    const milliseconds asked = time_or(parse_object(in.request.body), "ms", milliseconds(1), milliseconds(0));
+    on.delay_ms = std::min(asked, milliseconds(60000)).count();
     return json_response(200, "{}");
 }
 
 ojs::http_response reset(backend& on, const incoming&) {
     on.jobs.clear();
-    const store::lock held(on.jobs.mutex());
-    on.conflicts = 0;
     return json_response(200, "{}");
 }
 

@@ -1,6 +1,6 @@
 // event_feed: the latest lifecycle events of jobs. [OJS events 2, 3, 6.4]
 #pragma once
-#include <cstdint>
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <vector>
@@ -11,40 +11,43 @@
 
 namespace dev_backend {
 
-// Empty: any.
-struct event_filter {
-    std::string after;  // the id of an event
-    std::vector<std::string> types;
-    std::vector<std::string> queues;
-    std::vector<std::string> job_types;
-    std::size_t limit = 100;
-};
-
 // With the lock of the store held.
 class event_feed {
   public:
-    // Returns the event's `data`, for more members before the next call.
-    json_object& add(const char* type, const job& of);
-    // The oldest first: {"events":[...],"cursor":ID,"has_more":true}
-    std::string list(const event_filter& filter) const;
-    void clear();
+    void add(const char* type, const job& of) {
+        json_object data;
+        data.text("job_type", of.type).text("queue", of.queue).number("attempt", of.attempt);
+        if (of.ended_ms > 0 && of.started_ms > 0) data.number("duration_ms", of.ended_ms - of.started_ms);
+        json_object out;
+        out.text("specversion", "1.0").text("id", "evt_" + std::to_string(++last_number_)).text("type", type);
+        out.text("source", "ojs://dev-backend/api").text("time", iso_time()).text("subject", of.id);
+        events_.push_back({type, of.queue, out.raw("data", data.str()).str()});
+        if (events_.size() > max_events) events_.pop_front();
+    }
+    // The oldest first; an empty list means any.
+    std::string list(const std::vector<std::string>& types, const std::vector<std::string>& queues,
+                     std::size_t limit) const {
+        const auto has = [](const std::vector<std::string>& accepted, const std::string& value) {
+            return accepted.empty() || std::find(accepted.begin(), accepted.end(), value) != accepted.end();
+        };
+        std::vector<std::string> out;
+        for (const entry& each : events_) {
+            if (out.size() < limit && has(types, each.type) && has(queues, each.queue))
+                out.push_back(each.json);
+        }
+        return json_object().raws("events", out).str();
+    }
+    void clear() { events_.clear(); }
 
   private:
     struct entry {
-        std::uint64_t number;
-        std::int64_t ms;
-        const char* type;
-        std::string job_id;
-        json_object data;
+        std::string type;
+        std::string queue;
+        std::string json;
     };
-    static std::size_t size_of(const entry& of) { return of.data.open_text().size(); }
-    static bool fits(const entry& tested, const event_filter& filter);
-    static std::string shown(const entry& of);
-
+    static constexpr std::size_t max_events = 10000;
     std::deque<entry> events_;
-    std::size_t bytes_ = 0;  // of their data, without that of the last
-    // Starts at the time, so that readers miss no event after a restart.
-    std::uint64_t last_number_ = static_cast<std::uint64_t>(wall_ms()) << 16;
+    std::int64_t last_number_ = 0;
 };
 
 }  // namespace dev_backend

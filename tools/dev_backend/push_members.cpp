@@ -1,4 +1,4 @@
-#include "push_members.hpp"
+#include "push_request.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -33,46 +33,31 @@ constexpr push_member known_members[] = {
     {"priority", in_either},
     {"timeout", in_either},
     {"timeout_ms", in_either},
-    {"visibility_timeout", in_either},
     {"visibility_timeout_ms", in_either},
     {"delay_until", in_either},
     {"scheduled_at", in_either},
     {"expires_at", in_either},
-    {"pending", in_either},
     {"tags", in_either},
     {"retry", in_either},
     {"unique", in_either},
     {"metadata", in_either},
     {"max_attempts", in_retry},
     {"initial_interval", in_retry},
-    {"initial_interval_ms", in_retry},
     {"max_interval", in_retry},
-    {"max_interval_ms", in_retry},
     {"backoff_coefficient", in_retry},
     {"backoff_strategy", in_retry},
     {"jitter", in_retry},
     {"non_retryable_errors", in_retry},
     {"on_exhaustion", in_retry},
     {"keys", in_unique},
-    {"key", in_unique},
     {"period", in_unique},
-    {"period_ms", in_unique},
-    {"states", in_unique},
     {"on_conflict", in_unique},
-    // Only the store sets these: a client's values are ignored. [OJS core 5.3]
-    {"state", in_job},
-    {"attempt", in_job},
-    {"created_at", in_job},
-    {"enqueued_at", in_job},
-    {"started_at", in_job},
-    {"completed_at", in_job},
-    {"cancelled_at", in_job},
-    {"discarded_at", in_job},
-    {"retry_delay_ms", in_job},
-    {"result", in_job},
-    {"error", in_job},
-    {"errors", in_job},
 };
+
+// Only the store sets these: a client's values are ignored. [OJS core 5.3]
+constexpr std::string_view ignored_members[] = {
+    "state",        "attempt",      "created_at",     "enqueued_at", "started_at", "completed_at",
+    "cancelled_at", "discarded_at", "retry_delay_ms", "result",      "error",      "errors"};
 
 struct place_name {
     push_place place;
@@ -87,26 +72,26 @@ constexpr place_name place_names[] = {{in_options, "\"options\""},
                                       {in_batch, "the body of a batch"}};
 
 const char* name_of_first(unsigned places) {
-    return std::find_if(std::begin(place_names), std::end(place_names),
-                        [&](const place_name& each) { return (places & each.place) != 0; })
-        ->text;
+    const auto is_there = [&](const place_name& each) { return (places & each.place) != 0; };
+    return std::find_if(std::begin(place_names), std::end(place_names), is_there)->text;
 }
 
 unsigned places_of(std::string_view name) {
-    if (is_extension_member(name)) return in_job;
-    const auto* const found = std::find_if(std::begin(known_members), std::end(known_members),
-                                           [&](const push_member& each) { return each.name == name; });
-    return found == std::end(known_members) ? 0 : found->places;
+    const bool is_ignored =
+        std::find(std::begin(ignored_members), std::end(ignored_members), name) != std::end(ignored_members);
+    if (is_ignored || is_extension_member(name)) return in_job;
+    for (const push_member& each : known_members) {
+        if (each.name == name) return each.places;
+    }
+    return 0;
 }
 
-void require_known(const json_members& given, push_place place) {
-    for (const auto& [key, value] : given.all()) {
+void require_known(json_view given, push_place place) {
+    for (const auto& [key, value] : given) {
         const std::string name = *key.string();
         const unsigned places = places_of(name);
-        if ((places & place) != 0) continue;
-        std::string why = places == 0 ? "unknown member \"" + name + "\" in " + name_of_first(place)
-                                      : "\"" + name + "\" belongs into " + name_of_first(places);
-        refuse_member(std::move(why));
+        if (places == 0) refuse_member("unknown member \"" + name + "\" in " + name_of_first(place));
+        if ((places & place) == 0) refuse_member("\"" + name + "\" belongs into " + name_of_first(places));
     }
 }
 
@@ -116,17 +101,17 @@ bool is_extension_member(std::string_view name) {
     return name.substr(0, 2) == "x_" || name.substr(0, 4) == "ext_";
 }
 
-void require_known_members(const json_members& push) {
-    const json_members options(push["options"]);
+void require_known_members(json_view push) {
+    const json_view options = push.member("options");
     require_known(push, in_job);
     require_known(options, in_options);
-    for (const json_members* each : {&push, &options}) {
-        require_known(json_members((*each)["retry"]), in_retry);
-        require_known(json_members((*each)["unique"]), in_unique);
+    for (const json_view each : {push, options}) {
+        require_known(each.member("retry"), in_retry);
+        require_known(each.member("unique"), in_unique);
     }
 }
 
-void require_known_batch_members(const json_members& batch) {
+void require_known_batch_members(json_view batch) {
     require_known(batch, in_batch);
 }
 

@@ -1,90 +1,130 @@
 // queue_events: tells subscribers by server-sent events that a queue has jobs to claim. [OJS realtime 2, 5]
 #pragma once
-#include <atomic>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "clock.hpp"
 #include "job.hpp"
 #include "json.hpp"
 
 namespace dev_backend {
 
-// One thread sends at most one event of each kind per queue and millisecond. A subscriber that does not read costs
-// constant memory: what it misses is added to its next event.
+// One thread sends. What happens to a queue meanwhile becomes one event. A subscriber that does not read is
+// disconnected once its socket is full.
 class queue_events {
   public:
-    explicit queue_events(milliseconds heartbeat) : heartbeat_(heartbeat) {}
-    ojs::result<void> start();
-    void stop();  // says server.shutdown, and closes all streams
+    explicit queue_events(milliseconds heartbeat) : heartbeat_interval_(heartbeat) {}
+    void start() {
+        thread_ = std::thread([this] { run(); });
+    }
+    // Sends server.shutdown, and closes all streams.
+    void stop() {
+        {
+            const std::lock_guard<std::mutex> held(mutex_);
+            stopping_ = true;
+        }
+        changed_.notify_one();
+        if (thread_.joinable()) thread_.join();
+    }
 
-    struct subscription {
-        ojs::detail::unique_fd socket;
-        std::string queue;
-        std::vector<std::string> types;  // empty: all
-        std::string head;                // of the response
-        std::string last_event_id;       // empty: none
-    };
-    enum class admission { accepted, full, stopped };
-    admission subscribe(subscription from);
+    // Sends `head`, which ends the response's head. False: too many subscribers, or the shutdown.
+    bool subscribe(ojs::detail::unique_fd socket, const std::string& queue, const std::string& head) {
+        constexpr std::size_t max_subscribers = 1000;
+        constexpr int buffer = 32768;  // of a subscriber that does not read
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (stopping_ || subscribers_.size() >= max_subscribers) return false;
+        if (send_all(socket.get(), head + "retry: 3000\n\n"))
+            subscribers_.push_back({std::move(socket), queue});
+        return true;
+    }
 
-    // Without subscribers these cost nothing. Thread-safe.
-    void on_available(const job& of, job_state from);
-    void on_status(const std::string& queue, const char* event_type);  // queue.paused, queue.resumed
+    // Thread-safe.
+    void on_available(const job& of, job_state from) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        if (subscribers_.empty()) return;
+        news& unsent = news_[of.queue];
+        if (unsent.jobs++ > 0) return;
+        json_object data;
+        data.text("job_id", of.id).text("queue", of.queue).text("type", of.type);
+        data.text("from", name_of(from)).text("to", name_of(of.state)).text("timestamp", iso_time());
+        unsent.data = data.open_text();
+        changed_.notify_one();
+    }
 
   private:
-    struct event {
-        std::uint64_t number;
-        const char* type;
-        std::string data;        // JSON; open if `count` follows
-        std::int64_t count = 0;  // of jobs; 0: not about jobs
+    struct subscriber {
+        ojs::detail::unique_fd socket;
+        std::string queue;
     };
     struct news {
-        std::optional<event> jobs;
-        std::optional<event> status;
-    };
-    struct watched_queue {
-        std::size_t subscribers = 0;
-        news unsent;
-    };
-    struct subscriber : subscription {
-        std::string unsent;
-        news waiting;
-        ojs::time_point sent_at;
+        std::string data;  // of the first job, an open JSON object
+        std::int64_t jobs = 0;
     };
 
-    static void add(std::optional<event>& to, const std::optional<event>& later);
-    static std::string text_of(const event& shown);
-    watched_queue* find_watched(const std::string& queue);
-    std::uint64_t next_number();
-    std::string first_lines(const subscription& from);  // with the mutex held, as the two above
-    std::string last_lines();
-    void wake();
-    void run();
-    bool take_news(std::unordered_map<std::string, news>& out);
-    bool send(subscriber& to);
-    void serve(std::size_t index, short events);
-    bool is_connected(subscriber& served, short events);  // after what was due is sent
-    void remove(std::size_t index);
-    void wait(bool is_paced);
+    // False: the client has disconnected, or does not read. Then close() resets the connection, and drops what is unread.
+    static bool send_all(int socket, std::string_view text) {
+        const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent == static_cast<ssize_t>(text.size())) return true;
+        const linger none{1, 0};
+        ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        return false;
+    }
 
-    const milliseconds heartbeat_;
-    ojs::detail::unique_fd wakes_;  // a pipe, of at most one byte
-    ojs::detail::unique_fd waker_;
-    std::atomic<bool> is_woken_{false};
+    std::string text_of(const char* event_type, const std::string& data) {
+        return "id: evt_" + std::to_string(++last_number_) + "\nevent: " + event_type + "\ndata: " + data +
+               "\n\n";
+    }
+
+    template <class TextFor>
+    void send_each(TextFor text_for) {
+        const auto is_gone = [&](const subscriber& each) {
+            const std::string text = text_for(each.queue);
+            return !text.empty() && !send_all(each.socket.get(), text);
+        };
+        subscribers_.erase(std::remove_if(subscribers_.begin(), subscribers_.end(), is_gone),
+                           subscribers_.end());
+    }
+
+    void run() {
+        std::unique_lock<std::mutex> held(mutex_);
+        ojs::time_point next_heartbeat = ojs::steady_clock::now() + heartbeat_interval_;
+        while (!stopping_) {
+            changed_.wait_until(held, next_heartbeat, [&] { return stopping_ || !news_.empty(); });
+            std::map<std::string, std::string> texts;
+            for (auto& [queue, each] : std::exchange(news_, {}))
+                texts[queue] =
+                    text_of("job.state_changed", json_object(each.data).number("count", each.jobs).str());
+            const bool is_due = ojs::steady_clock::now() >= next_heartbeat;
+            if (is_due) next_heartbeat += heartbeat_interval_;
+            send_each([&](const std::string& queue) {
+                const auto found = texts.find(queue);
+                return (found == texts.end() ? "" : found->second) + (is_due ? ":heartbeat\n\n" : "");
+            });
+        }
+        const std::string last = text_of("server.shutdown", R"({"reason":"shutdown","grace_period_ms":0})");
+        send_each([&](const std::string&) { return last; });
+        for (const subscriber& each : subscribers_) ::shutdown(each.socket.get(), SHUT_RDWR);
+        subscribers_.clear();
+    }
+
+    const milliseconds heartbeat_interval_;
     std::thread thread_;
-    std::vector<subscriber> subscribers_;  // of the thread
-    std::atomic<std::size_t> count_{0};
-
     std::mutex mutex_;  // guards what follows
+    std::condition_variable changed_;
     bool stopping_ = false;
-    std::vector<subscriber> joining_;
-    std::unordered_map<std::string, watched_queue> watched_;
+    std::vector<subscriber> subscribers_;
+    std::map<std::string, news> news_;  // by queue; not sent yet
     std::uint64_t last_number_ = 0;
 };
 

@@ -25,8 +25,5 @@ struct refusal {
 [[noreturn]] inline void refuse_duplicate(std::string why) {
     throw refusal{409, "duplicate", std::move(why)};
 }
-[[noreturn]] inline void refuse_duplicate_id() {
-    refuse_duplicate("a job with this id exists already");
-}
 
 }  // namespace dev_backend

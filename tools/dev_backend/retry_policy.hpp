@@ -10,13 +10,13 @@
 
 namespace dev_backend {
 
-enum class backoff { exponential, linear, polynomial, constant };
+enum class backoff { exponential, linear, polynomial, none };
 
 struct retry_policy {
     std::int64_t max_attempts = 3;  // the first one included
     milliseconds initial{1000};
     double coefficient = 2;
-    milliseconds longest{300000};
+    milliseconds max{300000};
     bool jitter = true;
     backoff kind = backoff::exponential;
     std::vector<std::string> non_retryable;  // error types; "auth.*" matches all that begin with "auth."
@@ -26,9 +26,8 @@ struct retry_policy {
 // Missing members have the defaults above. Refuses an invalid policy. [OJS retry 2, 11]
 retry_policy read_retry_policy(json_view source);
 
-// `key` as ISO 8601, or `key`_ms as a number of milliseconds: the specification has both. `policy` is for refusals.
-milliseconds duration_or(const json_members& given, const char* key, milliseconds fallback,
-                         const char* policy);
+// `key` as ISO 8601. `policy` is for refusals.
+milliseconds duration_or(json_view given, const char* key, milliseconds fallback, const char* policy);
 
 // The delay before the next attempt; `random` is in [0, 1). [OJS retry 3, 5]
 milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, double random);

@@ -1,18 +1,15 @@
-#include "routes.hpp"
+// Maps a request to its operation, and injects faults.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <charconv>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "backend.hpp"
 #include "clock.hpp"
 #include "json.hpp"
-#include "operations.hpp"
-#include "schemas.hpp"
-#include "web_pages.hpp"
 
 namespace dev_backend {
 
@@ -39,41 +36,28 @@ constexpr route routes[] = {
     {"POST", "/ojs/v1/jobs/batch", "enqueue jobs: all or none", &push_batch},
     {"GET", "/ojs/v1/jobs/{id}", "show a job", &info},
     {"DELETE", "/ojs/v1/jobs/{id}", "cancel a job", &cancel},
-    {"POST", "/ojs/v1/jobs/{id}/activate", "make a pending job available", &activate},
     {"POST", "/ojs/v1/jobs/{id}/checkpoint", "save a checkpoint", &save_checkpoint},
     {"GET", "/ojs/v1/jobs/{id}/checkpoint", "show the checkpoint", &load_checkpoint},
     {"DELETE", "/ojs/v1/jobs/{id}/checkpoint", "delete the checkpoint", &drop_checkpoint},
-    {"GET", "/ojs/v1/queues", "list queues", &list_queues},
     {"GET", "/ojs/v1/queues/{name}/events", "stream an event when jobs become available",
      &stream_queue_events},
-    {"POST", "/ojs/v1/queues/{name}/pause", "stop claims from a queue", &pause_queue},
-    {"POST", "/ojs/v1/queues/{name}/resume", "allow claims again", &resume_queue},
     {"GET", "/ojs/v1/events", "list lifecycle events", &list_events},
     {"GET", "/ojs/v1/dead-letter", "list dead letters", &list_dead_letters},
     {"POST", "/ojs/v1/dead-letter/{id}/retry", "make a dead letter available again", &retry_dead_letter},
     {"DELETE", "/ojs/v1/dead-letter/{id}", "delete a dead letter", &remove_dead_letter},
-    {"GET", "/ojs/v1/admin/jobs", "list jobs", &list_jobs},
-    {"GET", "/ojs/v1/admin/workers", "list workers", &list_workers},
-    {"GET", "/ojs/v1/admin/workers/{id}", "show a worker", &show_worker},
-    {"POST", "/ojs/v1/admin/workers/{id}/quiet", "quiet a worker with its next heartbeat", &quiet_worker},
     {"GET", "/ojs/v1/health", "whether jobs can be stored", &health},
     {"GET", "/ojs/manifest", "what this backend implements", &manifest},
-    {"GET", "/readyz", "503 while the store fails, and in the shutdown", &readiness},
     {"GET", "/dev/summary", "how many jobs are in which state; the workers", &show_summary},
     {"POST", "/dev/directive", "send quiet, terminate or running with the next heartbeat", &set_directive},
     {"POST", "/dev/faults", "inject faults, as --faults does", &set_faults},
-    {"POST", "/dev/delay", "delay responses, as --delay does", &set_delay},
+    {"POST", "/dev/delay", "delay responses to workers", &set_delay},
     {"POST", "/dev/reset", "forget all jobs and workers", &reset},
 };
 
-// Levels of the binding that this backend lacks.
-constexpr std::array<std::string_view, 3> unsupported = {"/ojs/v1/cron", "/ojs/v1/workflows",
-                                                         "/ojs/v1/schemas"};
-
-bool begins_with(std::string_view text, std::string_view begin) {
+bool has_begin(std::string_view text, std::string_view begin) {
     return text.substr(0, begin.size()) == begin;
 }
-bool ends_with(std::string_view text, std::string_view end) {
+bool has_end(std::string_view text, std::string_view end) {
     return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
@@ -82,184 +66,166 @@ bool fits(std::string_view path, std::string_view pattern, std::string_view& id)
     const std::size_t at = pattern.find('{');
     if (at == pattern.npos) return path == pattern;
     const std::string_view rest = pattern.substr(pattern.find('}') + 1);
-    if (path.size() <= at + rest.size() || !begins_with(path, pattern.substr(0, at)) ||
-        !ends_with(path, rest)) {
-        return false;
-    }
+    const bool is_long_enough = path.size() > at + rest.size();
+    if (!is_long_enough || !has_begin(path, pattern.substr(0, at)) || !has_end(path, rest)) return false;
     id = path.substr(at, path.size() - at - rest.size());
     return id.find('/') == id.npos;
 }
 
 bool is_checkpoint_route(std::string_view path) {
-    std::string_view id;
-    return fits(path, "/ojs/v1/jobs/{id}/checkpoint", id);
+    return has_end(path, "/checkpoint");
 }
-
 bool is_worker_route(std::string_view path) {
-    return begins_with(path, "/ojs/v1/workers/");
+    return has_begin(path, "/ojs/v1/workers/");
 }
 
-// --strict and --count-heartbeats.
-void require_form(backend& on, const incoming& in, std::string_view path) {
-    if (!on.options.strict && !on.options.count_heartbeats) return;
-    const json_members body = parse_object(in.request.body);
-    std::string fault;
-    if (on.options.strict)
-        fault = schemas::fault_of_request(path, *json_view(in.request.body).as<picojson::value>());
-    if (on.options.count_heartbeats && path == "/ojs/v1/workers/heartbeat" && !number_of(body["active_jobs"]))
-        fault = "active_jobs is not a number";
-    if (fault.empty()) return;
-    const store::lock held(on.jobs.mutex());
-    on.events.write("refused_form",
-                    on.events.fields().text("route", path).text("why", fault).raw("body", in.request.body));
-    throw refusal{400, "invalid_payload", fault};
+std::string percent_decoded(std::string_view text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        std::uint64_t byte = 0;
+        if (text[i] == '%' && i + 2 < text.size() &&
+            ojs::detail::parse_hex(text.substr(i + 1, 2), 255, byte)) {
+            out += static_cast<char>(byte);
+            i += 2;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
 }
 
 ojs::http_response run_route(backend& on, incoming& in) {
-    bool known = false;
+    bool is_known = false;
     for (const route& each : routes) {
         std::string_view id;
         if (!fits(in.path, each.path, id)) continue;
         // A fixed path goes before one with a {NAME}: "batch" is no id of a job.
         if (in.request.method == each.method) {
             in.id = percent_decoded(id);
-            if (!ojs::detail::is_utf8(in.id)) refuse_shape("the id in the path is not UTF-8");
             return each.run(on, in);
         }
-        known = true;
+        is_known = true;
     }
-    if (known) throw refusal{405, "invalid_request", "method not allowed"};
-    const auto is_here = [&](std::string_view each) { return begins_with(in.path, each); };
-    if (std::any_of(unsupported.begin(), unsupported.end(), is_here)) {
-        throw refusal{422, "unsupported", "this backend implements level 1 only"};
-    }
+    if (is_known) throw refusal{405, "invalid_request", "method not allowed"};
     throw refusal{404, "not_found", "no such route"};
 }
 
-void append_padded(std::string& out, std::string_view text, std::size_t width) {
-    out.append(text).append(width - std::min(width, text.size()) + 1, ' ');
-}
-
 ojs::http_response list_routes(backend&, const incoming&) {
-    std::size_t width = 0;
-    for (const route& each : routes) width = std::max(width, std::string_view(each.path).size());
     ojs::http_response out;
-    out.headers = {{"Content-Type", "text/plain; charset=utf-8"}, {"OJS-Version", "1.0"}};
-    for (const route& each : routes) {
-        append_padded(out.body, each.method, std::string_view("DELETE").size());
-        append_padded(out.body, each.path, width);
-        out.body.append(each.purpose) += '\n';
-    }
+    out.headers = {{"Content-Type", "text/plain; charset=utf-8"}};
+    for (const route& each : routes)
+        out.body += ojs::detail::cat({each.method, " ", each.path, "  ", each.purpose, "\n"});
     return out;
 }
 
-constexpr std::size_t max_request_body = 8 * 1024 * 1024;
+void require_saved(backend& on) {
+    if (const auto saved = on.disk.save(); !saved)
+        throw refusal{503, "backend_error",
+                      "not stored yet, but it may be in a moment: " + saved.error().text};
+}
 
-// Rejects changes while earlier ones cannot be written.
-ojs::http_response dispatch(backend& on, incoming& in) {
+// No response is sent before its data is on disk; also a refusal depends on the store: an id is taken, or a job does not
+// exist. Nothing changes while earlier changes cannot be written.
+ojs::http_response respond(backend& on, incoming& in) {
+    if (on.disk.is_failing() && in.request.method != "GET") require_saved(on);
+    ojs::http_response out;
     try {
-        if (on.disk && on.disk->is_failing() && in.request.method != "GET") {
-            throw refusal{503, "backend_error", "not stored: " + on.disk->fault()};
-        }
-        if (in.request.body.size() > max_request_body)
-            throw refusal{413, "invalid_payload", "the request is larger than 8 MiB"};
-        if (is_worker_route(in.path) && in.request.method == "POST") require_form(on, in, in.path);
-        if (on.options.no_checkpoints && is_checkpoint_route(in.path)) {
+        if (on.options.no_checkpoints && is_checkpoint_route(in.path))
             throw refusal{404, "not_found", "no such route"};
-        }
-        return run_route(on, in);
+        out = run_route(on, in);
     } catch (const refusal& why) {
-        return error_answer(why, in);
+        out = error_response(why);
     }
-}
-
-// A refusal also depends on the store: an id is taken, or a job does not exist.
-ojs::http_response answer_on_disk(backend& on, incoming& in) {
-    ojs::http_response out = dispatch(on, in);
-    if (!on.disk || out.status >= 500 || out.drop) return out;
-    try {
-        on.disk->wait();
-    } catch (const refusal& why) {
-        return error_answer(why, in);
-    }
+    if (out.status < 500 && !out.drop) require_saved(on);
     return out;
 }
 
-void record_fault(backend& on, const char* kind, const incoming& in, std::string_view path) {
-    json_object fields = on.events.fields();
-    fields.text("kind", kind).text("route", path);
-    try {
-        const json_members body = parse_object(in.request.body);
-        for (const char* key : {"worker_id", "job_id"}) {
-            const std::string known = text_or(body, key, "");
-            if (!known.empty()) fields.text(key, known);
-        }
-    } catch (const refusal&) {  // an invalid body: they are unknown
+void record_fault(backend& on, const char* kind, const incoming& in) {
+    json_object fields;
+    fields.text("kind", kind).text("route", in.path);
+    const json_view body(in.request.body);
+    for (const char* key : {"worker_id", "job_id"}) {
+        if (const auto known = body.member(key).string()) fields.text(key, *known);
     }
     const store::lock held(on.jobs.mutex());
     on.events.write("fault", fields);
 }
 
-// --faults and --delay apply to the worker routes and checkpoints.
-ojs::http_response handle_worker(backend& on, incoming& in) {
+// Faults and delays apply to the worker routes and checkpoints.
+ojs::http_response respond_to_worker(backend& on, incoming& in) {
     const fault_plan plan = on.faults.next();
-    if (plan.delay.count() > 0) record_fault(on, "delay", in, in.path);
+    if (plan.delay.count() > 0) record_fault(on, "delay", in);
     on.sleeps.pause(plan.delay);
     ojs::http_response out;
     if (plan.reset) {
-        record_fault(on, "reset", in, in.path);
+        record_fault(on, "reset", in);
         out.drop = true;
         return out;
     }
     if (plan.e500) {
-        record_fault(on, "e500", in, in.path);
-        return error_answer({500, "backend_error", "injected fault"}, in);
+        record_fault(on, "e500", in);
+        throw refusal{500, "backend_error", "injected fault"};
     }
     in.lost = plan.lose;
-    out = answer_on_disk(on, in);
-    if (plan.lose) record_fault(on, "lose", in, in.path);
-    out.drop = plan.lose;
+    out = respond(on, in);
+    if (plan.lose) record_fault(on, "lose", in);
+    out.drop |= plan.lose;
     on.sleeps.pause(milliseconds(on.delay_ms.load()));
     return out;
 }
 
-std::string hex(std::uint64_t number) {
-    std::array<char, 16> text{};
-    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number, 16).ptr};
+// "127.0.0.1:8080", "[::1]:8080", "localhost": a foreign name may resolve to this machine (DNS rebinding), and is then
+// the page's own origin.
+bool is_local(std::string_view host) {
+    const bool is_bracketed = has_begin(host, "[");
+    const std::string name(is_bracketed ? host.substr(1, host.find(']') - 1)
+                                        : host.substr(0, host.find(':')));
+    std::array<unsigned char, sizeof(in6_addr)> bytes{};
+    return name == "localhost" ||
+           inet_pton(is_bracketed ? AF_INET6 : AF_INET, name.c_str(), bytes.data()) == 1;
 }
 
-// The client's own id if it is valid in a header, so that clients can match responses.
-std::string request_id_of(const ojs::http_request& request) {
-    const std::string_view given = ojs::find_header(request.headers, "X-Request-Id");
-    const auto is_plain = [](char c) { return c > ' ' && c < 0x7f; };
-    if (!given.empty() && given.size() <= 128 && std::all_of(given.begin(), given.end(), is_plain)) {
-        return std::string(given);
+// Any page in a developer's browser can make it send requests to any address on this machine.
+void refuse_web_pages(const ojs::http_request& request) {
+    for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
+        if (ojs::find_header(request.headers, name).data() != nullptr)
+            throw refusal{403, "x_forbidden", "requests from web pages are not allowed"};
     }
-    static std::atomic<std::uint64_t> last{0};
-    return "req_" + hex(static_cast<std::uint64_t>(wall_ms())) + "-" + hex(++last);
-}
-
-void require_version(const ojs::http_request& request) {
-    const std::string_view version = ojs::find_header(request.headers, "OJS-Version");
-    if (version.empty() || version == "1" || begins_with(version, "1.")) return;
-    throw refusal{422, "unsupported", "this backend speaks version 1.0"};
+    const std::string_view host = ojs::find_header(request.headers, "Host");
+    if (host.data() != nullptr && !is_local(host))
+        throw refusal{403, "x_forbidden", "the Host is neither an address nor localhost"};
 }
 
 }  // namespace
 
+ojs::http_response json_response(int status, std::string body) {
+    ojs::http_response out;
+    out.status = status;
+    out.headers = {{"Content-Type", "application/openjobspec+json"}, {"OJS-Version", "1.0"}};
+    out.body = std::move(body);
+    return out;
+}
+
+ojs::http_response error_response(const refusal& why) {
+    json_object inner;
+    inner.text("code", why.code).text("message", why.message).flag("retryable", why.status >= 500);
+    if (*why.type != '\0') inner.text("type", why.type);
+    inner.text("hint", "the message says what is wrong")
+        .text("docs_url", "https://github.com/openjobspec/spec");
+    return json_response(why.status, json_object().raw("error", inner.str()).str());
+}
+
 ojs::http_response handle(backend& on, const ojs::http_request& request) {
     const std::string_view path = std::string_view(request.target).substr(0, request.target.find('?'));
-    incoming in{request, monotonic_ns(), request_id_of(request), path, {}};
+    incoming in{request, monotonic_ns(), path, {}};
     ojs::http_response out;
     try {
         refuse_web_pages(request);
-        require_version(request);
-        const bool by_worker = is_worker_route(path) || is_checkpoint_route(path);
-        out = by_worker ? handle_worker(on, in) : answer_on_disk(on, in);
+        out =
+            is_worker_route(path) || is_checkpoint_route(path) ? respond_to_worker(on, in) : respond(on, in);
     } catch (const refusal& why) {
-        out = error_answer(why, in);
+        out = error_response(why);
     }
-    out.headers.push_back({"X-Request-Id", in.request_id});
     return out;
 }
 

@@ -1,7 +1,5 @@
-// timers: ends of leases, due retries and deadlines of silent workers, in order of time.
+// timers: jobs or workers in the order of their `due`.
 #pragma once
-#include <condition_variable>
-#include <mutex>
 #include <set>
 #include <utility>
 
@@ -9,26 +7,21 @@
 
 namespace dev_backend {
 
-// The caller holds the store's lock.
+template <class Timed>
 class timers {
   public:
-    void set(job& timed, ojs::time_point when);  // time_point::max(): never
-    void set(worker& silent_until, ojs::time_point when);
+    void set(Timed& timed, ojs::time_point when) {
+        if (timed.due != never) all_.erase({timed.due, &timed});
+        timed.due = when;
+        if (when != never) all_.insert({when, &timed});
+    }
     // The first that is due by `now`; null: none.
-    job* due_job(ojs::time_point now) const;
-    worker* due_worker(ojs::time_point now) const;
-
-    // Waits until the first is due, an earlier one is set, or wake().
-    void wait(std::unique_lock<std::mutex>& held);
-    void wake() { changed_.notify_all(); }
+    Timed* find_due(ojs::time_point now) const { return next() <= now ? all_.begin()->second : nullptr; }
+    ojs::time_point next() const { return all_.empty() ? never : all_.begin()->first; }
+    void clear() { all_.clear(); }
 
   private:
-    ojs::time_point next() const;
-
-    std::set<std::pair<ojs::time_point, job*>> jobs_;
-    std::set<std::pair<ojs::time_point, worker*>> workers_;
-    std::condition_variable changed_;
-    ojs::time_point wakes_at_ = ojs::time_point::max();
+    std::set<std::pair<ojs::time_point, Timed*>> all_;
 };
 
 }  // namespace dev_backend

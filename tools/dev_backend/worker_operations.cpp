@@ -1,12 +1,12 @@
-// FETCH, ACK, FAIL, BEAT.
+// What workers send: FETCH, ACK, FAIL, heartbeats, checkpoints.
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "backend.hpp"
 #include "clock.hpp"
 #include "json.hpp"
-#include "operations.hpp"
 
 namespace dev_backend {
 
@@ -15,26 +15,24 @@ namespace {
 // Adds the last checkpoint, as the durable-execution extension has it.
 std::string claimed_envelope(const job& claimed, bool with_checkpoint, std::string prefix) {
     json_object out = open_envelope(claimed, std::move(prefix));
-    if (with_checkpoint && claimed.has_checkpoint)
-        out.raw("checkpoint", json_object().raw("state", checkpoint_of(claimed)).str());
+    const std::string_view state = checkpoint_of(claimed);
+    if (with_checkpoint && !state.empty()) out.raw("checkpoint", json_object().raw("state", state).str());
     return out.str();
 }
 
 }  // namespace
 
 ojs::http_response fetch(backend& on, const incoming& in) {
-    const json_members body = parse_object(in.request.body);
-    const auto queues = texts_of(body["queues"]);
+    const json_view body = parse_object(in.request.body);
+    const auto queues = texts_of(member(body, "queues"));
     if (!queues || queues->empty()) refuse_shape("queues is missing, empty or not an array of strings");
     const std::int64_t count = integer_or(body, "count", 1, 1);
-    const milliseconds lease =
-        time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(1), milliseconds(0));
-    const std::string worker_id = text_or(body, "worker_id", "");
+    const milliseconds lease = time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(0));
 
     const store::lock held(on.jobs.mutex());
-    const worker& by = on.jobs.find_worker(worker_id);
-    json_object event = on.events.fields();
-    event.text("worker_id", worker_id).texts("queues", *queues).number("count", count);
+    worker& by = on.jobs.find_worker(text_or(body, "worker_id", ""));
+    json_object event;
+    event.text("worker_id", by.id).texts("queues", *queues).number("count", count);
     event.number("recv_mono_ns", in.received_ns);
     if (by.state != "running") {
         on.events.write("refused_fetch", event.text("state", by.state));
@@ -42,7 +40,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     }
     std::vector<std::string_view> ids;
     std::string out = "{\"jobs\":[";
-    for (const job* each : on.jobs.claim(worker_id, *queues, static_cast<std::size_t>(count), lease)) {
+    for (const job* each : on.jobs.claim(by, *queues, static_cast<std::size_t>(count), lease)) {
         if (out.back() != '[') out += ',';
         out = claimed_envelope(*each, !on.options.no_checkpoints, std::move(out));
         ids.push_back(each->id);
@@ -50,147 +48,170 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     event.texts("jobs", ids);
     if (in.lost) event.flag("lost", true);
     on.events.write("fetch", event);
-    // It was declared dead, but claims again: if it dies now, its jobs must come back once more.
-    const bool declared_dead = by.beats > 0 && by.dead_at == ojs::time_point::max();
-    if (declared_dead) on.jobs.expect_beat_by(worker_id, ojs::steady_clock::now() + on.options.dead_after);
     return json_response(200, out + "]}");
 }
 
+// ---- reports ----
+
 namespace {
 
-// Lets `apply(body, job, event)` settle the active job, and records the request in any case.
-template <class Settle>
-ojs::http_response settle(backend& on, const char* event, const incoming& in, Settle apply) {
-    json_object fields = on.events.fields();
-    const std::string from(ojs::find_header(in.request.headers, "X-OJS-Worker-ID"));
+// Lets `apply(job, event)` change the job `id` that the sender holds, and records the request in any case.
+template <class Apply>
+ojs::http_response report(backend& on, const char* event, const incoming& in, const std::string& id,
+                          Apply apply) {
+    json_object fields;
+    fields.text("job_id", id);
+    const std::string from = in.worker_id();
     if (!from.empty()) fields.text("from", from);
+    const store::lock held(on.jobs.mutex());
     ojs::http_response out;
-    store::lock held(on.jobs.mutex(), std::defer_lock);
     try {
-        const json_members body = parse_object(in.request.body);
-        const std::string id = required_text(body, "job_id");
-        fields.text("job_id", id);
-        held.lock();
-        const job& found = on.jobs.find(id);
-        if (found.owner != nullptr) fields.text("worker_id", found.owner->id);
-        require_holder(found, from);
-        out = apply(body, found, fields);
+        job& of = on.jobs.find(id);
+        if (of.owner != nullptr) fields.text("worker_id", of.owner->id);
+        if (!from.empty() && of.owner != nullptr && of.owner->id != from)  // a late request
+            throw refusal{409, "conflict", "another worker holds the job"};
+        if (of.state != job_state::active)
+            throw refusal{409, "conflict", std::string("the job is not active but ") + name_of(of.state)};
+        out = json_response(200, apply(of, fields));
     } catch (const refusal& why) {
-        out = error_answer(why, in);
+        out = error_response(why);
     }
-    if (!held.owns_lock()) held.lock();
-    if (out.status == 409) ++on.conflicts;
     fields.number("status", out.status).number("recv_mono_ns", in.received_ns);
     if (in.lost) fields.flag("lost", true);
     on.events.write(event, fields);
     return out;
 }
 
-std::string settled_answer(const job& settled) {
+std::string settled(const job& of) {
     json_object out;
-    out.flag("acknowledged", true).text("id", settled.id).text("job_id", settled.id);
-    out.text("state", name_of(settled.state));
-    out.number("attempt", settled.attempt).number("max_attempts", settled.retry.max_attempts);
-    if (has_ended(settled.state)) out.text("completed_at", iso_time(settled.ended_ms));
-    if (settled.state == job_state::discarded) out.text("discarded_at", iso_time(settled.ended_ms));
-    if (settled.state == job_state::retryable) {
-        out.number("retry_delay_ms", settled.retry_delay.count());
-        out.text("next_attempt_at", iso_time(wall_ms() + settled.retry_delay.count()));
+    out.flag("acknowledged", true).text("id", of.id).text("job_id", of.id);
+    out.text("state", name_of(of.state));
+    out.number("attempt", of.attempt).number("max_attempts", of.retry.max_attempts);
+    if (has_ended(of.state)) out.text("completed_at", iso_time(of.ended_ms));
+    if (of.state == job_state::discarded) out.text("discarded_at", iso_time(of.ended_ms));
+    if (of.state == job_state::retryable) {
+        out.number("retry_delay_ms", of.retry_delay.count());
+        out.text("next_attempt_at", iso_time(wall_ms() + of.retry_delay.count()));
     }
     return out.str();
 }
 
-// The error's name in a retry policy: its type, else its details.error_class or the like, else its code.
-std::string type_of(const json_members& error) {
-    const json_view error_class = error["details"].member("error_class");
-    return text_or(error, "type", error_class.string().value_or(text_or(error, "code", "")));
-}
-
-bool is_interruption(const json_members& error) {
-    return text_or(error, "code", "") == "ShutdownError" || text_or(error, "type", "") == "ShutdownError";
-}
-
-bool says_goodbye(const std::string& state) {
-    return state == "terminate" || state == "terminated";
+// The error's name in a retry policy: its type, else its details.error_class, else its code.
+std::string type_of(json_view error) {
+    const auto error_class = error.member("details").member("error_class").string();
+    return text_or(error, "type", error_class.value_or(text_or(error, "code", "")));
 }
 
 }  // namespace
 
 ojs::http_response ack(backend& on, const incoming& in) {
-    return settle(on, "ack", in, [&](const json_members& body, const job& done, json_object& event) {
-        std::string result(body["result"].text());
+    const json_view body = parse_object(in.request.body);
+    return report(on, "ack", in, required_text(body, "job_id"), [&](job& done, json_object& event) {
+        std::string result(member(body, "result").text());
         if (!result.empty()) event.raw("result", result);
-        require_active(done);
-        on.jobs.complete(done.id, std::move(result));
-        return json_response(200, settled_answer(done));
+        on.jobs.complete(done, std::move(result));
+        return settled(done);
     });
 }
 
 ojs::http_response nack(backend& on, const incoming& in) {
-    return settle(on, "nack", in, [&](const json_members& body, const job& failed, json_object& event) {
-        const json_view given = body["error"];
-        if (given.type() != json_type::object) refuse_shape("error is missing or not an object");
-        const json_members error(given);
-        const std::string type = type_of(error);
-        std::string source(given.text());
-        if (!error["type"]) source = with_raw_member(source, "type", ojs::json_quote(type));
-        // An interruption is not the job's fault, whatever the worker reports. [GS 6]
-        const bool retryable = flag_or(error, "retryable", true) || is_interruption(error);
-        const bool requeue = flag_or(body, "requeue", false);
-        event.text("code", required_text(error, "code")).text("type", text_or(error, "type", ""));
+    const json_view body = parse_object(in.request.body);
+    const json_view error = object_or_none(body, "error");
+    if (!error) refuse_shape("error is missing");
+    const std::string code = required_text(error, "code");
+    const std::string type = type_of(error);
+    // An interruption is not the job's fault, whatever the worker reports. [GS 6]
+    const bool is_interruption = code == "ShutdownError" || type == "ShutdownError";
+    const bool retryable = flag_or(error, "retryable", true) || is_interruption;
+    const bool requeue = flag_or(body, "requeue", false);
+    const std::string_view checkpoint = object_or_none(body, "meta").member("checkpoint").text();
+    return report(on, "nack", in, required_text(body, "job_id"), [&](job& failed, json_object& event) {
+        event.text("code", code).text("type", text_or(error, "type", ""));
         event.text("message", text_or(error, "message", ""))
             .flag("retryable", retryable)
             .flag("requeue", requeue);
-        if (const json_view details = error["details"]) event.raw("details", details.text());
-        std::string state;
-        if (const json_view meta = body["meta"]) {
-            if (meta.type() != json_type::object) refuse_shape("meta is not an object");
-            state = meta.member("checkpoint").text();
-            if (!state.empty()) event.raw("checkpoint", state);
+        if (const json_view details = error.member("details")) event.raw("details", details.text());
+        if (!checkpoint.empty()) {
+            event.raw("checkpoint", checkpoint);
+            on.jobs.set_checkpoint(failed, checkpoint);
         }
-        require_active(failed);
-        if (state.size() > on.options.max_checkpoint)
-            throw refusal{413, "invalid_payload", "the checkpoint is too large"};
-        if (!state.empty()) on.jobs.keep_checkpoint(failed.id, state);
-        const job_state next =
-            on.jobs.fail(failed.id, {source, type, text_or(error, "code", ""), retryable, requeue});
-        event.text("state", name_of(next));
-        return json_response(200, settled_answer(failed));
+        std::string source(error.text());
+        if (!member(error, "type")) source = with_raw_member(source, "type", ojs::json_quote(type));
+        on.jobs.fail(failed, {source, type, retryable, requeue});
+        event.text("state", name_of(failed.state));
+        return settled(failed);
     });
 }
 
+// ---- heartbeats ----
+
 ojs::http_response heartbeat(backend& on, const incoming& in) {
-    const json_members body = parse_object(in.request.body);
+    const json_view body = parse_object(in.request.body);
     const std::string worker_id = required_text(body, "worker_id");
     const std::string state = text_or(body, "state", "running");
-    const milliseconds lease =
-        time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(1), milliseconds(0));
-    auto active = texts_of(body["active_jobs"]);
-    if (!active) active = texts_of(body["active_job_ids"]);  // active_jobs was a count
+    const milliseconds lease = time_or(body, "visibility_timeout_ms", milliseconds(1), milliseconds(0));
+    auto active = texts_of(member(body, "active_jobs"));
+    if (!active) active = texts_of(member(body, "active_job_ids"));  // active_jobs was a count
+    if (!active) active.emplace();
 
     const store::lock held(on.jobs.mutex());
-    const worker& from =
-        on.jobs.note({worker_id, state, in.request.body, active.value_or(std::vector<std::string>())});
-    json_object event = on.events.fields();
-    event.text("worker_id", worker_id).text("state", state).texts("active", from.last_active);
-    event.flag("says_state", static_cast<bool>(body["state"]));
+    worker& from = on.jobs.find_worker(worker_id);
+    from.state = state;
+    for (const job* each : from.jobs) {
+        if (!each->test_directive.empty()) from.directive = each->test_directive;
+    }
+    json_object event;
+    event.text("worker_id", worker_id).text("state", state).texts("active", *active);
     event.number("recv_mono_ns", in.received_ns);
     if (in.lost) event.flag("lost", true);
     on.events.write("beat", event);
-    const std::vector<std::string> extended = on.jobs.extend_leases(worker_id, from.last_active, lease);
-    if (says_goodbye(state)) {
-        on.events.write("deregistered", on.events.fields().text("worker_id", worker_id));
-        on.jobs.say_goodbye(worker_id);
+    const std::vector<std::string> extended = on.jobs.extend_leases(from, *active, lease);
+    if (state == "terminate" || state == "terminated") {
+        on.jobs.say_goodbye(from);
     } else {
-        on.jobs.expect_beat_by(worker_id, ojs::steady_clock::now() + on.options.dead_after);
+        on.jobs.expect_heartbeat_by(from, ojs::steady_clock::now() + on.options.dead_after);
     }
     json_object out;
-    out.flag("acknowledged", true)
-        .text("state", from.directive)
-        .texts("jobs_extended", extended)
-        .text("server_time", iso_time());
-    if (!from.directive_queues.empty()) out.texts("queues", from.directive_queues);
-    return json_response(200, out.str());
+    out.flag("acknowledged", true).text("state", from.directive).texts("jobs_extended", extended);
+    return json_response(200, out.text("server_time", iso_time()).str());
+}
+
+// For load balancers and probes: 200 while the worker takes jobs, else 503.
+ojs::http_response worker_health(backend& on, const incoming& in) {
+    const store::lock held(on.jobs.mutex());
+    const auto found = on.jobs.workers().find(in.id);
+    if (found == on.jobs.workers().end()) throw refusal{404, "not_found", "no such worker"};
+    const worker& of = found->second;
+    json_object out;
+    out.text("worker_id", of.id).text("state", of.state);
+    out.number("active_jobs", static_cast<std::int64_t>(of.jobs.size()));
+    return json_response(of.state == "running" ? 200 : 503, out.str());
+}
+
+// ---- checkpoints, which are kept until their job is completed ----
+
+ojs::http_response save_checkpoint(backend& on, const incoming& in) {
+    const std::string_view state = parse_object(in.request.body).member("state").text();
+    if (state.empty()) refuse_shape("state is missing");
+    return report(on, "checkpoint", in, in.id, [&](job& of, json_object& event) {
+        on.jobs.set_checkpoint(of, state);
+        event.raw("state", state);
+        return json_object().raw("checkpoint", json_object().text("job_id", of.id).str()).str();
+    });
+}
+
+ojs::http_response load_checkpoint(backend& on, const incoming& in) {
+    const store::lock held(on.jobs.mutex());
+    const std::string_view state = checkpoint_of(on.jobs.find(in.id));
+    if (state.empty()) throw refusal{404, "not_found", "the job has no checkpoint"};
+    const std::string shown = json_object().text("job_id", in.id).raw("state", state).str();
+    return json_response(200, json_object().raw("checkpoint", shown).str());
+}
+
+ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
+    const store::lock held(on.jobs.mutex());
+    on.jobs.set_checkpoint(on.jobs.find(in.id), "");
+    return json_response(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
 
 }  // namespace dev_backend

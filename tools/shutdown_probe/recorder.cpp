@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-#include "../dev_backend/schemas.hpp"
+#include "schemas.hpp"
 #include "ojs_shutdown.hpp"
 
 namespace probe {
