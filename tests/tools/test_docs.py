@@ -227,7 +227,7 @@ class Names(unittest.TestCase):
 class Backend(unittest.TestCase):
     def test_its_routes_are_those_of_the_source(self):
         source = re.findall(r'\{"([A-Z]+)",\s*"(/[^"]*)",\s*"([^"]+)",\s*&', read("tools/dev_backend/routes.cpp"))
-        self.assertGreater(len(source), 30)
+        self.assertGreater(len(source), 20)
         self.assertEqual(source, re.findall(r"(?m)^\| ([A-Z]+) \| `(.+?)` \| (.+) \|$", read("docs/backend.md")))
 
     def test_each_option_of_a_push_is_documented(self):
@@ -235,7 +235,7 @@ class Backend(unittest.TestCase):
         known = re.findall(r'\{"(\w+)", in_(?:job|either|retry|unique)\}', read("tools/dev_backend/push_members.cpp").split("// Only the store")[0])
         suffixed = {"initial_interval_ms", "max_interval_ms"}
         unexplained = {"specversion", "metadata", "options"}  # of clients and of the conformance suite
-        self.assertGreater(len(known), 30)
+        self.assertGreater(len(known), 20)
         self.assertEqual([], [name for name in known if f"`{name}`" not in section and name not in suffixed | unexplained])
 
 
