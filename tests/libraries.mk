@@ -1,15 +1,15 @@
 # `make adapters`, `make queues`: the extensions and examples that need another library, and their tests.
 
-# $(on.LIBRARY): its programs, of examples/, tests/adapters/ and tests/queues/. $(header.LIBRARY): by which it is found.
+# $(on.LIBRARY): its programs, of examples/, tests/ and bench/. $(header.LIBRARY): by which it is found.
 on.openssl := tls_worker https_client
 header.openssl := openssl/ssl.h
 on.libpq := river_worker river_probe_worker river_contract river_bench
 header.libpq := libpq-fe.h
-on.rabbitmq := amqp_worker amqp_loop amqp_contract amqp_control amqp_tool
+on.rabbitmq := amqp_worker amqp_loop amqp_contract amqp_tool
 header.rabbitmq := amqp.h
-on.hiredis := redis_streams_worker redis_streams_loop redis_streams_contract redis_streams_control
+on.hiredis := redis_streams_worker redis_streams_loop redis_streams_contract
 header.hiredis := hiredis/hiredis.h
-on.rdkafka := kafka_loop kafka_mock kafka_control
+on.rdkafka := kafka_loop kafka_mock
 header.rdkafka := librdkafka/rdkafka.h
 on.grpc := grpc_drain grpc_client
 header.grpc := grpcpp/grpcpp.h
@@ -45,11 +45,12 @@ $(on.hiredis:%=$(BUILD)/%): LDLIBS += -lhiredis
 $(on.rdkafka:%=$(BUILD)/%): LDLIBS += -lrdkafka
 $(on.grpc:%=$(BUILD)/%): LDLIBS += $(shell pkg-config --libs grpc++ 2>/dev/null)
 $(on.httplib:%=$(BUILD)/%): LDLIBS += $(shell pkg-config --libs cpp-httplib 2>/dev/null)
-$(addprefix $(OBJ)/,examples/%.o tests/adapters/%.o tests/queues/%.o): FORM += $(LIBPQ) -Itests/support
+$(addprefix $(OBJ)/,examples/%.o tests/adapters/%.o tests/queues/%.o bench/river/%.o): FORM += $(LIBPQ) -Itests/support
 $(OBJ)/examples/httplib_drain/%.o: FORM += $(shell pkg-config --cflags cpp-httplib 2>/dev/null)
 # Each extension's definitions are in an object of its own, since not every machine has all libraries. river_contract and
 # river_bench use internals and define OJS_SHUTDOWN_IMPLEMENTATION themselves.
-main = $(patsubst %.cpp,%.o,$(wildcard examples/$*.cpp examples/$*/*.cpp tests/adapters/$*.cpp tests/queues/$*.cpp))
+main = $(patsubst %.cpp,%.o,$(wildcard examples/$*.cpp examples/$*/*.cpp $(foreach folder,tests/adapters tests/queues bench/river,\
+    $(folder)/$*.cpp)))
 $(LIBRARY_PROGRAMS:%=$(BUILD)/%): $(BUILD)/%: $$(addprefix $(OBJ)/,$$(main))
 $(on.openssl:%=$(BUILD)/%): $(OBJ)/tests/adapters/implementation_tls.o
 $(BUILD)/river_worker $(BUILD)/river_probe_worker: $(OBJ)/tests/adapters/implementation_river.o
@@ -68,16 +69,14 @@ $(RESULTS)/adapters/river/%: tests/adapters/river_test.py \
     $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@$(RUN_SCRIPT) $< $*
 
-# Not part of `make check`: they want Go, and once the network for River's own client; the last two take minutes.
-river-interop: deps deps-adapters  ## ojs_river.hpp beside River's client in Go
-	$(call build,river_worker river_probe_worker)
-	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_interop_test.py
+# Not part of `make check`: they take minutes.
 river-chaos: deps deps-adapters  ## 20,000 jobs while workers are killed and PostgreSQL restarts; fewer: make river-chaos JOBS_TO_RUN=N
 	$(call build,river_probe_worker)
-	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_chaos.py --jobs $(or $(JOBS_TO_RUN),20000)
-river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL in a bare loop and River's own worker
+	@OJS_TEST_BUILD=$(BUILD) OJS_TEST_JOBS=$(or $(JOBS_TO_RUN),20000) OJS_TEST_STOPS=150 \
+	    python3 -B tests/adapters/river_test.py Chaos
+river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL in a bare loop
 	$(call build,river_worker river_bench)
-	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/adapters/river_bench.py
+	@OJS_TEST_BUILD=$(BUILD) python3 -B bench/river/river_bench.py
 
 # ---- queues ----------------------------------------------------------------------------------------------------------
 
@@ -90,9 +89,6 @@ QUEUES = $(addprefix queues/,stop_token \
     $(call where,grpc,grpc) $(call where,boost,asio))
 queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of 10,000 messages over 20 stops each
 	$(call run_checks,$(QUEUES))
-queues-table: deps deps-queues  ## the measured rows of docs/queues.md, the clients' own examples beside them: minutes
-	@$(MAKE) -s queues
-	@OJS_TEST_BUILD=$(BUILD) python3 -B tests/queues/chaos.py
 needs.Contract.test_rabbitmq_classic := amqp_contract amqp_tool
 needs.Contract.test_rabbitmq_quorum := amqp_contract amqp_tool
 needs.Contract.test_redis := redis_streams_contract
@@ -139,4 +135,4 @@ $(OBJ)/examples/grpc_bridge/bridge.o: $(CODE)/lifecycle.pb.cc
 $(BUILD)/grpc_bridge: LDLIBS += $(shell pkg-config --libs $(GRPC) 2>/dev/null)
 $(BUILD)/grpc_bridge: $(IMPLEMENTATION) \
     $(addprefix $(OBJ)/,examples/grpc_bridge/bridge.o grpc/lifecycle.pb.o grpc/lifecycle.grpc.pb.o)
-OTHER_PROGRAMS = $(LIBRARY_PROGRAMS) grpc_bridge bench fleet_defaults static_controller
+OTHER_PROGRAMS = $(LIBRARY_PROGRAMS) grpc_bridge ojs_server bench fleet_defaults static_controller

@@ -6,7 +6,7 @@ $(RESULTS)/container: $(addprefix $(BUILD)/,dev_backend static_controller launch
 $(BUILD)/static_controller: $(OBJ)/programs/controller.o examples/deploy/hold_signals.S $(IMPLEMENTATION)
 $(BUILD)/static_controller: LDFLAGS += $(STATIC)
 
-observability-test: deps deps-observability  ## the status page in Chromium, dashboard and alert rules with Prometheus
+observability-test: deps deps-observability  ## the status page's flag, dashboard and alert rules with Prometheus
 	$(call run_checks,$(OBSERVABILITY))
 OBSERVABILITY := $(patsubst tests/%_test.py,%,$(wildcard tests/observability/*_test.py))
 $(addprefix $(RESULTS)/,$(OBSERVABILITY)): $(addprefix $(BUILD)/,launcher lifecycle_runner worker)
@@ -16,13 +16,16 @@ interop-test: deps grpc-bridge httplib-drain  ## the coordinator and the launche
 	$(call run_checks,interop server)
 $(RESULTS)/interop: $(BUILD)/lifecycle_runner $(BUILD)/launcher FORCE
 	@$(RUN) tests/interop/run.sh $(BUILD)
-$(RESULTS)/server: $(BUILD)/dev_backend $(BUILD)/worker FORCE
+$(RESULTS)/server: $(BUILD)/dev_backend $(BUILD)/ojs_server FORCE
 	@$(RUN) tests/interop/server.sh $(BUILD)
-# Of the server; empty: dev_backend, started for it.
+$(BUILD)/ojs_server: $(OBJ)/tests/interop/ojs_server.o $(IMPLEMENTATION)
+$(OBJ)/tests/interop/ojs_server.o: FORM += -Itests/support
+# Of the server, and what it does not do (tests/interop/ojs_server.cpp); empty: dev_backend, started for it.
 URL ?=
-server-test: deps  ## whether a running OJS server keeps jobs when workers stop and die: make server-test URL=http://127.0.0.1:8080
-	$(call build,dev_backend worker)
-	@tests/interop/server.sh $(BUILD) $(URL)
+LACKS ?=
+server-test: deps  ## a running OJS server against the transport contract: make server-test URL=http://127.0.0.1:8080
+	$(call build,dev_backend ojs_server)
+	@tests/interop/server.sh $(BUILD) $(URL) $(LACKS)
 # It wants the suites, and a runner that you have built.
 RUNNER ?=
 SUITE_DIR ?= ../ojs-conformance/suites

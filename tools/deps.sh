@@ -84,7 +84,6 @@ missing() {
         has_program s390x-linux-gnu-g++ || echo "g++-s390x-linux-gnu s390x-linux-gnu-g++"
     fi
     if [ "${1:-}" = observability ]; then
-        has_program chromium || echo "chromium chromium"
         has_program prometheus || echo "prometheus prometheus"
         has_program promtool || echo "prometheus promtool"
     fi

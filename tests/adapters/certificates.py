@@ -66,13 +66,13 @@ class Authority:
         self.file("conf").write_text(CONFIG.format(folder=self.folder, name=self.name, names=names))
         return self.file("conf")
 
-    def issue(self, name, names=LOOPBACK, extensions="leaf", start="20200101000000Z", end="20491231000000Z"):
+    def issue(self, name, names=LOOPBACK, extensions="leaf", end="20491231000000Z"):
         """Paths of a certificate and of its key."""
         made, key, request = (self.folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
         config = self.config(names)
         openssl("req", "-new", *NEW_KEY, key, "-subj", f"/CN={name}", "-out", request, "-config", config)
         openssl("ca", "-batch", "-notext", "-config", config, "-in", request, "-out", made, "-extensions", extensions,
-                "-startdate", start, "-enddate", end)
+                "-startdate", "20200101000000Z", "-enddate", end)
         return made, key
 
     def revoke(self, certificate):

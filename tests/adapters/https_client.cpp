@@ -1,19 +1,16 @@
 // Requests over ojs_tls.hpp, for tls_test.py: prints what came of each on a line of its own.
 //
 //     https_client [--ca F] [--crl F] [--certificate F] [--key F] [--name HOST] [--timeout D] [--token T] [--requests N]
-//                  [--new-connections yes] [--stepwise yes] [--fork yes] [--rate SECONDS [--threads N]] URL
+//                  [--stepwise yes] [--fork yes] URL
 //
 // "ok STATUS BODY" with the body's line ends as blanks, or "error CODE TEXT". --stepwise: a request for each line of its
-// input. --fork: the second request is a child's, made by fork(). --rate: instead, how many a second.
+// input. --fork: the second request is a child's, made by fork().
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <thread>
-#include <vector>
 
 #include "ojs_tls.hpp"
 
@@ -32,29 +29,11 @@ int print(const ojs::result<ojs::http_response>& answer) {
     return 0;
 }
 
-template <class Ask>
-int measure(Ask ask, int seconds, int thread_count) {
-    std::atomic<long> done{0};
-    std::atomic<long> wrong{0};
-    const ojs::time_point end = ojs::steady_clock::now() + std::chrono::seconds(seconds);
-    std::vector<std::thread> threads;
-    for (int i = 0; i < thread_count; ++i) {
-        threads.emplace_back([&] {
-            while (ojs::steady_clock::now() < end) ++(ask() ? done : wrong);
-        });
-    }
-    for (std::thread& each : threads) each.join();
-    std::printf("%ld requests/s, %ld failed\n", done / seconds, wrong.load());
-    return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::map<std::string, std::string> flags = {
-        {"--timeout", "20s"}, {"--requests", "1"}, {"--threads", "1"}};
+    std::map<std::string, std::string> flags = {{"--timeout", "20s"}, {"--requests", "1"}};
     for (int i = 1; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
-    const auto number = [&](const char* flag) { return std::atoi(flags[flag].c_str()); };
     ojs::tls_options of_tls;
     of_tls.ca_file = flags["--ca"];
     of_tls.crl_file = flags["--crl"];
@@ -66,7 +45,6 @@ int main(int argc, char** argv) {
     ojs::http_client_options options;
     options.https_stream = *tls;
     options.bearer_token = flags["--token"];
-    options.max_idle_connections = flags.count("--new-connections") ? 0 : 256;
     auto client = ojs::http_client::create(argv[argc - 1], options);
     if (!client) return failed(client.error());
     const auto timeout = *ojs::parse_duration(flags["--timeout"]);
@@ -75,11 +53,10 @@ int main(int argc, char** argv) {
         request.target = "/";
         return client->send(request, {ojs::deadline_after(timeout), ojs::resend::if_unsent, nullptr});
     };
-    if (flags.count("--rate")) return measure(ask, number("--rate"), number("--threads"));
     const bool is_stepwise = flags.count("--stepwise") != 0;
     int status = 0;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    for (int i = 0; i < number("--requests") || is_stepwise; ++i) {
+    for (int i = 0; i < std::atoi(flags["--requests"].c_str()) || is_stepwise; ++i) {
         if (is_stepwise && std::getchar() == EOF) break;
         const pid_t child = flags.count("--fork") && i == 1 ? ::fork() : -1;
         if (child > 0) {

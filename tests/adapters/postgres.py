@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -11,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from programs import eventually
+from programs import eventually, unprivileged
 
 TIMEOUT = 120  # seconds for a server to come up or go down, on a machine with better things to do
 SIGNAL = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -35,15 +34,6 @@ def missing():
 def pooler():
     """PgBouncer's program, or None."""
     return shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
-
-
-def unprivileged():
-    """The server refuses to run as root: as whom it runs instead, in Popen's words."""
-    if os.geteuid() != 0:
-        return {}
-    users = {each.pw_name: each for each in pwd.getpwall()}
-    user = users.get("postgres") or users["nobody"]
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def literal(value):
@@ -142,7 +132,7 @@ class Postgres:
         self.bin = tools()
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-pg-"))
         clean_up(shutil.rmtree, self.folder, ignore_errors=True)
-        self.as_user = unprivileged()
+        self.as_user = unprivileged("postgres")
         if self.as_user:
             os.chown(self.folder, self.as_user["user"], self.as_user["group"])
         self.port = 5432  # of the socket's name, when there is no other
@@ -189,10 +179,6 @@ class Postgres:
         if self.process.poll() is None:
             self.process.send_signal(SIGNAL[mode])
         self.process.wait(TIMEOUT)
-
-    def restart(self, mode="fast"):
-        self.stop(mode)
-        self.start()
 
     def end(self):
         if self.process is not None:

@@ -1,6 +1,7 @@
 """What the tests of the adapters share: where the programs are, and processes whose output can be waited for."""
 
 import os
+import pwd
 import re
 import socket
 import subprocess
@@ -11,6 +12,15 @@ from pathlib import Path
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 GUARD = 20  # seconds; ends a test that would hang, and proves nothing else
+
+
+def unprivileged(name):
+    """Popen's arguments for a server that refuses to run as root: that user, or nobody."""
+    if os.geteuid() != 0:
+        return {}
+    users = {each.pw_name: each for each in pwd.getpwall()}
+    user = users.get(name) or users["nobody"]
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def eventually(holds, limit=GUARD):

@@ -5,6 +5,7 @@
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 
 #include "contract/doctest.hpp"
+#include "contract/lone_worker.hpp"
 #include "contract/relay.hpp"
 #include "ojs_river.hpp"
 
@@ -14,7 +15,9 @@ using ojs::detail::river::postgres_rows;
 using ojs::detail::river::postgres_statement;
 using ojs::detail::river::postgres_value;
 using transport_contract::job_state;
+using transport_contract::jobs;
 using transport_contract::new_job;
+using transport_contract::soon;
 using transport_contract::traits;
 
 std::string variable(const char* name) {
@@ -40,8 +43,7 @@ struct connection : ojs::detail::river::postgres_connection {
     connection() : postgres_connection(variable("DATABASE_URL"), "test") {}
 
     postgres_rows ask(const char* sql, const std::vector<postgres_value>& values = {}) {
-        ojs::result<postgres_rows> found =
-            run(postgres_statement{"", sql}, values, transport_contract::soon());
+        ojs::result<postgres_rows> found = run(postgres_statement{"", sql}, values, soon());
         if (!found) throw std::runtime_error(found.error().text);
         return std::move(*found);
     }
@@ -65,12 +67,10 @@ class river_subject : public transport_contract::subject {
     }
     // A lease short enough for a dead worker's jobs to come back in time.
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        auto made = ojs::river_transport::create(relay_.url());
-        if (!made) throw std::runtime_error(made.error().text);
-        const std::shared_ptr<ojs::transport> out(made->get(), [river = *made](ojs::transport*) {});
+        const auto out = transport_contract::share(ojs::river_transport::create(relay_.url()));
         ojs::worker_identity short_lived = as;
         short_lived.visibility_timeout = std::chrono::milliseconds(300);
-        const ojs::result<void> ready = out->register_worker(short_lived, transport_contract::soon());
+        const ojs::result<void> ready = out->register_worker(short_lived, soon());
         if (!ready) throw std::runtime_error(ready.error().text);
         prepare(*out, as);
         return out;
@@ -127,8 +127,7 @@ class river_subject : public transport_contract::subject {
         as.queues = {"nobody pushes here"};
         ojs::fetch_request request;
         request.worker = &as;
-        if (const auto none = wire.fetch(request, transport_contract::soon()); !none)
-            throw std::runtime_error(none.error().text);
+        if (const auto none = wire.fetch(request, soon()); !none) throw std::runtime_error(none.error().text);
     }
 
     losing_relay relay_;
@@ -136,32 +135,12 @@ class river_subject : public transport_contract::subject {
     std::vector<pid_t> frozen_;
 };
 
-struct lone_worker {
+struct lone_worker : transport_contract::lone_worker {
     explicit lone_worker(const char* queue, const std::string& url = variable("DATABASE_URL"))
-        : river(*ojs::river_transport::create(url)) {
-        identity.worker_id = "alone";
-        identity.queues = {queue};
+        : transport_contract::lone_worker(transport_contract::share(ojs::river_transport::create(url)),
+                                          queue) {
         identity.visibility_timeout = std::chrono::seconds(30);
     }
-    ojs::result<std::vector<ojs::job>> fetch(std::size_t count, ojs::function<bool()> should_send = nullptr) {
-        ojs::fetch_request request;
-        request.worker = &identity;
-        request.count = count;
-        request.should_send = std::move(should_send);
-        return river->fetch(request, transport_contract::soon());
-    }
-    ojs::result<ojs::settle_result> ack(const std::string& id) {
-        return river->ack({id, ""}, transport_contract::soon());
-    }
-    ojs::result<ojs::settle_result> fail(const std::string& id) {
-        ojs::fail_request request;
-        request.job_id = id;
-        request.error = {"handler_error", "no", true, ""};
-        return river->fail(request, transport_contract::soon());
-    }
-
-    ojs::worker_identity identity;
-    ojs::river_ref river;
 };
 
 }  // namespace
@@ -190,7 +169,7 @@ TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH
     };
     std::thread first(fetch), second(fetch);
     while (fetching > 0) {
-        const auto unwanted = worker.fetch(1, [] { return false; });
+        const auto unwanted = worker.wire->fetch({&worker.identity, 1, [] { return false; }, {}}, soon());
         REQUIRE_FALSE(unwanted);
         CHECK(unwanted.error().code == ojs::errc::cancelled);
     }
@@ -206,29 +185,21 @@ TEST_CASE(
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
         holder.insert("late", 2);
-        const auto jobs = worker.fetch(2);
-        REQUIRE(jobs);
-        REQUIRE(jobs->size() == 2);
+        const jobs both = worker.await(2);
         holder.ask("BEGIN");
         holder.ask("LOCK TABLE river_job IN EXCLUSIVE MODE");
-        const auto report = [&](int which, std::chrono::milliseconds timeout) {
-            return worker.river->ack({(*jobs)[static_cast<std::size_t>(which)].id, ""},
-                                     ojs::deadline_after(timeout));
-        };
-        std::atomic<bool> begun{false};
+        test::event begun;
         std::thread patient([&] {
-            begun = true;
-            const auto answer = report(0, std::chrono::seconds(2));
+            begun.set();
+            const auto answer = worker.try_ack(both[0], ojs::deadline_after(std::chrono::seconds(2)));
             CHECK((!answer || *answer == ojs::settle_result::accepted));
         });
-        while (!begun) {
-        }
-        CHECK_FALSE(report(1, std::chrono::milliseconds(100)));  // in one statement with the other, or not
+        static_cast<void>(begun.wait());
+        // In one statement with the other, or not.
+        CHECK_FALSE(worker.try_ack(both[1], ojs::deadline_after(std::chrono::milliseconds(100))));
         holder.ask("ROLLBACK");
         patient.join();
-        const auto again = report(1, std::chrono::seconds(10));
-        REQUIRE(again);
-        CHECK(*again == ojs::settle_result::accepted);
+        CHECK(worker.ack(both[1]) == "accepted");
     }
 }
 
@@ -237,18 +208,15 @@ TEST_CASE("river_transport: exactly one of a concurrent ACK and FAIL of the same
     lone_worker worker("race");
     database.insert("race", 40);
     for (int round = 0; round < 20; ++round) {
-        const auto jobs = worker.fetch(2);  // with two jobs held, a report waits for a second one
-        REQUIRE(jobs);
-        REQUIRE(jobs->size() == 2);
-        std::atomic<int> accepted{0};
-        const auto count = [&](const ojs::result<ojs::settle_result>& answer) {
-            accepted += answer && *answer == ojs::settle_result::accepted;
-        };
-        std::thread fails([&] { count(worker.fail(jobs->front().id)); });
-        count(worker.ack(jobs->front().id));
+        const jobs both = worker.await(2);  // with two jobs held, a report waits for a second one
+        std::string failed;
+        std::thread fails([&] { failed = worker.fail(both[0]); });
+        const std::string acked = worker.ack(both[0]);
         fails.join();
-        CHECK(accepted == 1);
-        CHECK(worker.ack(jobs->back().id));
+        CAPTURE(failed);
+        CHECK(acked == (failed == "accepted" ? "gone" : "accepted"));
+        CHECK(failed == (acked == "accepted" ? "gone" : "accepted"));
+        CHECK(worker.ack(both[1]) == "accepted");
     }
 }
 
@@ -260,12 +228,9 @@ TEST_CASE("river_transport: the jobs of a lost FETCH response are requeued witho
     database.insert("lost", 2);
     wire.lose(1);
     CHECK_FALSE(worker.fetch(2));
-    const auto jobs = worker.fetch(2);
-    REQUIRE(jobs);
-    REQUIRE(jobs->size() == 2);
-    for (const ojs::job& each : *jobs) {
+    for (const ojs::job& each : worker.await(2)) {
         CHECK(each.attempt == 1);
-        CHECK(*worker.ack(each.id) == ojs::settle_result::accepted);
+        CHECK(worker.ack(each) == "accepted");
     }
 }
 
@@ -274,21 +239,16 @@ TEST_CASE("river_transport: a repeated report is accepted and does not settle th
     losing_relay wire;
     lone_worker worker("again", wire.url());
     database.insert("again", 1, 2);
-    const std::string id = worker.fetch(1)->at(0).id;
+    const ojs::job first = worker.fetch_one();
+    const ojs::job_error why = {"handler_error", "no", true, ""};
     wire.lose(1);
-    CHECK_FALSE(worker.fail(id));
-    // The job is no longer ours, and its report must not be dropped.
-    ojs::heartbeat_request beat;
-    beat.worker = &worker.identity;
-    beat.active_jobs = {id};
-    CHECK(worker.river->heartbeat(beat, transport_contract::soon())->jobs_extended == beat.active_jobs);
+    CHECK_FALSE(worker.try_fail(first, why));
+    CHECK(worker.renews(first));  // the job is no longer ours, and its report must not be dropped
     database.ask("UPDATE river_job SET state = 'available', scheduled_at = now() WHERE queue = 'again'");
-    CHECK(worker.fetch(1)->empty());  // claimed, and given back once the report is settled
-    CHECK(*worker.fail(id) == ojs::settle_result::accepted);
-    const auto jobs = worker.fetch(1);
-    REQUIRE(jobs->size() == 1);
-    CHECK(jobs->front().attempt == 2);
-    CHECK(*worker.fail(id) == ojs::settle_result::accepted);
+    CHECK(worker.fetch()->empty());  // claimed, and given back once the report is settled
+    CHECK(*worker.try_fail(first, why) == ojs::settle_result::accepted);
+    CHECK(worker.fetch_one().attempt == 2);
+    CHECK(*worker.try_fail(first, why) == ojs::settle_result::accepted);
     const postgres_rows row =
         database.ask("SELECT state, array_to_string(errors, ',') FROM river_job WHERE queue = 'again'");
     CHECK(row.text(0, 0) == "discarded");

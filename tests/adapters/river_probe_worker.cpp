@@ -43,10 +43,12 @@ ojs::outcome spin(ojs::job_context& job) {
 int main() {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
-    const std::chrono::milliseconds grace = options->times.shutdown_grace_period;
+    const auto times = options->times;
     options->use(ojs::dialect::river());
     options->extensions.add(ojs::ops());
-    if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty()) options->times.shutdown_grace_period = grace;
+    if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty())
+        options->times.shutdown_grace_period = times.shutdown_grace_period;
+    if (!variable("OJS_STOP_TIMEOUT").empty()) options->times.stop_timeout = times.stop_timeout;
     ojs::river_options of_river;
     of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), std::move(of_river));

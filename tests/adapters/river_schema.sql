@@ -1,5 +1,5 @@
 -- River's tables as its migrations of version 8 leave them, as far as workers and clients meet them: the same columns,
--- types, defaults, constraints and indexes (the interop checks compare the two), for machines without River's own tool.
+-- types, defaults, constraints and indexes (compared with those of River 0.51.1), for machines without River's own tool.
 -- Version 7 has the same, version 6 has no river_notification; see older() in river.py.
 
 CREATE TYPE river_job_state AS ENUM (

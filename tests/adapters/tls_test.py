@@ -3,8 +3,6 @@
 tls_worker and dev_backend; default build. Without nginx what needs it is skipped."""
 
 import itertools
-import os
-import random
 import re
 import select
 import shutil
@@ -24,8 +22,6 @@ from programs import BUILD, GUARD, Peer, Program, eventually
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from dev_backend import Backend
-
-FLIPS = int(os.environ.get("OJS_TEST_FLIPS", "60"))  # conversations with a bit turned over
 
 
 def relay(test, port, change):
@@ -62,9 +58,9 @@ class Tls(unittest.TestCase):
                          "-cert_chain", chain, *flags, **how)
         return int(server.prints(r"ACCEPT \S+:(\d+)")[1])
 
-    def ask(self, port, *flags, ca=None, host="localhost", **how):
-        done = subprocess.run([BUILD / "https_client", "--ca", ca or self.root.certificate, *map(str, flags),
-                               f"https://{host}:{port}"], capture_output=True, text=True, timeout=GUARD * 2, **how)
+    def ask(self, port, *flags, host="localhost"):
+        done = subprocess.run([BUILD / "https_client", "--ca", self.root.certificate, *map(str, flags),
+                               f"https://{host}:{port}"], capture_output=True, text=True, timeout=GUARD * 2)
         return done.stdout
 
     def mutual(self, version):
@@ -76,10 +72,10 @@ class Tls(unittest.TestCase):
         chain.write_text(certificate.read_text() + (by or self.middle).certificate.read_text())
         return "--certificate", chain, "--key", key
 
-    def stepwise(self, port, ca, *flags):
+    def stepwise(self, port, ca, *flags, **variables):
         """Makes one request at a time, and says what came of it."""
         client = Program(self, BUILD / "https_client", "--ca", ca, "--stepwise", "yes", *flags,
-                         f"https://localhost:{port}", stdin=subprocess.PIPE)
+                         f"https://localhost:{port}", stdin=subprocess.PIPE, **variables)
         self.addCleanup(client.process.stdin.close)
         lines = []
 
@@ -103,31 +99,23 @@ class Certificates(Tls):
             self.assertRegex(self.ask(port, host=host), r"\Aok 200 ")
         self.assertRegex(self.ask(port, "--name", "localhost", host="127.0.0.1"), r"\Aok 200 ")
 
-    def test_bad_ones_are_refused_and_say_why(self):
-        past = {"start": "20200101000000Z", "end": "20210101000000Z"}
-        future = {"start": "20480101000000Z"}
-        for why, pair, *how in (
-            ("certificate has expired", self.middle.issue("expired", **past)),
-            ("certificate is not yet valid", self.middle.issue("early", **future)),
-            ("hostname mismatch", self.middle.issue("other", "DNS:other.example")),
-            ("hostname mismatch", self.middle.issue("partial", "DNS:local*")),
-            ("hostname mismatch", self.middle.issue("localhost", extensions="unnamed")),  # by its common name alone
-            ("IP address mismatch", self.middle.issue("address", "DNS:127.0.0.1"), "127.0.0.1"),
+    def test_another_name_or_an_unknown_authority_is_refused(self):
+        own = (self.stranger.certificate, self.stranger.key)
+        for why, pair, chain, host in (
+            ("certificate has expired", self.middle.issue("expired", end="20210101000000Z"), None, "localhost"),
+            ("hostname mismatch", self.middle.issue("other", "DNS:other.example"), None, "localhost"),
+            ("hostname mismatch", self.middle.issue("localhost", extensions="unnamed"), None, "localhost"),  # by its common name
+            ("IP address mismatch", self.middle.issue("address", "DNS:127.0.0.1"), None, "127.0.0.1"),
+            ("self-signed certificate", own, self.stranger.certificate, "localhost"),
+            ("unable to get local issuer certificate", self.good, self.root.certificate, "localhost"),
         ):
             with self.subTest(why, pair=pair):
-                self.refused(self.s_server(pair), why, **({"host": how[0]} if how else {}))
-
-    def test_whom_nobody_trusts_is_refused(self):
-        alone = self.stranger.issue("alone")
-        self.refused(self.s_server(alone, chain=self.stranger.certificate), "self-signed certificate in certificate chain")
-        own = (self.stranger.certificate, self.stranger.key)
-        self.refused(self.s_server(own, chain=self.stranger.certificate), "self-signed certificate")
-        self.refused(self.s_server(chain=self.root.certificate), "unable to get local issuer certificate")
-        self.refused(self.s_server(), "self-signed certificate in certificate chain|unable to get (local )?issuer certificate",
-                     ca=self.stranger.certificate)
+                self.refused(self.s_server(pair, chain=chain), why, host=host)
 
     def test_what_is_revoked_is_refused_a_leaf_as_well_as_an_authority(self):
         lists = self.folder / "lists.pem"
+        lists.write_text(self.root.revocations())  # without that of the authority below it nobody is believed
+        self.refused(self.s_server(), "unable to get certificate CRL", "--crl", lists)
         gone = Authority(self.folder, "gone", by=self.root)
         of_gone, of_middle = gone.issue("of-gone"), self.middle.issue("of-middle")
         ports = [self.s_server(), self.s_server(of_middle), self.s_server(of_gone, chain=gone.certificate)]
@@ -141,13 +129,8 @@ class Certificates(Tls):
         self.root.revoke(gone.certificate)
         found = answers()
         self.assertEqual(found[0][:6], "ok 200")
-        self.assertTrue(found[1].endswith("TLS: certificate revoked"), found[1])
-        self.assertTrue(found[2].endswith("TLS: certificate revoked"), found[2])
-
-    def test_without_the_list_of_an_authority_nobody_is_believed(self):
-        only = self.folder / "only.pem"
-        only.write_text(self.root.revocations())
-        self.refused(self.s_server(), "unable to get certificate CRL", "--crl", only)
+        for each in found[1:]:
+            self.assertTrue(each.endswith("TLS: certificate revoked"), each)
 
     def test_files_that_cannot_be_used_are_named(self):
         wrong = self.folder / "wrong.pem"
@@ -207,22 +190,23 @@ class Connections(Tls):
         for version in ("-tls1_2", "-tls1_3"):
             self.assertRegex(self.ask(self.s_server(None, version)), r"\Aok 200 ")
 
+    @unittest.skipUnless(shutil.which("faketime"), "no faketime")
     def test_no_session_is_resumed_once_a_certificate_of_its_chain_has_expired(self):
-        for seconds in (6, 30, 120):  # a machine that stood still may need more until the first two requests
-            end = int(time.time()) + seconds
-            how = {"end": time.strftime("%Y%m%d%H%M%SZ", time.gmtime(end))}
-            short = Authority(self.folder, f"short-{seconds}", by=self.root, **how)
-            pairs = ((self.middle.issue(f"short-leaf-{seconds}", **how), None),
-                     (short.issue(f"of-short-{seconds}"), short.certificate))
-            ports = [self.s_server(pair, version, chain=chain) for version in ("-tls1_2", "-tls1_3") for pair, chain in pairs]
-            requests = [self.stepwise(port, self.root.certificate) for port in ports]
-            before = [[each() for each in requests] for _ in range(3)]
-            if time.time() < end - 1:
-                break
-        self.assertEqual(before, [["New"] * 4, ["Reused"] * 4, ["Reused"] * 4])
-        self.assertTrue(eventually(lambda: time.time() > end + 1, seconds + GUARD))
-        for each in requests:
-            self.assertRegex(each(), r"\Aerror unreachable GET https://localhost:\d+/: handshake failed: TLS: certificate has expired\Z")
+        # What it gives to the program that it starts. The file says how far the program's clock is ahead.
+        printed = subprocess.run(["faketime", "-f", "+0", "env"], capture_output=True, text=True, check=True).stdout
+        ahead = self.folder / "ahead"
+        clock = {"LD_PRELOAD": re.search("^LD_PRELOAD=(.*)$", printed, re.MULTILINE)[1], "FAKETIME_TIMESTAMP_FILE": str(ahead),
+                 "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1"}
+        # Within the two hours that OpenSSL itself keeps a session.
+        end = {"end": time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + 3600))}
+        short = Authority(self.folder, "short", by=self.root, **end)
+        for version in ("-tls1_2", "-tls1_3"):
+            for pair, chain in ((self.middle.issue("short-leaf", **end), None), (short.issue("of-short"), short.certificate)):
+                ahead.write_text("+0")
+                request = self.stepwise(self.s_server(pair, version, chain=chain), self.root.certificate, **clock)
+                self.assertEqual([request(), request()], ["New", "Reused"])
+                ahead.write_text("+61m")
+                self.assertRegex(request(), r"\Aerror unreachable .*: handshake failed: TLS: certificate has expired\Z")
 
     def test_no_session_is_resumed_once_the_file_of_authorities_has_changed(self):
         root, stranger = (each.certificate.read_text() for each in (self.root, self.stranger))
@@ -293,7 +277,7 @@ class Connections(Tls):
             return data, True
 
         self.assertRegex(self.ask(relay(self, port, measure).port), r"\Aok 200 ")
-        for place in range(0, whole - 1, max(1, whole // 40)):
+        for place in range(0, whole - 1, max(1, whole // 15)):
             def cut(from_server, offset, data, place=place):
                 return (data[:place - offset], offset + len(data) < place) if from_server else (data, True)
 
@@ -312,27 +296,6 @@ class Connections(Tls):
             commands.flush()
             server.prints("no renegotiation")
             self.assertRegex(client.prints(r"(ok|error) .*\n")[0], r"\Aerror disconnected ")
-
-
-class Fuzzed(Tls):
-    def test_a_conversation_with_a_bit_turned_over_yields_the_whole_answer_or_none(self):
-        choose, taken = random.Random(2), 0
-        side, place, bit = False, 0, 0
-
-        def flip(from_server, offset, data):
-            if from_server != side or not offset <= place < offset + len(data):
-                return data, True
-            changed = bytearray(data)
-            changed[place - offset] ^= bit
-            return bytes(changed), True
-
-        port = relay(self, self.s_server(), flip).port
-        for _ in range(FLIPS):
-            side, place, bit = choose.random() < 0.7, choose.randrange(1600), 1 << choose.randrange(8)
-            said = self.ask(port, "--timeout", "2s")
-            self.assertRegex(said, r"\A(error |ok 200 .*</HTML>)")
-            taken += said.startswith("ok")
-        self.assertLess(taken, FLIPS)
 
 
 NGINX = """

@@ -60,22 +60,6 @@ for (const over of ["tcp", "unix"]) {
   });
 }
 
-for (const [behavior, name, wanted, check] of [
-  ["request-more", "an extension has its seconds", (answer) => answer.needMoreTime, (answer) => {
-    assert.equal(answer.state, State.SHUTDOWN_DRAINING);
-    assert.equal(answer.additionalSeconds, 5);
-  }],
-  ["hang", "a drain that hangs is BLOCKED, and names what it waits for", (answer) => answer.state === State.SHUTDOWN_BLOCKED,
-    (answer) => assert.deepEqual(answer.metrics.blockingOperations, ["waiting for nothing"])],
-]) {
-  test(name, async (t) => {
-    const runner = await startRunner(t, "unix", "--behavior", behavior, "--drain-duration", "3s");
-    const call = client(runner.http);
-    await call.shutdown({ ...us, gracePeriodSeconds: 1, maxShutdownSeconds: 30 });
-    check(await poll(() => call.getShutdownStatus(us), wanted));
-  });
-}
-
 test("the binary codec, gRPC-Web and gRPC end with an error, and the service continues", async (t) => {
   const runner = await startRunner(t, "tcp");
   const binary = await refusal(client(runner.http, {}).getShutdownStatus(us));

@@ -8,13 +8,13 @@ import { Child, output, program, scratchFolder } from "./harness.mjs";
 
 const server = new URL("lifecycle_server.mjs", import.meta.url).pathname;
 
-async function startLauncher(t, behavior) {
+async function startLauncher(t) {
   const folder = scratchFolder(t);
   const config = join(folder, "fleet.json");
   const admin = `unix:${join(folder, "admin.sock")}`;
   const node = {
     name: "node",
-    command: [process.execPath, server, behavior],
+    command: [process.execPath, server],
     desired_instances: 1,
     health_check_timeout: "20s",
     shutdown: { grace_period: "5s", max_duration: "15s", poll_interval: "20ms" },
@@ -28,8 +28,8 @@ async function startLauncher(t, behavior) {
 const log = (launcher) => launcher.lines.join("\n");
 
 test("it starts, says that it is ready, and is shut down", async (t) => {
-  const launcher = await startLauncher(t, "clean");
-  await launcher.prints(/node-1 listening clean/);
+  const launcher = await startLauncher(t);
+  await launcher.prints(/node-1 listening/);
   await launcher.prints(/node-1 notified ready true/);
   await launcher.prints(/node-1 refused foreign NotFound/);
   await launcher.prints(/node-1 refused own method Unimplemented/);
@@ -47,14 +47,4 @@ test("it starts, says that it is ready, and is shut down", async (t) => {
   launcher.signal("SIGTERM");
   assert.equal(await launcher.end(), 0);
   assert.doesNotMatch(log(launcher), /forcing shutdown/);
-});
-
-test("one that does not say it is ready is asked", async (t) => {
-  const launcher = await startLauncher(t, "silent");
-  await launcher.prints(/node-1 asked for readiness/);
-  await launcher.prints(/process ready/);
-  assert.doesNotMatch(log(launcher), /notified ready/);
-  launcher.signal("SIGTERM");
-  assert.equal(await launcher.end(), 0);
-  assert.match(log(launcher), /node-1 notified complete true/);
 });

@@ -1,7 +1,7 @@
 // A child of a launcher, written on connect-node's server: it says that it is ready, drains on request, and says that it
 // has ended. Each call and each answer is a line on its output.
 //
-//     node lifecycle_server.mjs [clean|silent]
+//     node lifecycle_server.mjs
 import { createServer } from "node:http";
 
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -13,7 +13,6 @@ import {
   ShutdownStatus_State as State,
 } from "./generated/lifecycle_pb.js";
 
-const behavior = process.argv[2] ?? "clean";
 const processId = process.env.OJS_PROCESS_ID;
 const socketPath = (address) => address.replace(/^unix:/, "");
 const say = (...words) => console.log(processId, ...words);
@@ -82,8 +81,7 @@ const routes = (router) =>
 const server = createServer(connectNodeAdapter({ routes }));
 process.umask(0o077);
 server.listen(socketPath(process.env.OJS_LIFECYCLE_ADDR), async () => {
-  say("listening", behavior);
-  if (behavior === "silent") return;
+  say("listening");
   const ack = await launcher.notifyReady({ processId, message: "from node" });
   say("notified ready", ack.acknowledged);
   for (const [what, call] of [

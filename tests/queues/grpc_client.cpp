@@ -1,7 +1,6 @@
 // Calls examples/grpc_drain.cpp without generated code.
 //
 //     grpc_client ADDRESS call METHOD [TEXT]    prints the status code, and the response in hex
-//     grpc_client ADDRESS watch                 prints "open" after the first message, then "ended CODE"
 //     grpc_client ADDRESS load CALLERS MS       each caller repeats /demo/Work until it is refused; prints
 //                                               "ok N refused N failed N", and each other error
 #include <grpcpp/generic/generic_stub.h>
@@ -51,27 +50,6 @@ grpc::Status call(grpc::GenericStub& stub, const std::string& method, const std:
     return status;
 }
 
-int watch(grpc::GenericStub& stub) {
-    grpc::ClientContext context;
-    grpc::CompletionQueue events;
-    void* tag = nullptr;
-    bool ok = false;
-    const auto step = [&] { return events.Next(&tag, &ok) && ok; };
-    const auto stream = stub.PrepareCall(&context, "/demo/Watch", &events);
-    stream->StartCall(nullptr), step();
-    stream->Write(bytes_of("x"), nullptr), step();
-    grpc::ByteBuffer message;
-    for (bool is_open = false;; is_open = true) {
-        stream->Read(&message, nullptr);
-        if (!step()) break;
-        if (!is_open) print("open");
-    }
-    grpc::Status status;
-    stream->Finish(&status, nullptr), step();
-    print("ended " + std::to_string(status.error_code()) + " " + status.error_message());
-    return 0;
-}
-
 int load(grpc::GenericStub& stub, int callers, const std::string& time) {
     std::atomic<int> ok{0}, refused{0}, failed{0};
     std::vector<std::thread> threads;
@@ -103,7 +81,6 @@ int main(int argc, char** argv) {
     const std::string command = argc > 2 ? argv[2] : "";
     if (command.empty()) return 64;
     grpc::GenericStub stub(grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials()));
-    if (command == "watch") return watch(stub);
     if (command == "load" && argc == 5) return load(stub, std::atoi(argv[3]), argv[4]);
     if (command != "call" || argc < 4) return 64;
     std::string response;

@@ -9,16 +9,17 @@ BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 
 
 class KafkaMock:
-    partitions = 4
+    programs = ()
+
+    def __init__(self, partitions=4):
+        self.partitions = partitions
 
     def start(self):
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([BUILD / "kafka_mock"], stdin=pipe, stdout=pipe, text=True)
         self.brokers = self.process.stdout.readline().strip()
-        return self
 
-    def stop(self):
-        """Idempotent."""
+    def close(self):
         self.process.kill()  # also if it is frozen
         self.process.communicate()
 
@@ -33,22 +34,19 @@ class KafkaMock:
         self.process.stdin.flush()
         return self.process.stdout.readline().split()
 
+    def declare(self, topic):
+        """publish() creates it."""
+
     def publish(self, topic, bodies):
-        """Spreads them over the topic's partitions; creates it first."""
+        """Spreads them over the topic's partitions; creates it and its dead-letter topic first."""
         bodies = list(bodies)
         self.ask(f"produce {topic}.dead 1\n")
         sent = self.ask("\n".join([f"produce {topic} {self.partitions}", *bodies, ""]))
         assert sent == ["produced", str(len(bodies))], sent
 
-    def offsets(self, command):
-        return {part: int(offset) for part, offset in (each.split(":") for each in self.ask(command)[1:])}
-
-    def left(self, topic, group):
+    def left(self, topic):
         """How many messages are not committed."""
-        ends, committed = self.offsets(f"ends {topic}"), self.offsets(f"committed {topic} {group}")
-        return sum(ends[part] - committed[part] for part in ends)
+        return int(self.ask(f"left {topic} ojs")[1])
 
-    def dead(self, topic):
-        """The bodies in the topic's dead-letter topic."""
-        count = int(self.ask(f"read {topic}.dead")[1])
-        return [self.process.stdout.readline().rstrip("\n") for _ in range(count)]
+    def arguments(self, topic):
+        return [self.brokers, topic, "ojs"]

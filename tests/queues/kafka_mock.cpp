@@ -2,9 +2,7 @@
 // responds to each command on stdin with one line:
 //
 //     produce TOPIC PARTITIONS     sends the lines that follow, up to an empty one, as messages: "produced N"
-//     committed TOPIC GROUP        "committed 0:12 1:0 ..."; 0 also if there is none
-//     ends TOPIC                   "ends 0:20 1:19 ..."
-//     read TOPIC                   "read N", and N lines: the messages of its partition 0
+//     left TOPIC GROUP             "left N": how many messages the group has not committed
 //     quit
 //
 // Unlike Kafka, the mock refuses the commits of a group that rebalances: its consumers process more messages
@@ -12,6 +10,7 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -57,42 +56,17 @@ class cluster {
         check(rd_kafka_flush(producer_, 30000), "flush");
         return sent;
     }
-    std::string committed(const std::string& topic, const std::string& group) {
+    std::int64_t left(const std::string& topic, const std::string& group) {
         rd_kafka_t* const client =
             create(RD_KAFKA_CONSUMER, {{"bootstrap.servers", servers_}, {"group.id", group}});
         rd_kafka_topic_partition_list_t* const list = rd_kafka_topic_partition_list_new(8);
         for (int i = 0; i < partitions_.at(topic); ++i)
             rd_kafka_topic_partition_list_add(list, topic.c_str(), i);
         check(rd_kafka_committed(client, list, 10000), "committed");
-        std::string out = "committed";
+        std::int64_t out = 0;
         for (int i = 0; i < list->cnt; ++i)
-            out += pair(i, list->elems[i].offset > 0 ? list->elems[i].offset : 0);
+            out += end_of(topic, i) - std::max<std::int64_t>(list->elems[i].offset, 0);  // none: negative
         rd_kafka_topic_partition_list_destroy(list);
-        rd_kafka_destroy(client);
-        return out;
-    }
-    std::string ends(const std::string& topic) {
-        std::string out = "ends";
-        for (int i = 0; i < partitions_.at(topic); ++i) out += pair(i, end_of(topic, i));
-        return out;
-    }
-    std::string read(const std::string& topic) {
-        std::int64_t left = end_of(topic, 0);
-        std::string out = "read " + std::to_string(left);
-        rd_kafka_t* const client = create(RD_KAFKA_CONSUMER, {{"bootstrap.servers", servers_}});
-        rd_kafka_topic_t* const source = rd_kafka_topic_new(client, topic.c_str(), nullptr);
-        rd_kafka_consume_start(source, 0, RD_KAFKA_OFFSET_BEGINNING);
-        while (left > 0) {
-            rd_kafka_message_t* const taken = rd_kafka_consume(source, 0, 10000);
-            if (taken == nullptr) fail("no message in " + topic);
-            if (taken->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-                out += '\n' + std::string(static_cast<const char*>(taken->payload), taken->len);
-                --left;
-            }
-            rd_kafka_message_destroy(taken);
-        }
-        rd_kafka_consume_stop(source, 0);
-        rd_kafka_topic_destroy(source);
         rd_kafka_destroy(client);
         return out;
     }
@@ -105,9 +79,6 @@ class cluster {
             rd_kafka_conf_set(conf, name.c_str(), value.c_str(), why, sizeof why);
         rd_kafka_t* const client = rd_kafka_new(type, conf, why, sizeof why);
         return client != nullptr ? client : (fail(why), nullptr);
-    }
-    static std::string pair(int partition, std::int64_t offset) {
-        return " " + std::to_string(partition) + ":" + std::to_string(offset);
     }
     std::int64_t end_of(const std::string& topic, int partition) {
         std::int64_t first = 0, end = 0;
@@ -137,12 +108,8 @@ int main() {
         if (command == "produce") {
             mock.create_topic(topic, std::atoi(group.c_str()));
             response = "produced " + std::to_string(mock.produce(topic));
-        } else if (command == "committed") {
-            response = mock.committed(topic, group);
-        } else if (command == "ends") {
-            response = mock.ends(topic);
-        } else if (command == "read") {
-            response = mock.read(topic);
+        } else if (command == "left") {
+            response = "left " + std::to_string(mock.left(topic, group));
         }
         std::printf("%s\n", response.c_str());
         std::fflush(stdout);

@@ -10,29 +10,37 @@ import unittest
 from pathlib import Path
 
 import chaos
-from chaos import BUILD
+from chaos import BUILD, QUEUE
+from rabbitmq import RabbitMQ
+from redis_server import RedisServer
+
+
+def started(test, kind, program):
+    """A broker for the test."""
+    absent = chaos.missing(kind, program)
+    if absent:
+        test.skipTest(f"{absent} is missing")
+    broker = kind()
+    test.addCleanup(broker.close)
+    broker.start()
+    return broker
 
 
 class Contract(unittest.TestCase):
     """The requirements of every transport, and the cases of this one."""
 
     def test_rabbitmq_classic(self):
-        self.run_contract("amqp_contract", chaos.Rabbit, OJS_TEST_QUEUE_TYPE="classic")
+        self.run_contract("amqp_contract", RabbitMQ, OJS_TEST_QUEUE_TYPE="classic")
 
     def test_rabbitmq_quorum(self):
-        self.run_contract("amqp_contract", chaos.Rabbit, OJS_TEST_QUEUE_TYPE="quorum")
+        self.run_contract("amqp_contract", RabbitMQ, OJS_TEST_QUEUE_TYPE="quorum")
 
     def test_redis(self):
-        self.run_contract("redis_streams_contract", chaos.Redis)
+        self.run_contract("redis_streams_contract", RedisServer)
 
     def run_contract(self, program, broker, **variables):
-        absent = chaos.missing(chaos.Consumer(program, broker))
-        if absent:
-            self.skipTest(f"{absent} is missing")
-        server = broker("work").server
-        self.addCleanup(chaos.end, server)
-        address = {"OJS_TEST_AMQP_URL": getattr(server, "url", ""), "OJS_TEST_REDIS_PORT": str(getattr(server, "port", "")),
-                   "OJS_TEST_BROKER_PID": str(server.pid)}
+        server = started(self, broker, program)
+        address = {"OJS_TEST_BROKER_PORT": str(server.port), "OJS_TEST_BROKER_PID": str(server.pid)}
         ran = subprocess.run([BUILD / program], env={**os.environ, **address, **variables}, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True, timeout=500)
         self.assertEqual(ran.returncode, 0, ran.stdout[-5000:])
@@ -46,16 +54,12 @@ class Refusals(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def start(self, title, **variables):
-        broker = chaos.CONSUMERS[title].broker("work") if chaos.missing(chaos.CONSUMERS[title]) == "" else None
-        if broker is None:
-            self.skipTest(f"{chaos.missing(chaos.CONSUMERS[title])} is missing")
-        self.addCleanup(chaos.end, broker.server)
-        self.started = 0
+        broker = started(self, chaos.CONSUMERS[title].broker, title)
+        broker.declare(QUEUE)
 
         def worker():
-            self.started += 1
-            process = chaos.Process([BUILD / title], {**broker.variables(), "OJS_POLL_INTERVAL": "50ms", **variables},
-                                    self.folder, self.started)
+            environment = {**broker.variables(QUEUE), "OJS_POLL_INTERVAL": "50ms", **variables}
+            process = chaos.Process([BUILD / title], environment, self.folder, 1)
             self.addCleanup(process.process.wait)
             self.addCleanup(process.process.kill)
             return process
@@ -77,48 +81,48 @@ class Refusals(unittest.TestCase):
     def test_rabbitmq_with_a_full_disk(self):
         broker, worker = self.start("amqp_worker", OJS_SHUTDOWN_GRACE_PERIOD="1s", OJS_STOP_TIMEOUT="1s",
                                     OJS_REQUEST_TIMEOUT="1s")
-        broker.publish(["good 0", "bad fail"])
-        broker.server.ctl("set_disk_free_limit", "1000000000000000")
+        broker.publish(QUEUE, ["good 0", "bad fail"])
+        broker.ctl("set_disk_free_limit", "1000000000000000")
         process = worker()
         self.await_done(process, "good")
         self.await_log(process, "FAIL failed.*(memory|disk)")
         self.assertIn(self.stop(process), (0, 75))
-        broker.server.ctl("set_disk_free_limit", "1000000")
-        self.assertTrue(chaos.eventually(lambda: broker.left() == 1), broker.left())
+        broker.ctl("set_disk_free_limit", "1000000")
+        self.assertTrue(chaos.eventually(lambda: broker.left(QUEUE) == 1), broker.left(QUEUE))
 
     def test_rabbitmq_with_a_consumer_timeout(self):
         broker, worker = self.start("amqp_worker")
-        broker.server.ctl("eval", "application:set_env(rabbit, consumer_timeout, 1000),"
+        broker.ctl("eval", "application:set_env(rabbit, consumer_timeout, 1000),"
                                   "application:set_env(rabbit, channel_tick_interval, 200).")
         process = worker()
-        broker.publish(["slow 4000", "next 0"])
+        broker.publish(QUEUE, ["slow 4000", "next 0"])
         self.await_log(process, "timed out")
         self.await_done(process, "slow", "next")
-        self.assertTrue(chaos.eventually(lambda: broker.left() == 0), broker.left())
+        self.assertTrue(chaos.eventually(lambda: broker.left(QUEUE) == 0), broker.left(QUEUE))
         self.assertEqual(self.stop(process), 0)
         self.await_done(process, "slow", "next")
 
     def test_rabbitmq_with_a_connection_limit(self):
         broker, worker = self.start("amqp_worker")
-        broker.publish(["kept 0"])
-        broker.server.ctl("set_vhost_limits", "-p", "/", '{"max-connections": 0}')
+        broker.publish(QUEUE, ["kept 0"])
+        broker.ctl("set_vhost_limits", "-p", "/", '{"max-connections": 0}')
         process = worker()
         self.await_log(process, "limit")
-        broker.server.ctl("clear_vhost_limits", "-p", "/")
+        broker.ctl("clear_vhost_limits", "-p", "/")
         self.await_done(process, "kept")
         self.assertEqual(self.stop(process), 0)
 
     def test_redis_with_a_full_disk(self):
         broker, worker = self.start("redis_streams_worker")
-        broker.publish(["kept 0"])
-        (broker.server.folder / "dump.rdb").mkdir()  # so no snapshot can be written
-        broker.server.cli("BGSAVE")
-        status = lambda: broker.server.cli("INFO", "persistence")  # noqa: E731
+        broker.publish(QUEUE, ["kept 0"])
+        (broker.folder / "dump.rdb").mkdir()  # so no snapshot can be written
+        broker.cli("BGSAVE")
+        status = lambda: broker.cli("INFO", "persistence")  # noqa: E731
         self.assertTrue(chaos.eventually(lambda: "rdb_last_bgsave_status:err" in status()), status())
-        broker.server.cli("CONFIG", "SET", "save", "3600 1")  # from now on writes are refused
+        broker.cli("CONFIG", "SET", "save", "3600 1")  # from now on writes are refused
         process = worker()
         self.await_log(process, "MISCONF")
-        broker.server.cli("CONFIG", "SET", "save", "")
+        broker.cli("CONFIG", "SET", "save", "")
         self.await_done(process, "kept")
         self.assertEqual(self.stop(process), 0)
 
@@ -129,18 +133,16 @@ class Chaos(unittest.TestCase):
 
 def add_chaos(title):
     def test(self):
-        consumer = chaos.CONSUMERS[title]
-        absent = chaos.missing(consumer)
+        absent = chaos.missing(chaos.CONSUMERS[title].broker, title)
         if absent:
             self.skipTest(f"{absent} is missing")
         outcome = chaos.run(title, messages=10000, stops=20, seed=int(os.environ.get("OJS_TEST_SEED", "1")))
-        print(chaos.HEAD + "\n" + outcome.row(title))
         self.assertEqual(outcome.faults, [], outcome)
 
     setattr(Chaos, f"test_{title}", test)
 
 
-for each in [title for title, consumer in chaos.CONSUMERS.items() if not consumer.is_control]:
+for each in chaos.CONSUMERS:
     add_chaos(each)
 
 if __name__ == "__main__":

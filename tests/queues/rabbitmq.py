@@ -1,16 +1,19 @@
 """A private RabbitMQ broker: Debian's, in a temporary folder, on loopback; for root, as user rabbitmq."""
 
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from ports import free_ports
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "adapters"))
+from programs import BUILD, unprivileged  # noqa: E402
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_TIMEOUT = 120  # seconds
@@ -26,24 +29,17 @@ def missing():
     return "" if SERVER.exists() and shutil.which("epmd") else "no RabbitMQ (Debian package rabbitmq-server)"
 
 
-def unprivileged():
-    """Popen's arguments for the user that the broker runs as."""
-    if os.geteuid() != 0:
-        return {}
-    users = {user.pw_name: user for user in pwd.getpwall()}
-    user = users.get("rabbitmq") or users["nobody"]
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
 class RabbitMQ:
     """Uses three ports from `port` on: AMQP, Erlang's distribution, and Erlang's port mapper."""
+
+    programs = ("rabbitmq-server",)
 
     def __init__(self):
         self.port = port = free_ports(3)
         self.url = f"amqp://guest:guest@127.0.0.1:{port}/"
         self.pid = None  # of the broker, while it runs
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-rabbitmq-", dir="/tmp"))
-        self.as_user = unprivileged()
+        self.as_user = unprivileged("rabbitmq")
         if self.as_user:
             os.chown(self.folder, self.as_user["user"], self.as_user["group"])
         (self.folder / "rabbitmq.conf").write_text(CONFIGURATION)
@@ -83,16 +79,8 @@ class RabbitMQ:
 
     def _popen(self, *command):
         with open(self.folder / "output", "ab") as output:
-            return subprocess.Popen(
-                command,
-                env=self.environment(),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                **self.as_user,
-            )
+            return subprocess.Popen(command, env=self.environment(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=output, start_new_session=True, **self.as_user)
 
     def start(self):
         """Returns once the broker accepts connections."""
@@ -141,28 +129,38 @@ class RabbitMQ:
     def kill(self):
         self._end(signal.SIGKILL)
 
-    def restart(self, by=signal.SIGTERM):
-        self._end(by)
-        self.start()
-
     def freeze(self):
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self):
         os.kill(self.pid, signal.SIGCONT)
 
+    def tool(self, *arguments, lines=""):
+        return subprocess.run([BUILD / "amqp_tool", self.url, *arguments], input=lines, text=True, check=True,
+                              stdout=subprocess.PIPE, timeout=60).stdout
+
+    def declare(self, queue):
+        self.tool("declare", queue, "quorum")  # a classic one forgets the last ACKs when the broker is killed
+
+    def publish(self, queue, bodies):
+        self.tool("publish", queue, lines="".join(body + "\n" for body in bodies))
+
+    def left(self, queue):
+        return int(self.tool("count", queue))
+
+    def arguments(self, queue):
+        """Of a loop."""
+        return [self.url, queue]
+
+    def variables(self, queue):
+        """Of a worker."""
+        return {"OJS_URL": self.url, "OJS_QUEUES": queue}
+
     def ctl(self, *arguments):
         """Runs rabbitmqctl and returns its output."""
         command = ["/usr/lib/rabbitmq/bin/rabbitmqctl", "-q", *arguments]
-        done = subprocess.run(
-            command,
-            env=self.environment(),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            **self.as_user,
-        )
+        done = subprocess.run(command, env=self.environment(), cwd=self.folder, capture_output=True, text=True, timeout=60,
+                              **self.as_user)
         if done.returncode != 0:
             raise RuntimeError("rabbitmqctl: " + done.stderr)
         return done.stdout

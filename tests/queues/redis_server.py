@@ -1,4 +1,4 @@
-"""A private Redis with an append-only file in a temporary folder, for tests and chaos.py."""
+"""A private Redis with an append-only file in a temporary folder, for tests."""
 
 import os
 import shutil
@@ -16,9 +16,10 @@ GUARD = 60  # seconds
 
 
 class RedisServer:
-    def __init__(self, *options):
-        """`options` of redis-server: "--maxmemory", "10mb"."""
-        self.options, self.process = options, None
+    programs = ("redis-server", "redis-cli")
+
+    def __init__(self):
+        self.process = None
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-redis-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.port = free_ports()
@@ -30,7 +31,7 @@ class RedisServer:
     def start(self):
         """Returns once it answers; after stop() or kill(), with the same port and data."""
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-                   "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.options]
+                   "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         path = f"{os.environ.get('PATH', '')}:/usr/sbin"
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -62,9 +63,8 @@ class RedisServer:
     def kill(self):
         self.end(signal.SIGKILL)
 
-    def restart(self):
-        self.stop()
-        self.start()
+    def close(self):
+        self.kill()
 
     def freeze(self):
         self.process.send_signal(signal.SIGSTOP)
@@ -78,6 +78,9 @@ class RedisServer:
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD)
         return ran.stdout.decode(errors="replace").rstrip("\n")
 
+    def declare(self, stream):
+        """Its first entry makes it."""
+
     def publish(self, stream, bodies):
         """An entry for each body; its id is the body's first word."""
         commands = [request("XADD", stream, "*", "id", body.split()[0], "body", body) for body in bodies]
@@ -85,11 +88,19 @@ class RedisServer:
         if f"errors: 0, replies: {len(commands)}" not in said:
             raise RuntimeError(said)
 
-    def left(self, stream, group):
+    def left(self, stream):
         """What is not settled: in the stream, pending, to be retried, dead. 0: nothing; an entry may count twice."""
-        counts = [self.cli("XLEN", stream), self.cli("XPENDING", stream, group).split("\n")[0],
-                  self.cli("ZCARD", f"{stream}.{group}.retry"), self.cli("XLEN", f"{stream}.dead")]
+        counts = [self.cli("XLEN", stream), self.cli("XPENDING", stream, "ojs").split("\n")[0],
+                  self.cli("ZCARD", f"{stream}.ojs.retry"), self.cli("XLEN", f"{stream}.dead")]
         return sum(int(count) for count in counts if count.isdigit())  # no digits: there is no group
+
+    def arguments(self, stream):
+        """Of a loop."""
+        return [f"127.0.0.1:{self.port}", stream]
+
+    def variables(self, stream):
+        """Of a worker."""
+        return {"OJS_URL": f"redis://127.0.0.1:{self.port}", "OJS_QUEUES": stream}
 
 
 def request(*words):

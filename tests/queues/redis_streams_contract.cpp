@@ -1,5 +1,5 @@
 // ojs_redis_streams.hpp put through what every transport must do, and its own cases. The server is at loopback's
-// port OJS_TEST_REDIS_PORT; its process is OJS_TEST_BROKER_PID.
+// port OJS_TEST_BROKER_PORT; its process is OJS_TEST_BROKER_PID.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <hiredis/hiredis.h>
@@ -8,6 +8,7 @@
 #include <map>
 
 #include "contract/doctest.hpp"
+#include "contract/lone_worker.hpp"
 #include "contract/relay.hpp"
 #include "ojs_redis_streams.hpp"
 
@@ -17,6 +18,8 @@ using namespace std::chrono_literals;
 using transport_contract::job_state;
 using transport_contract::jobs;
 using transport_contract::new_job;
+using transport_contract::new_queue;
+using transport_contract::share;
 using transport_contract::soon;
 using transport_contract::texts;
 using transport_contract::traits;
@@ -26,16 +29,16 @@ int number_in(const char* variable) {
     return value == nullptr ? 0 : std::atoi(value);
 }
 
-std::string url_of(int port) {
-    return "redis://127.0.0.1:" + std::to_string(port);
+std::uint16_t redis_port() {
+    return static_cast<std::uint16_t>(number_in("OJS_TEST_BROKER_PORT"));
 }
 
 // A connection of the test's own: what redis-cli shows.
 class inspector {
   public:
-    inspector() : to_(redisConnect("127.0.0.1", number_in("OJS_TEST_REDIS_PORT"))) {
+    inspector() : to_(redisConnect("127.0.0.1", redis_port())) {
         if (to_ == nullptr || to_->err != 0)
-            throw std::runtime_error("there is no Redis at OJS_TEST_REDIS_PORT");
+            throw std::runtime_error("there is no Redis at OJS_TEST_BROKER_PORT");
     }
     inspector(const inspector&) = delete;
     inspector& operator=(const inspector&) = delete;
@@ -72,17 +75,11 @@ class inspector {
     redisContext* const to_;
 };
 
-ojs::redis_streams_options options_for(int port) {
+ojs::redis_streams_options options_for(int port = redis_port()) {
     ojs::redis_streams_options out;
-    out.url = url_of(port);
+    out.url = "redis://127.0.0.1:" + std::to_string(port);
     out.retry_delays = {0ms};
     return out;
-}
-
-std::shared_ptr<ojs::transport> share(const ojs::redis_streams_options& options) {
-    auto made = ojs::open_redis_streams(options);
-    if (!made) throw std::runtime_error(made.error().text);
-    return {made->get(), [kept = *made](ojs::transport*) {}};
 }
 
 class redis_subject : public transport_contract::subject {
@@ -98,7 +95,7 @@ class redis_subject : public transport_contract::subject {
     }
     // What the relay loses is not the first use of a script, which Redis does not know yet.
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        auto out = share(options_for(relay_.port()));
+        auto out = share(ojs::open_redis_streams(options_for(relay_.port())));
         ojs::worker_identity unknown = as;
         unknown.queues = {"nobody pushes here"};
         const auto none = out->fetch({&unknown, 1, nullptr, {}}, soon());
@@ -144,61 +141,14 @@ class redis_subject : public transport_contract::subject {
     inspector redis_;
     std::map<std::string, std::string> queues_;  // by id
     int pushed_ = 0;
-    transport_contract::relay relay_{static_cast<std::uint16_t>(number_in("OJS_TEST_REDIS_PORT")), is_script};
+    transport_contract::relay relay_{redis_port(), is_script};
 };
 
-// A worker as its transport sees it, on a stream of its own unless one is given.
-struct lone_worker {
+struct lone_worker : transport_contract::lone_worker {
     explicit lone_worker(const std::string& stream, const std::string& name = "alone",
-                         ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT")))
-        : wire(share(options)) {
-        identity.worker_id = name;
-        identity.queues = {stream};
-        identity.visibility_timeout = 1h;
-    }
-    ojs::result<jobs> fetch(std::size_t count = 1) {
-        return wire->fetch({&identity, count, nullptr, {}}, soon());
-    }
-    ojs::job fetch_one() {
-        const ojs::result<jobs> got = fetch();
-        if (!got || got->size() != 1) throw std::runtime_error(got ? "no job came" : got.error().text);
-        return got->front();
-    }
-    // Fetches until a job comes: it is another worker's, whose lease ends meanwhile.
-    ojs::job await_one() {
-        for (const ojs::time_point end = soon(); ojs::steady_clock::now() < end;) {
-            const ojs::result<jobs> got = fetch();
-            if (got && !got->empty()) return got->front();
-            static_cast<void>(ojs::cancel_token().sleep_for(5ms));
-        }
-        throw std::runtime_error("no job came");
-    }
-    ojs::result<ojs::settle_result> ack(const ojs::job& job) {
-        return wire->ack({job.id, "", nullptr, job.claim, &job}, soon());
-    }
-    ojs::result<ojs::settle_result> fail(const ojs::job& job, const char* code = "handler_error",
-                                         bool requeue = false) {
-        return wire->fail({job.id, {code, "no", true, "{}"}, requeue, "", nullptr, job.claim, &job}, soon());
-    }
-    texts renewed(const ojs::job& job) {
-        const auto got =
-            wire->heartbeat({&identity, "running", {job.id}, false, nullptr, {job.claim}}, soon());
-        if (!got) throw std::runtime_error(got.error().text);
-        return got->jobs_extended;
-    }
-    ojs::result<bool> confirms(const ojs::job& job) {
-        return wire->confirm_claim({&identity, job.id, nullptr, job.attempt, job.claim}, soon());
-    }
-
-    ojs::worker_identity identity;
-    std::shared_ptr<ojs::transport> wire;
+                         const ojs::redis_streams_options& options = options_for())
+        : transport_contract::lone_worker(share(ojs::open_redis_streams(options)), stream, name) {}
 };
-
-std::string new_stream() {
-    static int number = 0;
-    static const auto run = std::chrono::system_clock::now().time_since_epoch().count();
-    return "own-" + std::to_string(run) + "-" + std::to_string(++number);
-}
 
 // Sets an option of the server, and its former value at the end of the scope.
 class changed_option {
@@ -217,6 +167,14 @@ class changed_option {
     const std::string former_;
 };
 
+struct a_stream {
+    inspector redis;
+    const std::string stream = new_queue();
+};
+struct a_worker : a_stream {
+    lone_worker worker{stream};
+};
+
 void check_refused(const ojs::result<jobs>& got, ojs::errc code, const std::string& text) {
     REQUIRE_FALSE(got);
     CHECK(got.error().code == code);
@@ -232,70 +190,55 @@ TEST_CASE("redis_streams: the transport contract passes, without the check for c
     if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    a_worker,
     "redis_streams: an entry without the library's fields is a job, and args other than an array are "
     "malformed") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
     const std::string entry = redis.ask_one({"XADD", stream, "*", "user", "J\xC3\xBC", "quote", "\""});
     redis.ask(
         {"XADD", stream, "*", "id", "b", "type", "t", "body", std::string("\0\xff", 2), "max_attempts", "x"});
     redis.ask({"XADD", stream, "*", "id", "c", "args", "{}"});
-    const auto got = worker.fetch(10);
-    REQUIRE(got);
-    REQUIRE(got->size() == 3);
-    CHECK((*got)[0].id == entry);
-    CHECK((*got)[0].type == "message");
-    CHECK((*got)[0].args_json == "[]");
-    CHECK((*got)[0].body.empty());
-    CHECK((*got)[0].envelope_json == "{\"user\":\"J\xC3\xBC\",\"quote\":\"\\\"\"}");
-    CHECK((*got)[0].meta_json == (*got)[0].envelope_json);
-    CHECK((*got)[1].id == "b");
-    CHECK((*got)[1].type == "t");
-    CHECK((*got)[1].body == std::string("\0\xff", 2));
-    CHECK((*got)[1].max_attempts == 20);
-    CHECK((*got)[2].malformed == "its field args is not a JSON array");
-    CHECK(*worker.fail((*got)[2], "invalid_payload", true) == ojs::settle_result::discarded);
+    const jobs got = worker.await(3);
+    CHECK(got[0].id == entry);
+    CHECK(got[0].type == "message");
+    CHECK(got[0].args_json == "[]");
+    CHECK(got[0].body.empty());
+    CHECK(got[0].envelope_json == "{\"user\":\"J\xC3\xBC\",\"quote\":\"\\\"\"}");
+    CHECK(got[0].meta_json == got[0].envelope_json);
+    CHECK(got[1].id == "b");
+    CHECK(got[1].type == "t");
+    CHECK(got[1].body == std::string("\0\xff", 2));
+    CHECK(got[1].max_attempts == 20);
+    CHECK(got[2].malformed == "its field args is not a JSON array");
+    CHECK(worker.requeue(got[2], "invalid_payload") == "discarded");
     CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
 }
 
-TEST_CASE("redis_streams: two entries with the same id are both claimed and settled") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
-    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
-    const auto got = worker.fetch(2);
-    REQUIRE(got);
-    REQUIRE(got->size() == 2);
-    CHECK(got->front().id == "same");
-    CHECK(got->back().id != "same");
-    for (const ojs::job& each : *got) CHECK(*worker.ack(each) == ojs::settle_result::accepted);
+TEST_CASE_FIXTURE(
+    a_worker,
+    "redis_streams: entries with the id of a job that runs or was just settled get another job id") {
+    for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
+    const jobs both = worker.await(2);
+    CHECK(both[0].id == "same");
+    CHECK(both[1].id != "same");
+    CHECK(worker.ack(both[1]) == "accepted");
+    CHECK(worker.fail(both[0]) == "will_retry");
+    const ojs::job again = worker.fetch_one();
+    CHECK(again.id == "same");
+    CHECK(worker.ack(again) == "accepted");
+    const ojs::job last = worker.fetch_one();
+    CHECK(last.id != "same");
+    CHECK(worker.ack(last) == "accepted");
     CHECK(redis.ask_one({"XLEN", stream}) == "0");
 }
 
-TEST_CASE("redis_streams: an entry with the id of a job just settled gets another job id") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
-    for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
-    const ojs::job first = worker.fetch_one();
-    CHECK(first.id == "same");
-    CHECK(*worker.fail(first) == ojs::settle_result::will_retry);
-    const ojs::job again = worker.fetch_one();
-    CHECK(again.id == "same");
-    CHECK(*worker.ack(again) == ojs::settle_result::accepted);
-    CHECK(worker.fetch_one().id != "same");
-}
-
-TEST_CASE("redis_streams: an entry with more fields than Lua can unpack reaches the dead stream as JSON") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
+TEST_CASE_FIXTURE(
+    a_worker,
+    "redis_streams: an entry with more fields than Lua can unpack reaches the dead stream as JSON") {
     texts wide = {"XADD", stream, "*", "body", "\"", "max_attempts", "1"};
     for (int i = 0; i < 8000; ++i) wide.push_back("x");
     const std::string entry = redis.ask_one(wide);
-    CHECK(*worker.fail(worker.fetch_one()) == ojs::settle_result::discarded);
+    CHECK(worker.fail(worker.fetch_one()) == "discarded");
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     REQUIRE(fields.size() == 11);
     CHECK(fields[8] == entry);
@@ -303,9 +246,8 @@ TEST_CASE("redis_streams: an entry with more fields than Lua can unpack reaches 
     CHECK(fields[10].compare(0, 32, R"(["body","\"","max_attempts","1",)") == 0);
 }
 
-TEST_CASE("redis_streams: a claim under a long lease is not taken by a worker with a short lease") {
-    inspector redis;
-    const std::string stream = new_stream();
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a claim under a long lease is not taken by a worker with a short lease") {
     lone_worker patient(stream, "patient"), hasty(stream, "hasty"), other(stream, "other");
     hasty.identity.visibility_timeout = 1ms;
     for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "n", std::to_string(i)});
@@ -317,16 +259,16 @@ TEST_CASE("redis_streams: a claim under a long lease is not taken by a worker wi
     lone_worker hasty_too(stream, "hasty too");  // its first FETCH looks for what others have left
     hasty_too.identity.visibility_timeout = 1ms;
     CHECK(hasty_too.fetch(10)->empty());
-    CHECK(patient.renewed(kept) == texts{kept.id});
-    CHECK(*hasty.confirms(taken) == false);
-    CHECK(*patient.ack(kept) == ojs::settle_result::accepted);
-    CHECK(*hasty.ack(taken) == ojs::settle_result::gone);
+    CHECK(patient.renews(kept));
+    CHECK_FALSE(hasty.confirms(taken));
+    CHECK(patient.ack(kept) == "accepted");
+    CHECK(hasty.ack(taken) == "gone");
 }
 
-TEST_CASE("redis_streams: an entry whose last attempt did not end moves to the dead stream without a run") {
-    inspector redis;
-    const std::string stream = new_stream();
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+TEST_CASE_FIXTURE(
+    a_stream,
+    "redis_streams: an entry whose last attempt did not end moves to the dead stream without a run") {
+    ojs::redis_streams_options options = options_for();
     std::string logged;
     options.log = [&](const ojs::log_record& record) { logged += record.message; };
     options.max_attempts = 2;
@@ -348,74 +290,65 @@ TEST_CASE("redis_streams: an entry whose last attempt did not end moves to the d
                                                            "id", "poison", "body", "x"});
 }
 
-TEST_CASE("redis_streams: a report of an earlier delivery to the same worker returns gone") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
+TEST_CASE_FIXTURE(a_worker,
+                  "redis_streams: a report of an earlier delivery to the same worker returns gone") {
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job first = worker.fetch_one();
-    CHECK(*worker.fail(first, "interrupted", true) == ojs::settle_result::accepted);
+    CHECK(worker.requeue(first) == "accepted");
     const ojs::job second = worker.fetch_one();
     CHECK(second.attempt == 1);
-    CHECK(*worker.fail(first, "interrupted", true) == ojs::settle_result::gone);
-    CHECK(*worker.ack(first) == ojs::settle_result::gone);
-    CHECK(worker.renewed(first).empty());
-    CHECK(*worker.confirms(first) == false);
-    CHECK(*worker.confirms(second) == true);
+    CHECK(worker.requeue(first) == "gone");
+    CHECK(worker.ack(first) == "gone");
+    CHECK_FALSE(worker.renews(first));
+    CHECK_FALSE(worker.confirms(first));
+    CHECK(worker.confirms(second));
     CHECK(worker.fetch(10)->empty());
-    CHECK(*worker.ack(second) == ojs::settle_result::accepted);
+    CHECK(worker.ack(second) == "accepted");
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:alone"});
 }
 
-TEST_CASE("redis_streams: a worker claims the entries of a lost FETCH response again, and no others") {
-    inspector redis;
-    const std::string stream = new_stream();
-    transport_contract::relay relay(
-        static_cast<std::uint16_t>(number_in("OJS_TEST_REDIS_PORT")),
-        [](const std::string& request) { return request.find("EVALSHA") != std::string::npos; });
+TEST_CASE_FIXTURE(
+    a_stream, "redis_streams: a worker claims the entries of a lost FETCH response again, and no others") {
+    transport_contract::relay relay(redis_port(), [](const std::string& request) {
+        return request.find("EVALSHA") != std::string::npos;
+    });
     lone_worker worker(stream, "alone", options_for(relay.port()));
     for (const char* id : {"held", "lost"}) redis.ask({"XADD", stream, "*", "id", id});
     const ojs::job held = worker.fetch_one();
     relay.lose(1);
     CHECK_FALSE(worker.fetch());
-    const auto again = worker.fetch(10);
-    REQUIRE(again);
-    REQUIRE(again->size() == 1);
-    CHECK(again->front().id == "lost");
-    CHECK(again->front().attempt == 2);
-    CHECK(*worker.ack(held) == ojs::settle_result::accepted);
-    CHECK(*worker.ack(again->front()) == ojs::settle_result::accepted);
+    const jobs again = worker.fetch(10).value_or({});
+    REQUIRE(again.size() == 1);
+    CHECK(again[0].id == "lost");
+    CHECK(again[0].attempt == 2);
+    CHECK(worker.ack(held) == "accepted");
+    CHECK(worker.ack(again[0]) == "accepted");
 }
 
-TEST_CASE("redis_streams: a worker that restarts under its name gets its entries back at once") {
-    inspector redis;
-    const std::string stream = new_stream();
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a worker that restarts under its name gets its entries back at once") {
     redis.ask({"XADD", stream, "*", "id", "a"});
     CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 1);
     CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 2);
 }
 
-TEST_CASE("redis_streams: the claim of an entry that is deleted during its run is lost") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
+TEST_CASE_FIXTURE(a_worker, "redis_streams: the claim of an entry that is deleted during its run is lost") {
     const std::string entry = redis.ask_one({"XADD", stream, "*", "n", "1"});
     const ojs::job got = worker.fetch_one();
     redis.ask({"XDEL", stream, entry});
-    CHECK(worker.renewed(got).empty());
-    CHECK(*worker.confirms(got) == false);
+    CHECK_FALSE(worker.renews(got));
+    CHECK_FALSE(worker.confirms(got));
     redis.ask({"DEL", stream});
-    CHECK(*worker.ack(got) == ojs::settle_result::gone);
-    CHECK(*worker.confirms(got) == false);
+    CHECK(worker.ack(got) == "gone");
+    CHECK_FALSE(worker.confirms(got));
     CHECK(worker.fetch()->empty());
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    a_stream,
     "redis_streams: a failed entry returns after the delay of its attempt, and finally moves to the dead "
     "stream") {
-    inspector redis;
-    const std::string stream = new_stream();
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    ojs::redis_streams_options options = options_for();
     options.retry_delays = {1h, 2h};
     lone_worker worker(stream, "alone", options);
     const std::string entry = redis.ask_one({"XADD", stream, "*", "body", "b", "max_attempts", "4"});
@@ -424,14 +357,14 @@ TEST_CASE(
         CHECK(got.attempt == attempt);
         CHECK(got.body == "b");
         const double now = std::stod(redis.ask_one({"TIME"})) * 1000;
-        CHECK(*worker.fail(got) == ojs::settle_result::will_retry);
+        CHECK(worker.fail(got) == "will_retry");
         CHECK(worker.fetch(10)->empty());
         const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".ojs.retry", entry})) - now;
         CHECK(delay >= (attempt == 1 ? 3600e3 : 7200e3));
         CHECK(delay < (attempt == 1 ? 3600e3 : 7200e3) + 600e3);
         redis.ask({"ZADD", stream + ".ojs.retry", "1", entry});
     }
-    CHECK(*worker.fail(worker.fetch_one()) == ojs::settle_result::discarded);
+    CHECK(worker.fail(worker.fetch_one()) == "discarded");
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message",
                                                            "no", "attempts", "4", "id", entry, "body", "b",
@@ -439,89 +372,68 @@ TEST_CASE(
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE("redis_streams: a failed entry returns at once if the sorted set of retries is deleted") {
-    inspector redis;
-    const std::string stream = new_stream();
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a failed entry returns at once if the sorted set of retries is deleted") {
+    ojs::redis_streams_options options = options_for();
     options.retry_delays = {1h};
     lone_worker worker(stream, "alone", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
-    CHECK(*worker.fail(worker.fetch_one()) == ojs::settle_result::will_retry);
+    CHECK(worker.fail(worker.fetch_one()) == "will_retry");
     redis.ask({"DEL", stream + ".ojs.retry"});
     CHECK(worker.await_one().attempt == 2);
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    a_stream,
     "redis_streams: after the group is destroyed, waiting retries are neither deleted nor claimed twice") {
-    inspector redis;
-    const std::string stream = new_stream();
     lone_worker worker(stream), other(stream, "other");
     for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
-    for (int i = 0; i < 2; ++i)
-        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settle_result::accepted);
-    const auto got = worker.fetch(2);
-    REQUIRE(got);
-    for (const ojs::job& each : *got) CHECK(*worker.fail(each) == ojs::settle_result::will_retry);
+    for (int i = 0; i < 2; ++i) CHECK(worker.requeue(worker.fetch_one()) == "accepted");
+    for (const ojs::job& each : worker.await(2)) CHECK(worker.fail(each) == "will_retry");
     const texts due = redis.ask({"ZRANGE", stream + ".ojs.retry", "0", "-1"});
     REQUIRE(due.size() == 2);
     redis.ask({"ZADD", stream + ".ojs.retry", "9e12", due[0], "1", due[1]});
     redis.ask({"XGROUP", "DESTROY", stream, "ojs"});
     const ojs::job running = worker.fetch_one();
+    CHECK(running.attempt == 1);  // the new group counts deliveries from the start
     CHECK(redis.ask_one({"XLEN", stream}) == "2");
     redis.ask({"ZADD", stream + ".ojs.retry", "1", due[0]});
-    const auto rest = other.fetch(2);
-    REQUIRE(rest);
-    CHECK(rest->size() == 1);
-    CHECK(worker.renewed(running) == texts{running.id});
+    CHECK(other.fetch(2)->size() == 1);
+    CHECK(worker.renews(running));
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE("redis_streams: the attempt is at least 1 even if a new group counts deliveries from the start") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
-    redis.ask({"XADD", stream, "*", "id", "a"});
-    for (int i = 0; i < 3; ++i)
-        CHECK(*worker.fail(worker.fetch_one(), "interrupted", true) == ojs::settle_result::accepted);
-    redis.ask({"XGROUP", "DESTROY", stream, "ojs"});
-    const ojs::job got = worker.fetch_one();
-    CHECK(got.attempt == 1);
-    const auto failed = worker.fail(got);
-    REQUIRE(failed);
-    CHECK(*failed == ojs::settle_result::will_retry);
-}
-
-TEST_CASE("redis_streams: each of two groups runs all entries once and retries its own failures") {
-    inspector redis;
-    const std::string stream = new_stream();
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+TEST_CASE_FIXTURE(
+    a_stream,
+    "redis_streams: with keep_entries each of two groups runs all entries once and retries its failures") {
+    ojs::redis_streams_options options = options_for();
     options.keep_entries = true;
     lone_worker failing(stream, "failing", options);
     options.group = "second";
     lone_worker running(stream, "running", options), idle(stream, "idle", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job run = running.fetch_one();
-    CHECK(*failing.fail(failing.fetch_one()) == ojs::settle_result::will_retry);
+    CHECK(failing.fail(failing.fetch_one()) == "will_retry");
     CHECK(idle.fetch()->empty());
-    CHECK(running.renewed(run) == texts{run.id});
+    CHECK(running.renews(run));
     CHECK(failing.fetch_one().attempt == 2);
-    CHECK(*running.ack(run) == ojs::settle_result::accepted);
+    CHECK(running.ack(run) == "accepted");
+    CHECK(running.fetch(10)->empty());
+    CHECK(redis.ask_one({"XLEN", stream}) == "1");
+    CHECK(redis.ask_one({"XPENDING", stream, "second"}) == "0");
 }
 
-TEST_CASE("redis_streams: an entry that is requeued every time does not delay new entries") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
+TEST_CASE_FIXTURE(a_worker,
+                  "redis_streams: an entry that is requeued every time does not delay new entries") {
     redis.ask({"XADD", stream, "*", "id", "without a handler"});
-    CHECK(*worker.fail(worker.fetch_one(), "unsupported", true) == ojs::settle_result::accepted);
+    CHECK(worker.requeue(worker.fetch_one(), "unsupported") == "accepted");
     for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "new " + std::to_string(i)});
     int requeued = 0, done = 0;
     while (done < 3 && requeued < 10) {
         const ojs::job got = worker.fetch_one();
         const bool is_new = got.id != "without a handler";
         CHECK(got.attempt == 1);
-        CHECK(*(is_new ? worker.ack(got) : worker.fail(got, "unsupported", true)) ==
-              ojs::settle_result::accepted);
+        CHECK((is_new ? worker.ack(got) : worker.requeue(got, "unsupported")) == "accepted");
         ++(is_new ? done : requeued);
     }
     CHECK(done == 3);
@@ -529,26 +441,22 @@ TEST_CASE("redis_streams: an entry that is requeued every time does not delay ne
     CHECK(worker.fetch_one().id == "without a handler");
 }
 
-TEST_CASE("redis_streams: scripts are sent again after SCRIPT FLUSH") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
+TEST_CASE_FIXTURE(a_worker, "redis_streams: scripts are sent again after SCRIPT FLUSH") {
     for (int i = 0; i < 2; ++i) {
         redis.ask({"XADD", stream, "*", "n", "1"});
         redis.ask({"SCRIPT", "FLUSH"});
         const ojs::job got = worker.fetch_one();
         redis.ask({"SCRIPT", "FLUSH"});
-        CHECK(worker.renewed(got) == texts{got.id});
+        CHECK(worker.renews(got));
         redis.ask({"SCRIPT", "FLUSH"});
-        CHECK(*worker.ack(got) == ojs::settle_result::accepted);
+        CHECK(worker.ack(got) == "accepted");
     }
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    a_stream,
     "redis_streams: the consumer of a worker that leaves or stays idle is deleted, unless entries are "
     "pending") {
-    inspector redis;
-    const std::string stream = new_stream();
     const auto consumers = [&] {
         texts out = redis.ask(
             {"EVAL",
@@ -564,9 +472,9 @@ TEST_CASE(
     const ojs::job got = busy.fetch_one();
     for (lone_worker* each : {&busy, &idle}) CHECK(each->wire->deregister_worker(each->identity, soon()));
     CHECK(consumers() == texts{"busy"});
-    CHECK(*busy.ack(got) == ojs::settle_result::accepted);
+    CHECK(busy.ack(got) == "accepted");
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:busy"});
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    ojs::redis_streams_options options = options_for();
     options.max_consumer_idle = 0ms;
     lone_worker tidy(stream, "tidy", options);
     redis.ask({"XADD", stream, "*", "id", "b"});
@@ -575,52 +483,36 @@ TEST_CASE(
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:tidy"});
 }
 
-TEST_CASE("redis_streams: with keep_entries a settled entry stays in the stream, acknowledged") {
-    inspector redis;
-    const std::string stream = new_stream();
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
-    options.keep_entries = true;
-    lone_worker worker(stream, "alone", options);
-    redis.ask({"XADD", stream, "*", "id", "a"});
-    CHECK(*worker.ack(worker.fetch_one()) == ojs::settle_result::accepted);
-    CHECK(worker.fetch(10)->empty());
-    CHECK(redis.ask_one({"XLEN", stream}) == "1");
-    CHECK(redis.ask_one({"XPENDING", stream, "ojs"}) == "0");
-}
-
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    a_worker,
     "redis_streams: with full memory claims and ACKs continue, and a FAIL is refused and keeps its entry") {
-    inspector redis;
-    const std::string stream = new_stream();
-    lone_worker worker(stream);
     for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
     redis.ask({"XGROUP", "CREATE", stream, "ojs", "0"});
     const changed_option full(redis, "maxmemory", "1");
     const ojs::job first = worker.fetch_one();
-    const auto refused = worker.fail(first);
+    const auto refused = worker.try_fail(first, {"handler_error", "no", true, "{}"});
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == ojs::errc::unavailable);
     CHECK(refused.error().text == "Redis: OOM command not allowed when used memory > 'maxmemory'");
-    CHECK(worker.renewed(first) == texts{first.id});
-    CHECK(*worker.ack(first) == ojs::settle_result::accepted);
-    CHECK(*worker.ack(worker.fetch_one()) == ojs::settle_result::accepted);
+    CHECK(worker.renews(first));
+    CHECK(worker.ack(first) == "accepted");
+    CHECK(worker.ack(worker.fetch_one()) == "accepted");
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    a_stream,
     "redis_streams: a read-only replica, a key of another type or a wrong password is named in the error") {
-    inspector redis;
-    const std::string stream = new_stream();
     redis.ask({"XADD", stream, "*", "id", "a"});
     lone_worker worker(stream);
     const ojs::job got = worker.fetch_one();
     redis.ask({"REPLICAOF", "127.0.0.1", "1"});
     check_refused(worker.fetch(), ojs::errc::unavailable,
                   "READONLY You can't write against a read only replica");
-    CHECK(worker.ack(got).error().code == ojs::errc::unavailable);
+    CHECK(worker.try_ack(got).error().code == ojs::errc::unavailable);
     redis.ask({"REPLICAOF", "NO", "ONE"});
-    CHECK(*worker.ack(got) == ojs::settle_result::accepted);
+    CHECK(worker.ack(got) == "accepted");
 
-    const std::string list = new_stream();
+    const std::string list = new_queue();
     redis.ask({"LPUSH", list, "x"});
     check_refused(
         lone_worker(list).fetch(), ojs::errc::bad_response,
@@ -628,7 +520,7 @@ TEST_CASE(
 
     const changed_option locked(redis, "requirepass", "p@ss:w/rd");
     redis.ask({"AUTH", "p@ss:w/rd"});
-    ojs::redis_streams_options options = options_for(number_in("OJS_TEST_REDIS_PORT"));
+    ojs::redis_streams_options options = options_for();
     check_refused(lone_worker(stream).fetch(), ojs::errc::bad_response,
                   "NOAUTH Authentication required; write redis://:PASSWORD@HOST");
     options.password = "wrong";
@@ -636,8 +528,7 @@ TEST_CASE(
                   "WRONGPASS invalid username-password pair or user is disabled");
     options.password = "p@ss:w/rd";
     CHECK(lone_worker(stream, "w", options).fetch());
-    options.url =
-        "redis://:p%40ss:w%2frd@127.0.0.1:" + std::to_string(number_in("OJS_TEST_REDIS_PORT")) + "/1";
+    options.url = "redis://:p%40ss:w%2frd@127.0.0.1:" + std::to_string(redis_port()) + "/1";
     options.password = "";
     redis.ask({"SELECT", "1"});
     redis.ask({"XADD", stream, "*", "id", "in the other database"});
@@ -646,20 +537,22 @@ TEST_CASE(
 }
 
 TEST_CASE("redis_streams: the error for a malformed URL names the fault and quotes nothing of the URL") {
-    const auto fault = [](const char* url) {
+    const std::pair<const char*, const char*> rows[] = {
+        {"redis://localhost", ""},
+        {"REDIS://user:pw@[::1]:6380/15", ""},
+        {"redis:/run/redis.sock", ""},
+        {"http://secret", "Redis: the URL does not start with redis:"},
+        {"redis:secret", "Redis: redis://HOST:PORT or redis:/PATH of a unix socket is expected"},
+        {"redis://u:secret%@host", "Redis: the user name or the password is not percent-encoded"},
+        {"redis://u:secret@host:0", "Redis: the port is not a number from 1 to 65535"},
+        {"redis://u:secret@host/one", "Redis: the database is no number"}};
+    for (const auto& [url, fault] : rows) {
+        CAPTURE(url);
         ojs::redis_streams_options options;
         options.url = url;
         const auto made = ojs::open_redis_streams(options);
-        return made ? "" : made.error().text;
-    };
-    CHECK(fault("redis://localhost") == "");
-    CHECK(fault("REDIS://user:pw@[::1]:6380/15") == "");
-    CHECK(fault("redis:/run/redis.sock") == "");
-    CHECK(fault("http://secret") == "Redis: the URL does not start with redis:");
-    CHECK(fault("redis:secret") == "Redis: redis://HOST:PORT or redis:/PATH of a unix socket is expected");
-    CHECK(fault("redis://u:secret%@host") == "Redis: the user name or the password is not percent-encoded");
-    CHECK(fault("redis://u:secret@host:0") == "Redis: the port is not a number from 1 to 65535");
-    CHECK(fault("redis://u:secret@host/one") == "Redis: the database is no number");
+        CHECK((made ? "" : made.error().text) == fault);
+    }
     ojs::redis_streams_options options;
     options.retry_delays = {-1ms};
     CHECK(ojs::open_redis_streams(options).error().code == ojs::errc::invalid_argument);

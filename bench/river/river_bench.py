@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Jobs a second from a River queue, of jobs that do nothing: river_worker, the same statements in bare loops of libpq, and
-River's own worker where Go is installed. `make river-bench` runs this.
+"""Jobs a second from a River queue, of jobs that do nothing: river_worker, and the same statements in bare loops of libpq.
+`make river-bench` runs this.
 
     river_bench.py [--jobs N] [--rounds N] [--no-fsync]
 
@@ -9,30 +9,33 @@ the database's, from the first claim to the last job that is done; the CPU is th
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import statistics
 import sys
 import time
+from pathlib import Path
 
-import neighbour
-import postgres
-from programs import BUILD, Program, eventually
-from river import new_river, with_river
-from river_chaos import Cleanups
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests/adapters"))
+import postgres  # noqa: E402
+from programs import BUILD, Program, eventually  # noqa: E402
+from river import new_river, with_river  # noqa: E402
 
-
-# What starts each, and its environment. River's pauses 2 ms between two claims, as in its own benchmark; by default 100 ms.
-NEIGHBOUR = [neighbour.PROGRAM, "-cooldown=2ms", "-connections=10"]
+# What starts each, and its environment.
 CONTESTANTS = {
     "bare loops: 10, a job at a time": ([BUILD / "river_bench", 10, 1], {}),
     "bare loops: 1, 10 jobs at a time": ([BUILD / "river_bench", 1, 10], {}),
     "bare loops: 2, 10 jobs at a time": ([BUILD / "river_bench", 2, 10], {}),
     "river_worker, concurrency 10": ([BUILD / "river_worker"], {"OJS_CONCURRENCY": "10"}),
     "river_worker, concurrency 100": ([BUILD / "river_worker"], {"OJS_CONCURRENCY": "100"}),
-    "River's in Go, MaxWorkers 10": ([*NEIGHBOUR, "-concurrency=10", "work"], {}),
-    "River's in Go, MaxWorkers 100": ([*NEIGHBOUR, "-concurrency=100", "work"], {}),
 }
+
+
+class Cleanups(contextlib.ExitStack):
+    """What Program wants of a test."""
+
+    addCleanup = contextlib.ExitStack.callback
 
 
 def cpu_of_children():
@@ -76,17 +79,13 @@ def main():
     given = options.parse_args()
     if postgres.missing():
         sys.exit(f"skipped: {postgres.missing()}")
-    why = neighbour.build()
-    contestants = {name: how for name, how in CONTESTANTS.items() if not why or "Go" not in name}
-    if why:
-        print(f"left out: River's worker in Go: {why}")
-    found = {name: [] for name in contestants}
+    found = {name: [] for name in CONTESTANTS}
     with Cleanups() as cleanups:
         server = with_river(cleanups.addCleanup, durable=not given.no_fsync, autovacuum="off", shared_buffers="256MB",
                             max_wal_size="4GB")
         db = new_river(server)
         for number in range(given.rounds):
-            for name, (command, variables) in contestants.items():
+            for name, (command, variables) in CONTESTANTS.items():
                 found[name].append(measure(db, command, variables, given.jobs))
                 print(f"round {number + 1}: {name}: {found[name][-1][0]:.0f} jobs/s", file=sys.stderr, flush=True)
         version = db.ask("SHOW server_version")

@@ -1,0 +1,108 @@
+// The calls of one worker, for the cases of a transport's own.
+#pragma once
+
+#include "trial.hpp"
+
+namespace transport_contract {
+
+// Polls what the backend or another thread changes. False: the guard ended that.
+template <class Holds>
+bool eventually(const Holds& holds) {
+    const ojs::time_point end = soon();
+    while (!holds()) {
+        if (ojs::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(milliseconds(5));
+    }
+    return true;
+}
+
+// A queue of its own for each case and run.
+inline std::string new_queue() {
+    static const auto run = std::chrono::system_clock::now().time_since_epoch().count();
+    static std::atomic<int> number{0};
+    return "own-" + std::to_string(run) + "-" + std::to_string(++number);
+}
+
+// What open_NAME() gave; throws its error.
+template <class Ref>
+std::shared_ptr<ojs::transport> share(const ojs::result<Ref>& opened) {
+    if (!opened) throw std::runtime_error(opened.error().text);
+    return {opened->get(), [kept = *opened](ojs::transport*) {}};
+}
+
+inline std::string name_of(const ojs::result<ojs::settle_result>& answer) {
+    if (!answer) return answer.error().text;
+    switch (*answer) {
+        case ojs::settle_result::accepted: return "accepted";
+        case ojs::settle_result::will_retry: return "will_retry";
+        case ojs::settle_result::discarded: return "discarded";
+        case ojs::settle_result::gone: return "gone";
+    }
+    return "none";
+}
+
+struct lone_worker {
+    lone_worker(std::shared_ptr<ojs::transport> to, const std::string& queue,
+                const std::string& name = "alone")
+        : wire(std::move(to)) {
+        identity.worker_id = name;
+        identity.queues = {queue};
+        identity.concurrency = 4;
+        identity.visibility_timeout = long_lease;
+    }
+
+    ojs::result<jobs> fetch(std::size_t count = 1) {
+        return wire->fetch({&identity, count, nullptr, {}}, soon());
+    }
+    ojs::job fetch_one() {
+        const ojs::result<jobs> got = fetch();
+        if (!got || got->size() != 1) throw std::runtime_error(got ? "no job came" : got.error().text);
+        return got->front();
+    }
+    // Fetches until that many came: from elsewhere, or once a lease ends.
+    jobs await(std::size_t count) {
+        jobs out;
+        const bool came = eventually([&] {
+            const ojs::result<jobs> got = fetch(count - out.size());
+            if (got) out.insert(out.end(), got->begin(), got->end());
+            return out.size() >= count;
+        });
+        if (!came) throw std::runtime_error("no job came");
+        return out;
+    }
+    ojs::job await_one() { return await(1).front(); }
+
+    ojs::result<ojs::settle_result> try_ack(const ojs::job& job, ojs::time_point deadline = soon()) {
+        return wire->ack({job.id, "", nullptr, job.claim, &job}, deadline);
+    }
+    ojs::result<ojs::settle_result> try_fail(const ojs::job& job, const ojs::job_error& why,
+                                             bool requeue = false) {
+        return wire->fail({job.id, why, requeue, "", nullptr, job.claim, &job}, soon());
+    }
+    // The name of the result, or the error's text.
+    std::string ack(const ojs::job& job) { return name_of(try_ack(job)); }
+    std::string fail(const ojs::job& job, bool retryable = true) {
+        return name_of(try_fail(job, {"handler_error", "no", retryable, "{}"}));
+    }
+    std::string requeue(const ojs::job& job, const char* code = "interrupted") {
+        return name_of(try_fail(job, {code, "no", true, "{}"}, true));
+    }
+    ojs::result<ojs::heartbeat_response> beat(const ojs::job& job) {
+        return wire->heartbeat({&identity, "running", {job.id}, false, nullptr, {job.claim}}, soon());
+    }
+    bool renews(const ojs::job& job) {
+        const auto got = beat(job);
+        if (!got) throw std::runtime_error(got.error().text);
+        return got->jobs_extended == texts{job.id};
+    }
+    bool confirms(const ojs::job& job) {
+        const auto got = wire->confirm_claim({&identity, job.id, nullptr, job.attempt, job.claim}, soon());
+        if (!got) throw std::runtime_error(got.error().text);
+        return *got;
+    }
+
+    ojs::worker_identity identity;
+    std::shared_ptr<ojs::transport> wire;
+};
+
+}  // namespace transport_contract
