@@ -21,6 +21,7 @@ import postgres  # noqa: E402
 import rabbitmq  # noqa: E402
 import redis_server  # noqa: E402
 import river  # noqa: E402
+from programs import eventually  # noqa: E402
 
 
 class Worker:
@@ -83,7 +84,7 @@ def on_spool(build, environment):
             new.rename(name)
 
         with Worker(build, environment, push, OJS_URL=f"spool:{folder}") as worker:
-            dev_backend.eventually(requests.exists, "request/")
+            eventually(requests.exists, "request/")
             yield worker
 
 

@@ -7,10 +7,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from programs import eventually, unprivileged
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from programs import eventually, unprivileged  # noqa: E402
 
 TIMEOUT = 120  # seconds for a server to come up or go down, on a machine with better things to do
 SIGNAL = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -163,7 +165,7 @@ class Postgres:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([self.bin / "postgres", "-D", self.data, *options], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, cwd=self.folder, **self.as_user)
-        if not eventually(self.answers, TIMEOUT):
+        if not eventually(self.answers, limit=TIMEOUT):
             raise RuntimeError(self.log.read_text(errors="replace"))
 
     def answers(self):

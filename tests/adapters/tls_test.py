@@ -18,10 +18,10 @@ import unittest
 from pathlib import Path
 
 from certificates import Authority
-from programs import BUILD, GUARD, Peer, Program, eventually
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-from dev_backend import Backend
+from dev_backend import Backend  # noqa: E402
+from programs import BUILD, GUARD, Peer, Program, eventually  # noqa: E402
 
 
 def relay(test, port, change):

@@ -23,7 +23,8 @@ import unittest
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-from dev_backend import GUARD, Backend, eventually
+from dev_backend import Backend
+from programs import GUARD, eventually
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
-from dev_backend import GUARD, eventually
+from programs import GUARD, eventually
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 PAGE = ROOT / "tools/launcher/status.html"

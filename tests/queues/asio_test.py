@@ -7,7 +7,7 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "adapters"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 from programs import BUILD, Program, eventually  # noqa: E402
 
 

@@ -24,7 +24,7 @@ from kafka import KafkaMock
 from rabbitmq import RabbitMQ
 from redis_server import RedisServer
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "adapters"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 import programs  # noqa: E402
 from programs import BUILD  # noqa: E402
 

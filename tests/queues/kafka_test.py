@@ -5,7 +5,7 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "adapters")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "support")]
 from kafka import BUILD, KafkaMock  # noqa: E402
 from programs import Program, eventually  # noqa: E402
 

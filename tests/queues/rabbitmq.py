@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ports import free_ports
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "adapters"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from programs import BUILD, unprivileged  # noqa: E402
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")

@@ -1,23 +1,12 @@
-"""build/dev_backend on loopback, with its ledger; and waiting for what must happen."""
+"""build/dev_backend on loopback, with its ledger."""
 
 import json
 import subprocess
 import tempfile
-import time
 import urllib.request
 from pathlib import Path
 
-GUARD = 30  # seconds: it ends a test that would hang, and proves nothing else
-
-
-def eventually(holds, what, pause=0.01):
-    """The first true value of holds()."""
-    end = time.monotonic() + GUARD
-    while not (found := holds()):
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {GUARD} s: {what() if callable(what) else what}")
-        time.sleep(pause)
-    return found
+from programs import eventually
 
 
 class Backend:

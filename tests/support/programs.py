@@ -1,4 +1,4 @@
-"""What the tests of the adapters share: where the programs are, and processes whose output can be waited for."""
+"""What the tests in Python share: where the programs are, and processes whose output can be waited for."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
-GUARD = 20  # seconds; ends a test that would hang, and proves nothing else
+GUARD = 30  # seconds; ends a test that would hang, and proves nothing else
 
 
 def unprivileged(name):
@@ -23,14 +23,13 @@ def unprivileged(name):
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def eventually(holds, limit=GUARD):
+def eventually(holds, what=None, limit=GUARD):
+    """The first true value of holds(). After the limit, in seconds: an AssertionError with `what`, or the false value without."""
     end = time.monotonic() + limit
-    while time.monotonic() < end:
-        found = holds()
-        if found:
-            return found
+    while not (found := holds()) and time.monotonic() < end:
         time.sleep(0.01)
-    return holds()
+    assert found or what is None, f"not within {limit} s: {what() if callable(what) else what}"
+    return found
 
 
 class Program:
