@@ -31,17 +31,6 @@ struct json {
     std::vector<std::pair<std::string, json>> members;
 };
 
-// Waits until `holds()`, looking every few milliseconds; false after the guard.
-template <class Condition>
-bool eventually(Condition holds, milliseconds limit = guard) {
-    const auto end = clock::now() + limit;
-    for (milliseconds pause{1}; !holds(); pause = std::min(pause * 2, milliseconds(8))) {
-        if (clock::now() >= end) return holds();
-        std::this_thread::sleep_for(pause);
-    }
-    return true;
-}
-
 // Whether this process, and what it starts, may open as many as two dozen children take (256). Says so where not.
 bool may_have_many_children();
 // A command that runs the one that follows it in a PID namespace; empty, which it says, where there is none.

@@ -60,6 +60,18 @@ class event {
     counter sets_;
 };
 
+// Looks every few milliseconds until holds(): for what no event announces. False: the limit is over.
+template <class Condition>
+bool eventually(Condition holds, std::chrono::milliseconds limit = hang_guard) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    for (std::chrono::milliseconds pause{1}; !holds();
+         pause = std::min(pause * 2, std::chrono::milliseconds(8))) {
+        if (std::chrono::steady_clock::now() >= end) return holds();
+        std::this_thread::sleep_for(pause);
+    }
+    return true;
+}
+
 // Runs body(0), body(1), ... on threads of their own that begin together; returns when all of them have ended.
 template <class Body>
 void at_once(int count, Body body) {

@@ -304,7 +304,9 @@ TEST_CASE("on_cancel: callbacks that block do not delay the callback of another 
         CHECK(called.wait());
     });
     REQUIRE(registered.wait_for(3));
-    CHECK(worker->stop_and_cancel(guard));
+    worker->request_stop_and_cancel();
+    CHECK(called.wait());
+    CHECK(worker->wait(deadline_after(guard)));
     CHECK(worker->report().interrupted == 3);
 }
 

@@ -5,16 +5,7 @@
 
 namespace transport_contract {
 
-// Polls what the backend or another thread changes. False: the guard ended that.
-template <class Holds>
-bool eventually(const Holds& holds) {
-    const ojs::time_point end = soon();
-    while (!holds()) {
-        if (ojs::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(milliseconds(5));
-    }
-    return true;
-}
+using test::eventually;
 
 // A queue of its own for each case and run.
 inline std::string new_queue() {
