@@ -15,8 +15,8 @@
 #include <cstring>
 #include <utility>
 
-#include "schemas.hpp"
 #include "ojs_shutdown.hpp"
+#include "schemas.hpp"
 
 namespace probe {
 namespace {
