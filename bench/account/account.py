@@ -39,11 +39,13 @@ def under(kind, command):
     return ["tests/tools/duress.sh", kind, *command]
 
 
-STOPS = cases("process", "accounting stopping interruptions rfc_041")
+STOPS = cases("process", "stopping interruptions rfc_041")
+NETWORK = ["python3", "-B", "tests/network/network.py"]
+BOOKS = r"^((?:jobs|expired claims|taken back|events|workers|broken): .*)$"
+HOSTS = ("busy", "hogs", "user", "quota", "freezes", "one-cpu", "bare")
 ROWS = [
-    Row("workers", cases("process", "accounting"), OJS_TEST_WORKERS=10000),
-    Row("network", ["python3", "-B", "tests/network/network.py"],
-        r"^((?:jobs|expired claims|events|workers|broken): .*)$", OJS_TEST_JOBS=10000),
+    Row("workers", [*NETWORK, "workers"], BOOKS, OJS_TEST_WORKERS=10000),
+    Row("network", NETWORK, BOOKS, OJS_TEST_JOBS=10000),
     Row("spool", cases("recovery", "spool spool_crash"), OJS_TEST_SPOOL_JOBS=100000),
     Row("checkpoints", cases("recovery", "checkpoints")),
     Row("store", cases("process", "backend_store"), OJS_TEST_KILLS=100),
@@ -54,9 +56,10 @@ ROWS = [
     Row("fuzz", ["make", "-s", "fuzz"], r"^(build/fuzz/\S+: *\S*number_of_executed_units: \d+|.*failed.*)$", SECONDS=900),
     Row("sim", ["make", "-s", "sim"], r"^(\d+ schedules .*|FAILED .*)$", SECONDS=3600),
     Row("mutants", ["make", "-s", "mutants"], r"^(.*(?:%|SEED).*)$", N=60),
+    *(Row(f"host-{kind}", under(kind, STOPS)) for kind in HOSTS),
     # Leases that are longer than such a host keeps a process from running.
-    *(Row(f"host-{kind}", under(kind, STOPS), OJS_TEST_WORKERS=300, OJS_TEST_LEASE=10)
-      for kind in ("busy", "hogs", "user", "quota", "freezes", "one-cpu", "bare")),
+    *(Row(f"host-{kind}-workers", under(kind, [*NETWORK, "workers"]), BOOKS, OJS_TEST_WORKERS=300, OJS_TEST_LEASE=10)
+      for kind in HOSTS),
 ]  # fmt: skip
 
 

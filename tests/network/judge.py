@@ -1,4 +1,4 @@
-"""What became of every job, by the backend's ledger, the handlers' log, and the relay's."""
+"""What became of every job, by the backend's ledger, the handlers' log, and the relay's if there is one."""
 
 from collections import Counter, defaultdict
 from types import SimpleNamespace
@@ -11,16 +11,17 @@ TAKEN_BACK = ("expired", "timed_out", "requeued_from_dead", "requeued_at_deregis
 
 class Account:
     def __init__(self, ledger, runs, requests, workers, stalls):
-        """`stalls`: when this machine itself stood still."""
+        """`requests`: the relay's; without it None, then the ledger has them all. `stalls`: when this machine itself stood still."""
         self.workers, self.stalls = {each.id: each for each in workers}, stalls
-        self.requests, self.faults = requests, []
+        self.has_relay, self.requests, self.faults, self.repeats = requests is not None, requests or [], [], 0
         self.claims, self.runs, self.reports = defaultdict(list), defaultdict(list), []
-        self.jobs = {}
+        self.jobs, self.tries, self.beats, self.faulted = {}, defaultdict(list), defaultdict(list), set()
         for event in ledger:
+            if not self.has_relay:
+                self.note_request(event, event["mono_ns"] / 1e9)
             self.note(event, event["mono_ns"] / 1e9)
         self.read_runs(runs)
-        self.tries, self.beats = defaultdict(list), defaultdict(list)
-        for each in requests:
+        for each in self.requests:
             (self.beats[each.worker] if each.op == "heartbeat" else self.tries[each.worker, each.job]).append(each)
 
     # ---- what happened ----
@@ -31,8 +32,12 @@ class Account:
             self.jobs[job] = None
         elif what == "fetch":
             for each in event["jobs"]:
-                self.claims[each].append(SimpleNamespace(worker=event["worker_id"], at=at, end=NEVER, how="", run=None))
+                self.hold(self.jobs[each] != "completed", "doubled", each, "is claimed after it was completed")
+                self.claims[each].append(SimpleNamespace(worker=event["worker_id"], at=at, end=NEVER, how="", run=None,
+                                                         lost="lost" in event, reported="", answered=False))  # fmt: skip
         elif what in ("ack", "nack") and event["status"] == 200:
+            holder = self.claims[job][-1].worker
+            self.hold(event["from"] == holder, "false report", job, "of", holder, "by", event["from"])
             self.reports.append(SimpleNamespace(what=what, job=job, at=at, claim=self.claims[job][-1]))
             self.close(job, at, what)
             self.jobs[job] = "completed" if what == "ack" else event["state"]
@@ -40,15 +45,38 @@ class Account:
             self.close(job, at, what)
             self.jobs[job] = event.get("state", "available")
 
+    def note_request(self, event, at):
+        """Without a relay: what an event of the ledger says about a request, which may have got no response. That of a report
+        which was reset, or answered 500, does not say whose it was."""
+        what, job, lost = event["event"], event.get("job_id", ""), "lost" in event
+        worker = event.get("worker_id" if what == "beat" else "from")
+        if what == "fault":
+            self.faulted.add(job)
+        if what not in ("ack", "nack", "beat"):
+            return
+        request = SimpleNamespace(op=what, at=at, ended=None if lost else at, verdict=None if lost else event.get("status", 200),
+                                  fault="lost" if lost else "none")  # fmt: skip
+        if what == "beat":
+            self.beats[worker].append(request)
+            return
+        self.tries[worker, job].append(request)
+        # The first of its claims that it may still report, as it may claim the job again before it repeats a report.
+        own = [claim for claim in self.claims[job] if claim.worker == worker]
+        claim = next((each for each in own if not each.answered and each.reported in ("", what)), own[-1])
+        self.hold(claim.reported in ("", what), "false report", job, "by", worker, "as", claim.reported, "and as", what)
+        self.hold(not claim.answered, "reported again", job, "by", worker, "after the response to its", what)
+        self.repeats += bool(claim.reported)
+        claim.reported, claim.answered = what, not lost
+
     def close(self, job, at, how):
         self.claims[job][-1].end, self.claims[job][-1].how = at, how
 
     def read_runs(self, path):
         for line in path.read_text().splitlines():
-            word, job, *rest = line.split()
+            word, *rest = line.split()
             if word not in ("begin", "end"):
                 continue
-            _, worker, at = rest[:3]
+            job, _, worker, at = rest[:4]
             at = int(at) / 1e9
             if word == "begin":
                 claim = next((c for c in reversed(self.claims[job]) if c.worker == worker and c.at <= at), None)
@@ -58,7 +86,7 @@ class Account:
                     claim.run = run
             else:
                 run = next(r for r in reversed(self.runs[job]) if r.worker == worker and not r.how)
-                run.end, run.how = at, rest[3]
+                run.end, run.how = at, rest[4]
 
     def was_frozen(self, worker, begin, end):
         return any(a <= end and b >= begin for a, b in self.workers[worker].frozen + self.stalls)
@@ -78,8 +106,9 @@ class Account:
         self.check_late_starts()
         self.check_dropped_reports()
         self.check_dead_connections()
+        self.check_unreported_claims()
         for each in self.workers.values():
-            self.hold(each.process.returncode in (0, 75), "crashed", each.id, "ended with", each.process.returncode)
+            self.hold(each.process.returncode in each.may_end_with, "crashed", each.id, "ended with", each.process.returncode)
 
     def check_runs(self, job):
         """A run beside another one, or after one that was done: only where the claim of that one expired."""
@@ -148,6 +177,14 @@ class Account:
             late = sum(t.at > since for t in tries if not self.was_frozen(worker, tries[0].at, t.at))
             self.hold(not late, "dead connections", worker, "sent", late, "more requests into them after event", event)
 
+    def check_unreported_claims(self):
+        """Without a relay it is known which FETCHes had a response: their claims come back only by a report, or because none
+        got through in time."""
+        for job, claims in self.claims.items():
+            for claim in (c for c in claims if not self.has_relay and not c.lost and c.how in TAKEN_BACK):
+                tried = claim.reported or job in self.faulted or self.workers[claim.worker].process.returncode < 0
+                self.hold(tried, "unreported", job, "of", claim.worker, "came back:", claim.how)
+
     # ---- the figures ----
 
     def why_expired(self, claim):
@@ -164,8 +201,9 @@ class Account:
         claims = [c for each in self.claims.values() for c in each]
         states, runs = Counter(self.jobs.values()), sum(map(len, self.runs.values()))
         print(f"jobs: {len(self.jobs)}, {states['completed']} completed, {len(self.jobs) - states['completed']} lost; "
-              f"{len(claims)} claims, {runs} runs")
+              f"{len(claims)} claims, {runs} runs" + ("" if self.has_relay else f", {self.repeats} reports repeated"))
         print("expired claims:", shown(Counter(self.why_expired(c) for c in claims if c.how == "expired")))
+        print("taken back:", shown(Counter(c.how for c in claims if c.how in TAKEN_BACK)) or "none")
         print("events:", shown(events), "| faults:", shown(Counter(r.fault for r in self.requests if r.fault not in ("", "none"))))
         print("workers:", shown(Counter(f"status {each.process.returncode}" for each in self.workers.values())))
         print("broken:", shown(Counter(rule for rule, _ in self.faults)) or "nothing", flush=True)

@@ -3,6 +3,11 @@
 
     OJS_TEST_JOBS=10000 OJS_TEST_SEED=1 network.py
 
+Or many workers without a relay, each signalled at random moments, at a backend that itself delays, resets, answers 500 and
+loses responses. Leases last OJS_TEST_LEASE seconds, 1 by default:
+
+    OJS_TEST_WORKERS=10000 OJS_TEST_SEED=1 network.py workers
+
 What the handlers did is in a log to which all workers append, what became of the jobs in the backend's ledger. The seed
 decides which request meets which fault, and the order of events; not what a worker sends when.
 """
@@ -32,24 +37,109 @@ GUARD = 120  # seconds; ends a run that would hang, and proves nothing else
 # second, in which a proxy answers all requests by itself.
 EVENTS = {"forget": 45, "restart": 25, "nap": 10, "freeze": 10, "partition": 4, "away": 6}
 
+# To each of `workers`, in this order, up to 60 ms apart.
+SIGNALS = [(signal.SIGTERM,), (signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGTSTP, signal.SIGTERM),
+           (signal.SIGTERM, signal.SIGCONT), (signal.SIGTSTP, signal.SIGCONT, signal.SIGTERM)]  # fmt: skip
+# More attempts than lost responses to FETCH can use up, as each ends with a lease.
+ATTEMPTS = {"retry": {"max_attempts": 100}}
+
+
+def start_worker(folder, name, output, **settings):
+    """test_worker, with what its handlers do added to the file `output`."""
+    out = SimpleNamespace(id=name, stopped_at=None, ended=None, frozen=[], may_end_with=(0, 75), log=folder / f"{name}.log")
+    with open(folder / output, "ab") as runs, open(out.log, "wb") as log:
+        out.process = subprocess.Popen([BUILD / "test_worker"], env={**os.environ, "OJS_WORKER_ID": name, **settings},
+                                       stdin=subprocess.DEVNULL, stdout=runs, stderr=log)  # fmt: skip
+    return out
+
+
+# [GS 1] [River no jobs lost]
+class Crowd:
+    """`count` workers, twelve at a time."""
+
+    def __init__(self, backend, seed, count):
+        self.backend, self.count, self.choose = backend, count, random.Random(seed)
+        self.folder, self.workers, self.events, self.stalls = Path(tempfile.mkdtemp(prefix="ojs-workers-")), [], Counter(), []
+        self.pushed, self.requests = 0, None
+        self.lease = os.environ.get("OJS_TEST_LEASE", "1") + "s"
+
+    def start(self, name, **settings):
+        self.workers.append(start_worker(self.folder, name, f"{name}.out", OJS_URL=self.backend.url, OJS_POLL_INTERVAL="5ms",
+                                         OJS_HEARTBEAT_INTERVAL="50ms", OJS_VISIBILITY_TIMEOUT=self.lease, **settings))  # fmt: skip
+        return self.workers[-1]
+
+    async def live(self, number, places):
+        async with places:
+            # Half of them claim the signals in the first line of main, and may get one while they start.
+            claims = self.choose.random() < 0.5
+            worker = self.start(f"w{number}", TEST_MODE="claimed" if claims else "", OJS_SIGNAL_DEBOUNCE="20ms",
+                                OJS_CONCURRENCY=str(self.choose.randint(1, 8)), OJS_CANCEL_WAIT=self.choose.choice(["0", "20ms"]),
+                                OJS_STOP_TIMEOUT="4s", OJS_SHUTDOWN_GRACE_PERIOD=f"{self.choose.randint(5, 64)}ms")  # fmt: skip
+            worker.may_end_with = (0,)
+            signals, out = self.choose.choice(SIGNALS), self.folder / f"w{number}.out"
+            await self.until(lambda: b"claimed" in out.read_bytes() if claims else b"worker started" in worker.log.read_bytes())
+            if self.choose.random() < 0.4:
+                await self.until(lambda: b"begin " in out.read_bytes())
+            for each in signals:
+                await asyncio.sleep(self.choose.uniform(0, 0.06))
+                if each in (signal.SIGTERM, signal.SIGINT):
+                    worker.stopped_at = worker.stopped_at or time.monotonic()
+                worker.process.send_signal(each)
+            self.events["+".join(each.name for each in signals)] += 1
+            await self.until(lambda: worker.process.poll() is not None)
+            worker.ended = time.monotonic()
+            # By a signal between run(), which has given it back, and the end of main.
+            if b"worker stopped" in worker.log.read_bytes():
+                worker.may_end_with = (0, *(-each for each in signals))
+
+    async def feed(self):
+        """There is always something to do."""
+        while True:
+            if await asyncio.to_thread(self.available) < 60:
+                await asyncio.to_thread(self.push, 60)
+            await asyncio.sleep(0.02)
+
+    def available(self):
+        return self.backend.ask("/dev/summary")["available"]
+
+    def push(self, count):
+        jobs = [{"type": self.choose.choice(["test.run", "test.run", "test.stubborn"]), "options": ATTEMPTS,
+                 "args": [self.choose.randrange(51)]} for _ in range(count)]  # fmt: skip
+        self.backend.ask("/ojs/v1/jobs/batch", {"jobs": jobs})
+        self.pushed += count
+
+    async def until(self, holds):
+        async with asyncio.timeout(GUARD):
+            while not holds():
+                await asyncio.sleep(0.002)
+
+    async def run(self):
+        self.push(60)
+        feeding, places = asyncio.create_task(self.feed()), asyncio.Semaphore(12)
+        await asyncio.gather(*(self.live(number + 1, places) for number in range(self.count)))
+        feeding.cancel()
+        # One worker without trouble completes the rest.
+        self.backend.ask("/dev/faults", {"faults": ""})
+        last = self.start("last", OJS_CONCURRENCY="50")
+        await self.until(lambda: self.backend.ask("/dev/summary")["completed"] == self.pushed)
+        last.stopped_at = time.monotonic()
+        last.process.terminate()
+        last.ended = last.process.wait(GUARD) or time.monotonic()
+        (self.folder / "runs").write_bytes(b"".join(each.read_bytes() for each in self.folder.glob("*.out")))
+
 
 class Chaos:
     def __init__(self, backend, seed, jobs, workers):
         self.backend, self.jobs, self.choose = backend, jobs, random.Random(seed)
         self.relay = Relay(int(backend.url.rsplit(":", 1)[1]), seed)
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-network-"))
-        self.wanted, self.workers, self.events, self.stalls = workers, [], Counter(), []
+        self.wanted, self.workers, self.events, self.stalls, self.requests = workers, [], Counter(), [], self.relay.log
 
     def start_worker(self):
-        out = SimpleNamespace(id=f"w{len(self.workers) + 1}", stopped_at=None, ended=None, frozen=[])
-        settings = {"OJS_URL": f"http://127.0.0.1:{self.port}", "OJS_WORKER_ID": out.id, "OJS_CONCURRENCY": "8",
-                    "OJS_HEARTBEAT_INTERVAL": "300ms", "OJS_POLL_INTERVAL": "20ms",
-                    "OJS_VISIBILITY_TIMEOUT": f"{judge.LEASE}s", "OJS_REQUEST_TIMEOUT": f"{judge.TRY}s",
-                    "OJS_SHUTDOWN_GRACE_PERIOD": self.choose.choice(["200ms", "1s", "5s"])}  # fmt: skip
-        with open(self.folder / "runs", "ab") as runs, open(self.folder / f"{out.id}.log", "wb") as log:
-            out.process = subprocess.Popen([BUILD / "test_worker"], env={**os.environ, **settings},
-                                           stdin=subprocess.DEVNULL, stdout=runs, stderr=log)  # fmt: skip
-        self.workers.append(out)
+        self.workers.append(start_worker(
+            self.folder, f"w{len(self.workers) + 1}", "runs", OJS_URL=f"http://127.0.0.1:{self.port}", OJS_CONCURRENCY="8",
+            OJS_HEARTBEAT_INTERVAL="300ms", OJS_POLL_INTERVAL="20ms", OJS_VISIBILITY_TIMEOUT=f"{judge.LEASE}s",
+            OJS_REQUEST_TIMEOUT=f"{judge.TRY}s", OJS_SHUTDOWN_GRACE_PERIOD=self.choose.choice(["200ms", "1s", "5s"])))  # fmt: skip
 
     def running(self):
         """Those that are neither stopping nor frozen."""
@@ -65,9 +155,8 @@ class Chaos:
             while await self.count("available") > 25:
                 await asyncio.sleep(0.02)
             times = (1000, 4000) if begin % 250 == 100 else (0, 40)
-            # More attempts than lost responses to FETCH can use up, as each ends with a lease.
             jobs = [{"type": "test.run", "args": [self.choose.randrange(*times), *[1] * (i % 10 == 0)],
-                     "options": {"retry": {"max_attempts": 100}}} for i in range(begin, min(begin + 50, self.jobs))]  # fmt: skip
+                     "options": ATTEMPTS} for i in range(begin, min(begin + 50, self.jobs))]  # fmt: skip
             await asyncio.to_thread(self.backend.ask, "/ojs/v1/jobs/batch", {"jobs": jobs})
 
     async def cause(self, event):
@@ -160,13 +249,21 @@ class Chaos:
         watch.cancel()
 
 
+def number_from(name, default):
+    return int(os.environ.get(f"OJS_TEST_{name}", default))
+
+
 def main():
-    jobs, seed = (int(os.environ.get(f"OJS_TEST_{name}", default)) for name, default in
-                  (("JOBS", 150), ("SEED", random.SystemRandom().getrandbits(32))))  # fmt: skip
-    print(f"seed: OJS_TEST_JOBS={jobs} OJS_TEST_SEED={seed}", flush=True)
+    without_relay, seed = sys.argv[1:] == ["workers"], number_from("SEED", random.SystemRandom().getrandbits(32))
+    name, count = ("WORKERS", number_from("WORKERS", 120)) if without_relay else ("JOBS", number_from("JOBS", 150))
+    print(f"seed: OJS_TEST_{name}={count} OJS_TEST_SEED={seed}", flush=True)
+    faults = ["--faults", "delay:100,reset:40,e500:40,lose:40", "--seed", str(seed)] if without_relay else []
     # A worker that is silent for longer than a lease keeps its jobs no longer; nothing else takes them back.
-    with Backend(BUILD, "--retry-delay", "50ms", "--dead-after", "10m") as backend:
-        chaos = Chaos(backend, seed, jobs, 6 if jobs > 1000 else 3)
+    with Backend(BUILD, "--retry-delay", "50ms", "--dead-after", "10m", *faults) as backend:
+        if without_relay:
+            chaos = Crowd(backend, seed, count)
+        else:
+            chaos = Chaos(backend, seed, count, 6 if count > 1000 else 3)
         try:
             asyncio.run(chaos.run())
         finally:
@@ -174,8 +271,8 @@ def main():
                 each.process.kill()
                 each.process.wait()
             shutil.copy(backend.ledger, chaos.folder / "ledger")
-            (chaos.folder / "requests").write_text("".join(f"{each}\n" for each in chaos.relay.log))
-        books = judge.Account(backend.events(), chaos.folder / "runs", chaos.relay.log, chaos.workers, chaos.stalls)
+            (chaos.folder / "requests").write_text("".join(f"{each}\n" for each in chaos.requests or []))
+        books = judge.Account(backend.events(), chaos.folder / "runs", chaos.requests, chaos.workers, chaos.stalls)
     if books.report(chaos.events):
         print(f"logs: {chaos.folder}")
         return 1

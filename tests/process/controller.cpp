@@ -6,7 +6,6 @@
 
 #include "files.hpp"
 #include "harness.hpp"
-#include "raw_peer.hpp"
 #include "text.hpp"
 
 using namespace test;
@@ -168,6 +167,12 @@ class stage {
         return true;
     }
     bool prints(const std::string& text) { return controller.prints(text); }
+    // From the metrics server, at a socket of that name; status 0 if there is none.
+    ojs::http_response get(const std::string& target) const {
+        ojs::http_response none;
+        none.status = 0;
+        return test::ask("unix:" + path("metrics"), "GET", target).value_or(none);
+    }
 
     process controller;
     std::string job_path;  // where the last child's job is
@@ -210,67 +215,56 @@ void check_requeued(stage& on, bool named) {
     CHECK(on.logs({{"warning", killing}, {"info", reputting}, {"info", complete}}));
 }
 
-// The status of a GET at a Unix socket; 0 if nobody answers.
-int ask(const std::string& socket_path, const std::string& target, std::string* body = nullptr) {
-    ojs::http_request request;
-    request.target = target;
-    const auto answer = peer::make_client("unix:" + socket_path).send(request, peer::call());
-    if (answer && body != nullptr) *body = answer->body;
-    return answer ? answer->status : 0;
-}
-
-// A signal comes while a job runs.
-struct scenario {
-    const char* name;
-    const char* before;  // what the file holds at the start; nullptr: there is none
-    const char* later;   // what it holds when the signal comes; nullptr: as before
-    int number;
-    const char* reason;  // a part of the log; nullptr: the file was not asked
-};
-
 }  // namespace
 
 // ---- the guide's tests and use cases ----
 
 // [Spot SIGUSR1] [Spot SIGTERM] [Spot file missing] [Spot file SPOT_RECLAIM] [Spot file (b)] [Spot use case 2]
-// [Spot use case 4] [Spot decision matrix] [Spot fast exit] [Spot troubleshooting]
+// [Spot use case 4] [Spot decision matrix] [Spot fast exit] [Spot troubleshooting] [Spot first signal wins]
+// [Spot log lines] [Spot job, exactly one place]
 TEST_CASE(
     "controller: SPOT_RECLAIM, no mode file or SIGUSR1 -> a stop kills the child and requeues the job") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
     constexpr const char* missing = " not found, defaulting to spot instance reclaim mode";
-    const scenario rows[] = {
-        {"Test 1: Spot Reclaim with File", nullptr, "SPOT_RECLAIM\n", SIGTERM, of_file},
-        {"Test 2: Spot Reclaim without File (Default); Use Case 2", nullptr, nullptr, SIGTERM, missing},
-        {"Test 4: SIGUSR1 Signal; Use Case 4, Option C", nullptr, nullptr, SIGUSR1, nullptr},
-        {"Test 4, NORMAL_SHUTDOWN", nullptr, "NORMAL_SHUTDOWN\n", SIGUSR1, nullptr},
-        {"Use Case 4: Local Development, Option B - Spot Reclaim Mode", nullptr, nullptr, SIGINT, missing},
-        {"SIGHUP", nullptr, nullptr, SIGHUP, missing},
-        {"a SPOT_RECLAIM from before the start", "SPOT_RECLAIM\n", nullptr, SIGTERM, of_file},
-        {"a stale NORMAL_SHUTDOWN, replaced", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", SIGTERM, of_file},
+    const struct {
+        const char* name;
+        const char* before;        // what the file holds at the start; nullptr: there is none
+        const char* later;         // what it holds when the signals come; nullptr: as before
+        std::vector<int> signals;  // while a job runs, all at once
+        const char* reason;        // a part of the log; nullptr: the file was not asked
+    } rows[] = {
+        {"Test 1: Spot Reclaim with File", nullptr, "SPOT_RECLAIM\n", {SIGTERM}, of_file},
+        {"Test 2: Spot Reclaim without File (Default); Use Case 2", nullptr, nullptr, {SIGTERM}, missing},
+        {"Test 4: SIGUSR1 Signal; Use Case 4, Option C", nullptr, nullptr, {SIGUSR1}, nullptr},
+        {"Test 4, NORMAL_SHUTDOWN", nullptr, "NORMAL_SHUTDOWN\n", {SIGUSR1}, nullptr},
+        {"Use Case 4: Local Development, Option B", nullptr, nullptr, {SIGINT}, missing},
+        {"a stale NORMAL_SHUTDOWN, replaced", "NORMAL_SHUTDOWN\n", "SPOT_RECLAIM\n", {SIGTERM}, of_file},
+        // Of these the kernel delivers SIGHUP before SIGUSR1, and SIGTERM after it.
+        {"SIGUSR1 pending with SIGHUP", "NORMAL_SHUTDOWN\n", nullptr, {SIGHUP, SIGUSR1}, nullptr},
+        {"SIGUSR1 pending with SIGTERM", "NORMAL_SHUTDOWN\n", nullptr, {SIGTERM, SIGUSR1}, nullptr},
     };
-    for (const scenario& row : rows) {
+    for (const auto& row : rows) {
         CAPTURE(row.name);
         stage on;
         if (row.before != nullptr) write_file(on.mode_file(), row.before);
         on.start_with_job();
         if (row.later != nullptr) write_file(on.mode_file(), row.later);
-        on.stop_by(row.number);
+        on.controller.freeze();
+        for (const int number : row.signals) on.controller.signal(number);
+        on.stop_by(SIGCONT);
         const std::string reason = row.reason == nullptr ? "" : "File " + on.mode_file() + row.reason;
         if (row.reason != nullptr) CHECK(on.logs({{"warning", reason}, {"warning", killing}}));
-        check_requeued(on, row.number == SIGUSR1 || row.reason == of_file);
-        CHECK(on.controller.count("no job is claimed") == 0);
+        check_requeued(on, row.signals.back() == SIGUSR1 || row.reason == of_file);
         CHECK(on.controller.count(", treating as ") + on.controller.count(", defaulting to ") ==
               (row.reason == nullptr ? 0 : 1));
-        CHECK(on.controller.count("Grace period:") == 0);
         CHECK(on.controller.count("using graceful shutdown") == 0);
     }
 }
 
-// [Spot first signal wins] [Spot target (c)] [Spot file NORMAL_SHUTDOWN] [Spot use case 4]
+// [Spot first signal wins] [Spot target (c)] [Spot file NORMAL_SHUTDOWN] [Spot use case 4] [Spot log lines]
 TEST_CASE("controller: NORMAL_SHUTDOWN -> after a stop signal the job completes within the grace period") {
     // Test 3: Normal Shutdown; Use Case 4, Option A
-    for (const auto& [number, name] :
-         {std::pair(SIGTERM, "SIGTERM"), {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}}) {
+    for (const auto& [number, name] : {std::pair(SIGTERM, "SIGTERM"), {SIGHUP, "SIGHUP"}}) {
         stage on("finish");  // and the default grace period
         write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
         on.start_with_job();
@@ -382,27 +376,53 @@ TEST_CASE("controller: --reclaim cannot write the mode file -> it exits with 1 b
     CHECK(on.job_is_only_in("request"));
 }
 
-// [Spot use case 3] [Spot metrics server]
+// The guide's own "Controller Config", word for word.
+constexpr const char* config_of_guide = R"([controller]
+retry_delays = [0, 1]
+
+# Graceful shutdown settings (only used when file = "NORMAL_SHUTDOWN")
+termination_grace_period = "3550s"           # 59 minutes
+child_process_shutdown_timeout = "10s"       # SIGTERM → SIGKILL timeout
+
+# Optional: custom path for termination-mode file
+# Defaults to /tmp/termination-type if not specified
+# termination_type_file = "/tmp/termination-type"
+
+# Spot instance mode flag (DEPRECATED, not checked by code)
+# Behavior now controlled by termination-mode file
+spot_instance_mode = false
+)";
+
+// [Spot use case 3] [Spot metrics server] [Spot spot_instance_mode]
 TEST_CASE(
-    "controller: SIGTERM after --mark-normal -> the running job completes, no other starts (Use Case 3)") {
+    "controller: SIGTERM after --mark-normal, with the guide's config.toml -> the running job completes, no "
+    "other starts (Use Case 3)") {
     stage on("finish");
-    on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
-    process init = on.run({"--mark-normal"});
+    const std::string config = on.path("config.toml");
+    write_file(config, config_of_guide + ("spool_dir = " + in_quotes(on.path("spool"))) + "\ncommand = [" +
+                           in_quotes(program("child_job")) + ", \"finish\", " + in_quotes(on.path("fifo")) +
+                           ", \"{job}\"] # ]\r\ntermination_type_file=" + in_quotes(on.mode_file()) +
+                           "\nmetrics_address = " + in_quotes("unix:" + on.path("metrics")));
+    process init({program("controller"), "--mark-normal", "--config", config}, {});
     CHECK(init.wait() == 0);
     CHECK(read_file(on.mode_file()) == "NORMAL_SHUTDOWN\n");
-    on.start_with_job();
+    on.put_job("job-1");
+    on.controller = process({program("controller"), "--config", config}, {});
+    on.child();
     on.put_job("job-2");  // comes second, and no longer begins
     on.controller.signal(SIGTERM);
     REQUIRE(on.prints(processing));
+    CHECK(on.prints("msg=\"Received SIGTERM. Grace period: 3550s (until 2"));
     // The metrics server is the last to go.
-    CHECK(ask(on.path("metrics"), "/metrics") == 200);
-    CHECK(ask(on.path("metrics"), "/readyz") == 503);
+    CHECK(on.get("/metrics").status == 200);
+    CHECK(on.get("/readyz").status == 503);
     on.let_finish();
     CHECK(on.controller.wait() == 0);
-    CHECK(ask(on.path("metrics"), "/metrics") == 0);
+    CHECK(on.get("/metrics").status == 0);
     CHECK(on.names("done") == std::vector<std::string>{"job-1"});
     CHECK(on.names("request") == std::vector<std::string>{"job-2"});
     CHECK(on.logs({{"info", completed}, {"info", "Shutting down metrics server"}, {"info", complete}}));
+    CHECK(on.prints("spot_instance_mode is deprecated"));
 }
 
 // [Spot use case 3, too long]
@@ -423,13 +443,11 @@ TEST_CASE(
 
 // [Spot use case 3, too long]
 TEST_CASE("controller: a child that obeys SIGTERM ends the stop before the grace period does (Use Case 3)") {
-    // And so the default of the child's share is effective: 10 s of these 11.
-    stage on("obey", ",\"termination_grace_period\":11");
+    stage on("obey",
+             ",\"termination_grace_period\":\"1h\",\"child_process_shutdown_timeout\":\"59m59s800ms\"");
     write_file(on.mode_file(), "NORMAL_SHUTDOWN");
     on.start_with_job();
-    const std::int64_t took = on.stop_by(SIGTERM);
-    CHECK(took >= 1000);
-    CHECK(took < 11000);
+    CHECK(on.stop_by(SIGTERM) >= 200);
     CHECK(on.line() == "SIGTERM");
     CHECK(on.all_gone());
     // It may have obeyed in the middle of its work: it goes back, whatever its exit status says.
@@ -443,41 +461,26 @@ TEST_CASE("controller: a child that obeys SIGTERM ends the stop before the grace
 TEST_CASE("controller: --mark-normal replaces the mode file and never writes through a link") {
     stage on;
     const std::string victim = on.path("victim");
-    const auto write_mode = [&] {  // under the umask that takes most away
-        process writer({"/bin/sh", "-c", "umask 777; exec \"$0\" --mark-normal --config \"$1\"",
-                        program("controller"), on.path("config.json")},
-                       {});
-        return writer.wait();
-    };
-    const auto is_our_file = [&] {
-        struct stat about {};
-        return ::lstat(on.mode_file().c_str(), &about) == 0 && S_ISREG(about.st_mode) &&
-               about.st_uid == ::geteuid() && (about.st_mode & 07777) == 0644;
-    };
     write_file(victim, "keep");
     // A link where it goes, and where an easily guessed name of something new would be.
     fs::create_symlink(victim, on.mode_file());
     fs::create_symlink(victim, on.mode_file() + ".new");
-    CHECK(write_mode() == 0);
+    // Under the umask that takes most away.
+    const process writer({"/bin/sh", "-c", "umask 777; exec \"$0\" --mark-normal --config \"$1\"",
+                          program("controller"), on.path("config.json")},
+                         {});
+    CHECK(writer.wait() == 0);
     CHECK(read_file(victim) == "keep");
-    CHECK(is_our_file());
+    struct stat about {};
+    REQUIRE(::lstat(on.mode_file().c_str(), &about) == 0);
+    CHECK(about.st_mode == (S_IFREG | 0644));
     CHECK(read_file(on.mode_file()) == "NORMAL_SHUTDOWN\n");
-    // A file that somebody else has open, and may own: it is replaced, not written into.
-    fs::remove(on.mode_file());
-    fs::create_hard_link(victim, on.mode_file());
-    if (::geteuid() == 0) REQUIRE(::chown(victim.c_str(), 65533, static_cast<gid_t>(-1)) == 0);
-    CHECK(write_mode() == 0);
-    CHECK(read_file(victim) == "keep");
-    CHECK(is_our_file());
     // A folder is neither replaced nor written into, and nothing is left beside it.
     fs::remove(on.mode_file());
     fs::create_directory(on.mode_file());
-    CHECK(write_mode() == 1);
-    int beside = 0;
-    for (const auto& each : fs::directory_iterator(on.path(""))) {
-        beside += each.path().filename().string().find("termination-type.") == 0 ? 1 : 0;
-    }
-    CHECK(beside == 1);  // the link
+    const auto before = std::distance(fs::directory_iterator(on.path("")), {});
+    CHECK(on.run({"--mark-normal"}).wait() == 1);
+    CHECK(std::distance(fs::directory_iterator(on.path("")), {}) == before);
 }
 
 // [Spot file (b)]
@@ -485,12 +488,8 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
     stage on;
     on.configure("finish", ",\"metrics_address\":" + in_quotes("unix:" + on.path("metrics")));
     const auto shows = [&](const std::string& state) {
-        std::string ready;
-        std::string metrics;
-        CHECK(ask(on.path("metrics"), "/readyz", &ready) == 200);
-        CHECK(ask(on.path("metrics"), "/metrics", &metrics) == 200);
-        return ready.find("\"spot_reclaim\":\"" + state + "\"") != std::string::npos &&
-               metrics.find("ojs_worker_spot_reclaim{state=\"" + state + "\"} 1") != std::string::npos;
+        return holds(on.get("/readyz").body, "\"spot_reclaim\":\"" + state + "\"") &&
+               holds(on.get("/metrics").body, "ojs_worker_spot_reclaim{state=\"" + state + "\"} 1");
     };
     write_file(on.mode_file(), "\tSPOT_RECLAIM \r\n");
     on.start_with_job();
@@ -510,22 +509,8 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
     on.stop_by(SIGUSR1);
 }
 
-// [Spot first signal wins]
-TEST_CASE("controller: SIGUSR1 pending together with another stop signal -> the stop is a reclaim") {
-    for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
-        CAPTURE(number);
-        stage on;
-        write_file(on.mode_file(), "NORMAL_SHUTDOWN\n");
-        on.start_with_job();
-        on.controller.freeze();
-        for (const int each : {number, SIGUSR1, SIGCONT}) on.controller.signal(each);
-        CHECK(on.controller.wait() == 0);
-        check_requeued(on, true);
-    }
-}
-
 TEST_CASE("termination mode: the file's disk does not respond -> a stop is treated as a spot reclaim") {
-    process worker({program("hung_file_worker")}, {});
+    process worker({program("deprived"), "file"}, {});
     CHECK(worker.wait() == 0);
     CHECK(worker.count("File /hung/mode does not answer, defaulting to spot instance reclaim mode") == 1);
     CHECK(worker.count("Spot instance reclamation detected") == 1);
@@ -542,20 +527,6 @@ TEST_CASE(
     CHECK(on.controller.count("msg=\"File /tmp/termination-type ") == 1);
     CHECK(on.logs({{"info", complete}}));
     CHECK(on.controller.count("metrics server") == 0);
-}
-
-// [Spot job, exactly one place]
-TEST_CASE("controller: a reclaim with three children -> all of their jobs return to request/") {
-    stage on("deaf", ",\"controller\":{\"concurrency\":3}");
-    for (const char* name : {"a", "b", "c", "d"}) on.put_job(name);
-    on.start();
-    for (int i = 0; i < 3; ++i) on.child();
-    on.stop_by(SIGUSR1);
-    CHECK(on.all_gone());
-    std::vector<std::string> names = on.names("request");
-    std::sort(names.begin(), names.end());
-    CHECK(names == std::vector<std::string>{"a", "b", "c", "d"});
-    for (const std::string& name : names) CHECK(read_file(on.path("spool/request/" + name)) == job_bytes());
 }
 
 // [Spot retry_delays]
@@ -578,57 +549,30 @@ TEST_CASE("controller: a child that fails is retried by retry_delays, then its j
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: a child that removes its own file and exits with 0 has completed its job") {
-    stage on;
-    on.configure_command("[\"rm\",\"{job}\"]");
-    on.put_job("job-1");
-    on.start();
-    REQUIRE(on.prints("level=info msg=\"Job job-1 removed or moved its own file; it is done without\""));
-    on.stop_by(SIGTERM);
-    CHECK(on.prints(" completed=1 failed=0 "));
-    CHECK(on.prints(" gone=0 "));
-    CHECK(on.controller.count("claim lost") == 0);
-    CHECK(on.names("request").empty());
-    CHECK(on.names("failed").empty());
-}
-
 TEST_CASE(
-    "controller: the command cannot be executed -> no attempt counts, and the jobs run after it is "
+    "controller: the command is missing or half a program -> no attempt counts, and the jobs run after it is "
     "replaced") {
-    struct {
-        const char* text;
-        mode_t mode;
-        const char* error;
-    } const rows[] = {{"#!/no/such/interpreter\n", 0700, "No such file or directory (errno 2)"},
-                      {"", 0, "No such file or directory (errno 2)"},
-                      {"#!/bin/sh\n", 0600, "Permission denied (errno 13)"},
-                      {"\1\2\3\4", 0700, "Exec format error (errno 8)"},
-                      {"#!/bin/sh\n", 0700, "Text file busy (errno 26)"},
-                      {"#!/bin/sh\nkill -SEGV $$\n", 0700, "killed by SIGSEGV"}};  // as half a program
-    for (const auto& row : rows) {
-        CAPTURE(row.error);
+    for (const bool is_missing : {true, false}) {
+        CAPTURE(is_missing);
         stage on;
         const std::string prover = on.path("prover");
-        const auto deploy = [&](const std::string& text, mode_t mode) {
-            fs::remove(prover);
-            if (mode == 0) return;
-            write_file(prover, text);
-            REQUIRE(::chmod(prover.c_str(), mode) == 0);
+        const auto deploy = [&](const std::string& text) {
+            write_file(prover + ".new", "#!/bin/sh\n" + text);
+            REQUIRE(::chmod((prover + ".new").c_str(), 0700) == 0);
+            fs::rename(prover + ".new", prover);
         };
-        deploy("#!/bin/sh\n", 0700);  // for the check at start-up
+        deploy("");  // for the check at start-up
         on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]",
                              ",\"retry_delays\":[],\"concurrency\":2");
         on.start();
         REQUIRE(on.prints("worker started"));
-        deploy(row.text, row.mode);
-        const int writer =
-            ::strstr(row.error, "busy") != nullptr ? ::open(prover.c_str(), O_WRONLY | O_CLOEXEC) : -1;
+        is_missing ? static_cast<void>(fs::remove(prover)) : deploy("kill -SEGV $$\n");
         for (const char* name : {"job-1", "job-2", "job-3"}) on.put_job(name);
-        const std::string refused = std::string(row.error) + "\" attempt_counted=no";
-        CHECK(eventually([&] { return on.controller.count(refused.c_str()) >= 3; }));
+        const char* const refused = is_missing ? "No such file or directory (errno 2)\" attempt_counted=no"
+                                               : "killed by SIGSEGV\" attempt_counted=no";
+        CHECK(eventually([&] { return on.controller.count(refused) >= 3; }));
         CHECK(on.names("failed").empty());
-        ::close(writer);
-        deploy("#!/bin/sh\n", 0700);
+        deploy("");
         CHECK(eventually([&] { return on.names("done").size() == 3; }));
         CHECK(on.controller.count("attempt=2") == 0);
         on.stop_by(SIGTERM);
@@ -663,25 +607,6 @@ TEST_CASE("controller: a child gets its job file but no token, and its output is
     CHECK(on.prints("msg=\"OJS_OTHER=passed on\""));
     CHECK(on.controller.count("canary") == 0);
     on.stop_by(SIGTERM);
-}
-
-// [Spot job, exactly one place]
-TEST_CASE(
-    "controller: a stop at varying moments -> the job is whole in request/ or done/, and no process is "
-    "left") {
-    // The job ends by itself at about the same time. OJS_TEST_ROUNDS for more than a glance.
-    const auto rounds = static_cast<int>(number_from("OJS_TEST_ROUNDS", 12));
-    for (int round = 0; round < rounds; ++round) {
-        stage on("finish");
-        on.let_finish();
-        on.put_job("job-1");
-        on.start();
-        REQUIRE(on.prints("worker started"));
-        std::this_thread::sleep_for(std::chrono::microseconds(round * 7919 % 12000));  // another moment each
-        on.stop_by(round % 2 == 0 ? SIGTERM : SIGUSR1);
-        CHECK_MESSAGE((on.job_is_only_in("request") || on.job_is_only_in("done")), on.controller.output());
-        CHECK(on.all_gone());
-    }
 }
 
 #ifdef __linux__
@@ -738,65 +663,45 @@ TEST_CASE(
 
 TEST_CASE(
     "controller: an invalid configuration ends start-up with status 64 and an error that locates the fault") {
-    struct refused_text {
-        const char* text;
-        const char* says;
-    };
     std::string deep;
     for (int i = 0; i < 150000; ++i) deep += "{\"a\":";
-    const refused_text rows[] = {
+    // One of each kind. BASE: a valid spool_dir and command.
+    const struct {
+        std::string text;
+        const char* says;
+    } rows[] = {
         {"", "invalid JSON: there is nothing"},
-        {deep.c_str(), "invalid JSON"},
-        {"[]", "is not a JSON object"},
-        {"{} x", "something follows the value in line 1"},
+        {deep, "invalid JSON"},
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},
-        {"{\"spool_dir\":\"\"}", "spool_dir: must be a string, not empty"},
-        {"{\"spool_dir\":\"a\\u0000b\"}", "spool_dir: contains a NUL byte"},
-        {"{\"command\":\"true\"}", "command: must be an array"},
-        {"{\"command\":[]}", "command: must name a program"},
+        {"{\"spool_dir\":\"/no/such/folder/s\",\"command\":[\"true\"]}", "error: "},
         {"{\"command\":[\"\"]}", "command: must name a program"},
-        {"{\"command\":[\"true\",1]}", "command: must be an array of strings"},
-        {"{\"spool_dir\":\"s\",\"command\":[\"/no/such/prover\"]}", "/no/such/prover: No such file"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/etc/passwd\"]}", "/etc/passwd: Permission denied"},
-        {"{\"spool_dir\":\"s\",\"command\":[\"/\"]}", "command: /: Is a directory"},
         {"{\"spool_dir\":\"s\",\"command\":[\"no-such-prover\"]}",
          "command: no-such-prover: is in no folder of PATH"},
         {"{\"concurrency\":1,\"spool_dir\":\"s\",\"concurrency\":1}", "concurrency: is given twice"},
-        {"{\"controller\":7}", "controller: must be an object"},
-        {"{\"controller\":{\"controller\":{}}}", "controller: is unknown"},
-        {"{\"controller\":{\"concurrency\":1,\"concurrency\":1}}", "concurrency: is given twice"},
         {"{\"controller\":{\"concurrency\":1},\"concurrency\":1}", "concurrency: is given twice"},
-        {"{\"retry_delays\":1}", "retry_delays: must be an array"},
         {"{\"retry_delays\":[-1]}", "retry_delays: must be from 0"},
         {"{\"termination_grace_period\":\"3550 s\"}", "termination_grace_period: '3550 s' is not a duration"},
         {"{\"termination_grace_period\":true}", "termination_grace_period: must be a duration"},
-        {"{\"container_grace_period\":0}", "container_grace_period: must be longer than 0"},
         {"{\"spot_instance_mode\":\"no\"}", "spot_instance_mode: must be true or false"},
-        {"{\"concurrency\":0}", "concurrency: must be an integer"},
         {"{\"concurrency\":1.5}", "concurrency: must be an integer"},
         {"{\"termination_grace\":1}", "termination_grace: is unknown"},
+        // The child's share is 10 s by default: not all of the grace period.
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
-        {"{BASE,\"metrics_address\":\"nonsense\"}", "metrics_address: "},
-        {"{BASE,\"metrics_address\":\"192.0.2.1:1\"}", "metrics_address '192.0.2.1:1'"},
+        {"{BASE,\"termination_grace_period\":\"10001ms\",\"metrics_address\":\"nonsense\"}",
+         "metrics_address: "},
         // TOML that the guide does not use.
         {"\n[controller]\ncommand = [\n",
          "config.toml: line 3: command: must be a \"string\", number, boolean or array"},
-        {"spool_dir = \"a\" b", "config.toml: line 1: spool_dir: must be"},
-        {"concurrency = null", "config.toml: line 1: concurrency: must be"},
-        {"# c\nretry_delays = [{\"a\": 1}]", "config.toml: line 2: retry_delays: must be"},
         {"a.b = 1", "config.toml: line 1: 'a.b = 1': must be KEY = VALUE"},
-        {"{\"concurrency\": 1}", "config.toml: line 1: '{\"concurrency\": 1}': must be"},
         {"[[controller]]", "config.toml: line 1: '[[controller]]': must be [NAME]"},
-        {"[a.b] # c", "config.toml: line 1: '[a.b] # c': must be [NAME]"},
-        {"[controller]\n[controller]", "config.toml: line 2: controller: is given twice"},
-        {"concurrency = 1\nconcurrency = 1", "config.toml: line 2: concurrency: is given twice"},
         {"concurrency = 1\n[controller]\nconcurrency = 1", "config.toml: concurrency: is given twice"},
     };
     stage on;
     const std::string base = "\"spool_dir\":" + in_quotes(on.path("spool")) + ",\"command\":[\"true\"]";
-    for (const refused_text& row : rows) {
-        CAPTURE(std::string(row.text, 0, 100));
+    for (const auto& row : rows) {
+        CAPTURE(row.text.substr(0, 100));
         std::string text = row.text;
         if (text.find("BASE") != std::string::npos) text.replace(text.find("BASE"), 4, base);
         const std::string file =
@@ -808,65 +713,17 @@ TEST_CASE(
     }
 }
 
-// The guide's own "Controller Config", word for word.
-constexpr const char* config_of_guide = R"([controller]
-retry_delays = [0, 1]
-
-# Graceful shutdown settings (only used when file = "NORMAL_SHUTDOWN")
-termination_grace_period = "3550s"           # 59 minutes
-child_process_shutdown_timeout = "10s"       # SIGTERM → SIGKILL timeout
-
-# Optional: custom path for termination-mode file
-# Defaults to /tmp/termination-type if not specified
-# termination_type_file = "/tmp/termination-type"
-
-# Spot instance mode flag (DEPRECATED, not checked by code)
-# Behavior now controlled by termination-mode file
-spot_instance_mode = false
-)";
-
-// [Spot spot_instance_mode]
-TEST_CASE("controller: the guide's config.toml works once spool_dir and command are added") {
-    stage on("finish");
-    const std::string config = on.path("config.toml");
-    write_file(config, config_of_guide + ("spool_dir = " + in_quotes(on.path("spool"))) + "\ncommand = [" +
-                           in_quotes(program("child_job")) + ", \"finish\", " + in_quotes(on.path("fifo")) +
-                           ", \"{job}\"] # ]\r\ntermination_type_file=" + in_quotes(on.mode_file()));
-    process mark({program("controller"), "--mark-normal", "--config", config}, {});
-    CHECK(mark.wait() == 0);
-    on.put_job("job-1");
-    on.controller = process({program("controller"), "--config", config}, {});
-    on.child();
-    on.controller.signal(SIGTERM);
-    REQUIRE(on.prints(processing));
-    CHECK(on.prints("msg=\"Received SIGTERM. Grace period: 3550s (until 2"));
-    on.let_finish();
-    CHECK(on.controller.wait() == 0);
-    CHECK(on.job_is_only_in("done"));
-    CHECK(on.prints("spot_instance_mode is deprecated"));
-}
-
 TEST_CASE(
     "controller: a container_grace_period that is too short gives a warning with the controller's own keys") {
-    const std::pair<const char*, const char*> rows[] = {
-        {"3600", nullptr}, {"3550", "level=warning msg=\"the drain (59m10s) and the reports after it ("}};
-    for (const auto& row : rows) {
-        const char* const granted = row.first;
-        const char* const says = row.second;
-        CAPTURE(granted);
-        stage on("finish",
-                 std::string(",\"termination_grace_period\":3550,\"container_grace_period\":") + granted);
-        on.start();
-        REQUIRE(on.prints("worker started"));
-        on.stop_by(SIGTERM);
-        CHECK_MESSAGE(on.controller.count("OJS_") == 0, on.controller.output());
-        CHECK(on.controller.count("heartbeat interval") == 0);  // on which nothing hangs here
-        CHECK((on.controller.count("finding=budget") > 0) == (says != nullptr));
-        if (says == nullptr) continue;
-        CHECK(on.controller.count(says) == 1);
-        CHECK(on.controller.count(
-                  "set container_grace_period to the same, or lower termination_grace_period") == 1);
-    }
+    stage on("finish", ",\"termination_grace_period\":3550,\"container_grace_period\":3550");
+    on.start();
+    REQUIRE(on.prints("worker started"));
+    on.stop_by(SIGTERM);
+    INFO(on.controller.output());
+    CHECK(on.controller.count("OJS_") == 0);
+    CHECK(on.controller.count("level=warning msg=\"the drain (59m10s) and the reports after it (") == 1);
+    CHECK(on.controller.count("set container_grace_period to the same, or lower termination_grace_period") ==
+          1);
 }
 
 TEST_CASE("controller: --config overrides OJS_CONTROLLER_CONFIG, and no configuration at all is an error") {
@@ -878,50 +735,31 @@ TEST_CASE("controller: --config overrides OJS_CONTROLLER_CONFIG, and no configur
     };
     CHECK(with(other, "--mark-normal").wait() == 0);
     CHECK(fs::exists(on.path("of-the-variable")));
-    CHECK_FALSE(fs::exists(on.mode_file()));
-    CHECK(with(other, "--mark-normal --config " + on.path("config.json")).wait() == 0);
+    CHECK(with(on.path("absent"), "--mark-normal --config " + on.path("config.json")).wait() == 0);
     CHECK(fs::exists(on.mode_file()));
-    CHECK(with(on.path("config.json"), "").prints("worker started"));
-    process absent = with(on.path("absent"), "");
-    CHECK(absent.wait() == 64);
-    CHECK(absent.prints("cannot read " + on.path("absent")));
-    if (fs::exists("/etc/controller/controller.json")) {
-        MESSAGE("this machine has the usual one: without any is skipped");
-        return;
-    }
+    if (fs::exists("/etc/controller/controller.json")) return;  // the usual one
     process none = with("", "");
     CHECK(none.wait() == 64);
-    CHECK(none.output() ==
-          "error: there is no configuration: give --config FILE, name it in OJS_CONTROLLER_CONFIG, or put it "
-          "at /etc/controller/controller.json; see --help\n");
+    CHECK(none.count("there is no configuration: give --config FILE, name it in OJS_CONTROLLER_CONFIG") == 1);
 }
 
 TEST_CASE("controller: an invalid flag or an unusable configuration file ends start-up with status 64") {
     stage on;
     const std::string config = on.path("config.json");
-    const std::string absent = on.path("absent");
-    const std::vector<std::string> rows[] = {{""},
-                                             {"--config", ""},
-                                             {"--config", config, "--config", config},
-                                             {"--config", config, "more"},
-                                             {"--config", absent},
-                                             {"--config", on.path("spool")},
-                                             {"--config", on.path("fifo")},
-                                             {"--mark-normal", "--config", absent}};
-    const auto run = [](std::vector<std::string> flags, int status, const std::string& says) {
-        flags.insert(flags.begin(), program("controller"));
-        process one(flags, {});
+    const auto run = [](const std::string& flags, int status, const std::string& says) {
+        CAPTURE(flags);
+        process one(words(program("controller") + " " + flags), {});
         CHECK(one.wait() == status);
         CHECK_MESSAGE(one.count(says) == 1, one.output());
     };
-    for (const std::vector<std::string>& row : rows) run(row, 64, "error: ");
-    for (const char* row : {"--config", "--config --help", "--unknown", "config.json",
-                            "--reclaim --mark-normal", "--reclaim 0", "--reclaim 1x"})
-        run(words(row), 64, "error: ");
-    run({"--help"}, 0, "usage: ");
+    for (const std::string& flags :
+         {"--config " + config + " --config " + config, "--config " + config + " more",
+          "--config " + on.path("absent"), "--config " + on.path("fifo"),
+          "--mark-normal --config " + on.path("absent"), std::string("--config"), std::string("--unknown"),
+          std::string("--reclaim --mark-normal"), std::string("--reclaim 0"), std::string("--reclaim 1x")})
+        run(flags, 64, "error: ");
+    run("--help", 0, "usage: ");
     write_file(config, "{\"termination_type_file\":\"/no/such/folder/file\"}");
-    run({"--mark-normal", "--config", config}, 1,
+    run("--mark-normal --config " + config, 1,
         "cannot write /no/such/folder/file: No such file or directory");
-    write_file(config, "{\"spool_dir\":\"/no/such/folder/spool\",\"command\":[\"true\"]}");
-    run({"--config", config}, 64, "error: ");
 }

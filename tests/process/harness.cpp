@@ -108,23 +108,6 @@ pid_t spawn(std::vector<std::string> command, const environment& extra, const st
 
 }  // namespace
 
-bool runs_in_group(pid_t group) {
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        std::ifstream file(entry.path() / "stat");
-        std::string stat;
-        if (!std::getline(file, stat)) continue;
-        char state = 0;
-        int parent = 0;
-        int its_group = 0;
-        const std::size_t name_end = stat.rfind(')');
-        if (name_end != std::string::npos &&
-            std::sscanf(stat.c_str() + name_end + 1, " %c %d %d", &state, &parent, &its_group) == 3 &&
-            its_group == group && state != 'Z' && state != 'X')
-            return true;
-    }
-    return false;
-}
-
 int count_marked(const std::string& mark) {
     int out = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -297,15 +280,6 @@ const std::vector<json>& backend::events() {
     return events_;
 }
 
-std::string backend::history(const std::string& id) const {
-    std::istringstream lines(read_from(ledger_, 0));
-    std::string out;
-    for (std::string line; std::getline(lines, line);) {
-        if (line.find('"' + id + '"') != std::string::npos) out += line + '\n';
-    }
-    return out;
-}
-
 ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method,
                                     const std::string& path, const std::string& body,
                                     const ojs::http_headers& headers) {
@@ -350,6 +324,27 @@ std::vector<std::string> backend::push(const std::string& type, const std::strin
     return ids;
 }
 
+// ---- relay ----
+
+relay::relay(std::string backend_url, hook may_pass)
+    : backend_url_(std::move(backend_url)),
+      may_pass_(std::move(may_pass)),
+      server_(ojs::http_server::start(
+          "127.0.0.1:0", [this](const ojs::http_request& request) { return pass_on(request); })) {
+    REQUIRE(server_);
+}
+
+ojs::http_response relay::pass_on(const ojs::http_request& request) const {
+    ojs::http_response out;
+    out.drop = true;
+    if (!may_pass_(request, false)) return out;
+    const std::string worker(ojs::find_header(request.headers, "X-OJS-Worker-ID"));
+    const auto answer = ask(backend_url_, request.method, request.target, request.body,
+                            {{"Content-Type", "application/openjobspec+json"}, {"X-OJS-Worker-ID", worker}});
+    if (!answer || !may_pass_(request, true)) return out;
+    return {answer->status, {}, answer->body, false};
+}
+
 void gate::open() const {
     REQUIRE(std::ofstream(path_).good());
 }
@@ -364,14 +359,6 @@ process start_worker(const std::string& url, const std::string& id, const enviro
                             {"OJS_SIGNAL_DEBOUNCE", "50ms"}};
     for (const auto& [name, value] : extra) settings[name] = value;
     return process({program("test_worker")}, settings);
-}
-
-std::int64_t phase_moment(process& worker, const std::string& phase) {
-    const std::string line = "phase " + phase + " ";
-    const std::string& all = worker.output();
-    const std::size_t at = all.find(line);
-    if (at == std::string::npos) return 0;
-    return std::strtoll(all.c_str() + all.find(' ', at + line.size()), nullptr, 10);
 }
 
 }  // namespace test

@@ -79,9 +79,7 @@ class process {
 
 // As seen from here, PID 1 of the namespace that `outside`, started below pid_namespace(), has made; empty: unknown.
 std::string init_of(const process& outside);
-// By /proc, so on Linux alone. What was killed may wait for init to reap it for a while, and is still in the group then.
-bool runs_in_group(pid_t group);
-// Processes with OJS_TEST_MARK=mark in their environment.
+// Processes with OJS_TEST_MARK=mark in their environment, by /proc.
 int count_marked(const std::string& mark);
 
 // One request to a server.
@@ -97,8 +95,7 @@ class backend {
     explicit backend(std::vector<std::string> flags = {}, std::vector<std::string> launcher = {});
 
     const std::string& url() const { return url_; }
-    const std::vector<json>& events();                 // the ledger so far
-    std::string history(const std::string& id) const;  // its lines that name a job or a worker
+    const std::vector<json>& events();  // the ledger so far
     // Ids of `count` new jobs; `more` is added to each, such as `,"max_attempts":1`.
     std::vector<std::string> push(const std::string& type, const std::string& args, int count = 1,
                                   const std::string& more = "");
@@ -147,6 +144,21 @@ class backend {
     std::vector<json> events_;
 };
 
+// Stands between a worker and its backend.
+class relay {
+  public:
+    // Called for each request before it is passed on, and again before its response is. False: its connection ends instead.
+    using hook = std::function<bool(const ojs::http_request&, bool answered)>;
+    relay(std::string backend_url, hook may_pass);
+    std::string url() const { return "http://" + server_->address(); }
+
+  private:
+    ojs::http_response pass_on(const ojs::http_request& request) const;
+    const std::string backend_url_;
+    const hook may_pass_;
+    const ojs::result<ojs::http_server> server_;  // the last: it uses both
+};
+
 // Jobs of type test.gate with its args() run until it is opened: until the test has done what must come before.
 class gate {
   public:
@@ -172,7 +184,4 @@ inline auto beat_in_state(const std::string& worker, const char* state) {
 
 // test_worker with settings quick enough for a test; `extra` wins.
 process start_worker(const std::string& url, const std::string& id, const environment& extra = {});
-// The moment its signal handler ran for the first transition to `phase`, by its own account; 0: not there.
-std::int64_t phase_moment(process& worker, const std::string& phase);
-
 }  // namespace test

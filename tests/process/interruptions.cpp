@@ -12,36 +12,6 @@ constexpr const char* again = "Received SIGINT/SIGTERM again; initiating hard st
 constexpr const char* timeout = "Soft stop timeout; initiating hard stop (cancel everything)";
 constexpr const char* unsafe = "Hard stop timeout; ignoring stop procedure and exiting unsafely";
 
-struct stages {
-    const char* job;
-    const char* soft_stop;
-    std::vector<int> signals;
-    int status;
-    std::vector<std::string> says;  // and none of the others
-};
-
-void check_stages(const char* example, const stages& row) {
-    CAPTURE(example);
-    CAPTURE(row.job);
-    process run({program(example), row.job, row.soft_stop}, {});
-    REQUIRE(run.prints("job: started"));
-    run.signal(row.signals.front());
-    if (row.says.front() != succeeded) REQUIRE(run.prints(soft));
-    for (std::size_t i = 1; i < row.signals.size(); ++i) {
-        // The gap itself is what is waited for: two signals closer together are one stop event.
-        ::usleep(300 * 1000);
-        run.signal(row.signals[i]);
-        CHECK(run.prints(again));
-    }
-    CHECK(run.wait() == row.status);
-    INFO(run.output());
-    for (const std::string& text : row.says) CHECK_MESSAGE(run.count(text) == 1, text);
-    for (const char* text : {succeeded, again, timeout, unsafe}) {
-        const bool expected = std::find(row.says.begin(), row.says.end(), text) != row.says.end();
-        CHECK_MESSAGE((run.count(text) == 1) == expected, text);
-    }
-}
-
 std::string mode_file(const std::string& content) {
     std::string path = scratch_file("termination-type");
     if (!content.empty()) write_file(path, content + "\n");
@@ -50,44 +20,54 @@ std::string mode_file(const std::string& content) {
 
 }  // namespace
 
-// [River Stop] [River shutdown code (a)]
-TEST_CASE("river_stages: the soft stop of the first signal succeeds if the job ends in time") {
-    check_stages("river_stages", {"short", "10s", {SIGINT}, 0, {succeeded}});
-}
-
-// [River hard stop] [River shutdown code (b)]
-TEST_CASE("river_stages: a second signal cancels the job, and the stop waits for its result") {
-    check_stages("river_stages", {"good", "10s", {SIGTERM, SIGINT}, 0, {again, "job: cancelled, returning"}});
-}
-
-// [River shutdown code (b)]
-TEST_CASE("river_stages: a soft stop that times out cancels the job, and the stop waits for its result") {
-    check_stages("river_stages", {"good", "200ms", {SIGTERM}, 0, {timeout, "job: cancelled, returning"}});
-}
-
-// [River stuck programs (a)] [River shutdown code (c)] [River shutdown code (e)]
-TEST_CASE("river_stages: a job that ignores its cancellation is abandoned and logged, with exit status 70") {
-    check_stages("river_stages",
-                 {"deaf", "200ms", {SIGTERM}, 70, {timeout, unsafe, "abandoned: job job-1 (deaf)"}});
-}
-
-// [River shutdown code (a)] [River shutdown code (e)] [River shutdown code (f)]
+// [River Stop] [River hard stop] [River stuck programs (a)] [River shutdown code (a)] [River shutdown code (b)]
+// [River shutdown code (c)] [River shutdown code (e)] [River shutdown code (f)]
 TEST_CASE(
-    "river_guide: each signal or timeout begins the next stage: soft stop, hard stop, unsafe exit with 70") {
-    for (const stages& row : {stages{"short", "1m", {SIGINT}, 0, {succeeded}},
-                              stages{"good", "1m", {SIGTERM, SIGINT}, 0, {again}},
-                              stages{"good", "200ms", {SIGTERM}, 0, {timeout}},
-                              stages{"deaf", "200ms", {SIGTERM}, 70, {timeout, unsafe}}})
-        check_stages("river_guide", row);
-}
-
-// [River shutdown code (c)]
-TEST_CASE("river_stages: a third signal ends the process at once with status 128+n") {
-    check_stages("river_stages", {"deaf",
-                                  "10s",
-                                  {SIGTERM, SIGTERM, SIGTERM},
-                                  128 + SIGTERM,
-                                  {again, "third stop signal: exiting immediately"}});
+    "river examples: each signal or timeout begins the next stage: soft stop, hard stop, unsafe exit with "
+    "70") {
+    const struct {
+        const char* example;
+        const char* job;
+        const char* soft_stop;
+        std::vector<int> signals;
+        int status;
+        std::vector<std::string> says;  // and no other of the guide's lines
+    } rows[] = {
+        {"river_stages", "short", "10s", {SIGINT}, 0, {succeeded}},
+        {"river_stages", "good", "10s", {SIGTERM, SIGINT}, 0, {again, "job: cancelled, returning"}},
+        {"river_stages", "good", "200ms", {SIGTERM}, 0, {timeout, "job: cancelled, returning"}},
+        {"river_stages", "deaf", "200ms", {SIGTERM}, 70, {timeout, unsafe, "abandoned: job job-1 (deaf)"}},
+        {"river_stages",
+         "deaf",
+         "10s",
+         {SIGTERM, SIGTERM, SIGTERM},
+         128 + SIGTERM,
+         {again, "third stop signal: exiting immediately"}},
+        {"river_guide", "short", "1m", {SIGINT}, 0, {succeeded}},
+        {"river_guide", "good", "1m", {SIGTERM, SIGINT}, 0, {again}},
+        {"river_guide", "deaf", "200ms", {SIGTERM}, 70, {timeout, unsafe}},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.example);
+        CAPTURE(row.job);
+        process run({program(row.example), row.job, row.soft_stop}, {});
+        REQUIRE(run.prints("job: started"));
+        run.signal(row.signals.front());
+        if (row.says.front() != succeeded) REQUIRE(run.prints(soft));
+        for (std::size_t i = 1; i < row.signals.size(); ++i) {
+            // The gap itself is what is waited for: two signals closer together are one stop event.
+            ::usleep(300 * 1000);
+            run.signal(row.signals[i]);
+            CHECK(run.prints(again));
+        }
+        CHECK(run.wait() == row.status);
+        INFO(run.output());
+        for (const std::string& text : row.says) CHECK_MESSAGE(run.count(text) == 1, text);
+        for (const char* text : {succeeded, again, timeout, unsafe}) {
+            const bool expected = std::find(row.says.begin(), row.says.end(), text) != row.says.end();
+            CHECK_MESSAGE((run.count(text) == 1) == expected, text);
+        }
+    }
 }
 
 // [River diagnose]

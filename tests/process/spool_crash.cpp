@@ -199,27 +199,18 @@ bool check_after(const scenario& what) {
     return attempt == 2 && (what.any_file || parsed["error"]["message"].is("boom"));
 }
 
-// In memory where there is room: the kernel keeps what a killed process has done either way, and disks are slow.
-class many_folders {
-  public:
-    scenario lay_out(const ending& end, bool any_file) {
-        scenario out{end, any_file, base_.file(std::to_string(++number_))};
-        REQUIRE(::mkdir(out.directory.c_str(), 0700) == 0);
-        for (const char* folder : {"request", "processing", "done", "failed"})
-            REQUIRE(::mkdir((fs::path(out.directory) / folder).c_str(), 0700) == 0);
-        std::ofstream(fs::path(out.directory) / "request" / "job", std::ios::binary) << envelope;
-        return out;
-    }
-
-  private:
-    const temporary_folder base_{temporary_folder::kind::in_memory};
-    int number_ = 0;
-};
+scenario lay_out(const std::string& directory, const ending& end, bool any_file) {
+    for (const char* folder : {"", "request", "processing", "done", "failed"})
+        REQUIRE(::mkdir((fs::path(directory) / folder).c_str(), 0700) == 0);
+    write_file(fs::path(directory) / "request" / "job", envelope);
+    return {end, any_file, directory};
+}
 
 }  // namespace
 
 TEST_CASE("spool: a process killed after any file-changing system call leaves its job whole in one folder") {
-    many_folders folders;
+    // In memory where there is room: the kernel keeps what a killed process has done either way, and disks are slow.
+    const temporary_folder base{temporary_folder::kind::in_memory};
     int moments = 0;
     for (const bool any_file : {false, true}) {
         for (const ending& end : endings) {
@@ -230,7 +221,7 @@ TEST_CASE("spool: a process killed after any file-changing system call leaves it
             for (int calls = 0;; ++calls) {
                 CAPTURE(calls);
                 REQUIRE(calls < 1000);
-                const scenario what = folders.lay_out(end, any_file);
+                const scenario what = lay_out(base.file(std::to_string(moments)), end, any_file);
                 std::vector<long> made;
                 const fate how = live_for(what, calls, made);
                 if (how == fate::not_possible) {

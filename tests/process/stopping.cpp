@@ -89,69 +89,60 @@ class terminal {
 
 }  // namespace
 
-TEST_CASE(
-    "worker: Ctrl-C on a terminal prints the number of jobs, the time limit and a hint to press again") {
+TEST_CASE("worker: a hint about a second Ctrl-C is printed only for Ctrl-C on a terminal with a text log") {
     if (!terminal::possible()) return;
-    backend jobs;
-    terminal worker(jobs.url(),
-                    {{"OJS_SHUTDOWN_GRACE_PERIOD", "1h"}, {"OJS_CONCURRENCY", "2"}});  // no FETCH in flight
-    for (const std::string& id : jobs.push("test.sleep", "[600000]", 2)) REQUIRE(worker.shows("start " + id));
-    worker.press_ctrl_c();
-    const std::string notice =
-        "draining: waiting for 2 jobs, at most 1h; press Ctrl-C again to hand them back now\r\n";
-    CHECK(worker.shows(notice));
-    worker.press_ctrl_c();
-    CHECK(worker.shows("worker stopped"));
-    CHECK(worker.wait() == 0);
-    INFO(worker.shown());
-    CHECK(worker.shown().find("draining: waiting") == worker.shown().rfind("draining: waiting"));
-    CHECK(jobs.summary()["requeued"].number == 2);
-}
-
-TEST_CASE("worker: the Ctrl-C hint is printed only for Ctrl-C on a terminal with a text log") {
-    if (!terminal::possible()) return;
-    backend jobs;
-    for (const char* format : {"json", "text"}) {
-        CAPTURE(format);
-        terminal worker(jobs.url(), {{"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}, {"OJS_LOG_FORMAT", format}});
-        REQUIRE(worker.shows("start " + jobs.push_one("test.sleep", "[600000]")));
-        format == std::string("json") ? worker.press_ctrl_c() : worker.terminate();
+    const struct {
+        const char* format;
+        bool is_ctrl_c;  // else SIGTERM
+        int notices;
+    } rows[] = {{"text", true, 1}, {"json", true, 0}, {"text", false, 0}};
+    for (const auto& row : rows) {
+        CAPTURE(row.format);
+        CAPTURE(row.is_ctrl_c);
+        backend jobs;
+        // No FETCH in flight: it has as many jobs as it takes.
+        terminal worker(
+            jobs.url(),
+            {{"OJS_SHUTDOWN_GRACE_PERIOD", "1h"}, {"OJS_CONCURRENCY", "2"}, {"OJS_LOG_FORMAT", row.format}});
+        for (const std::string& id : jobs.push("test.sleep", "[600000]", 2))
+            REQUIRE(worker.shows("start " + id));
+        row.is_ctrl_c ? worker.press_ctrl_c() : worker.terminate();
+        REQUIRE(worker.shows("phase draining"));
+        if (row.notices > 0)
+            CHECK(worker.shows(
+                "draining: waiting for 2 jobs, at most 1h; press Ctrl-C again to hand them back now\r\n"));
+        worker.press_ctrl_c();
+        CHECK(worker.shows("worker stopped"));
         CHECK(worker.wait() == 0);
-        CHECK(worker.shown().find("Ctrl-C") == std::string::npos);
+        INFO(worker.shown());
+        int notices = 0;
+        for (std::size_t at = 0; (at = worker.shown().find("Ctrl-C", at)) != std::string::npos; ++at)
+            ++notices;
+        CHECK(notices == row.notices);
+        CHECK(jobs.summary()["requeued"].number == 2);
     }
-    process worker = start_worker(jobs.url(), "w", {{"OJS_SHUTDOWN_GRACE_PERIOD", "100ms"}});
-    REQUIRE(worker.prints("start " + jobs.push_one("test.sleep", "[600000]")));
-    worker.signal(SIGINT);
-    CHECK(worker.wait() == 0);
-    CHECK(worker.count("Ctrl-C") == 0);
 }
 
 TEST_CASE("shutdown steps: steps run even if no thread can be created; without memory the status is 71") {
-    process threadless({program("threadless_worker")}, {});
+    process threadless({program("deprived"), "threads"}, {});
     CHECK(threadless.wait() == 0);
     CHECK(threadless.count("flush: done, ran: 1") == 1);
-    process starved({program("threadless_worker"), "starved"}, {});
+    process starved({program("deprived"), "threads", "memory"}, {});
     CHECK(starved.wait() == 71);
     CHECK(starved.count("flush: not started, ran: 0") == 1);
-}
-
-// [GS 12.3]
-TEST_CASE("worker: an empty FETCH in flight at SIGTERM does not delay the exit") {
-    backend jobs;
-    for (int round = 0; round < 10; ++round) {
-        process worker = start_worker(jobs.url(), "w",
-                                      {{"OJS_POLL_INTERVAL", "1ms"},
-                                       {"OJS_SHUTDOWN_GRACE_PERIOD", "1h"},
-                                       {"OJS_PROGRESS_INTERVAL", "1h"}});
-        REQUIRE(worker.prints("worker started"));
-        worker.signal(SIGTERM);
-        REQUIRE(worker.wait() == 0);
-    }
+    CHECK(starved.count("ledger: refused, next position 2") == 1);  // it is delivered again
 }
 
 TEST_CASE(
-    "worker: a stop signal repeated within signal_debounce does not end the rest of main() after run()") {
+    "worker: a stop signal after run() ends the process, but not within signal_debounce of the first one") {
     backend jobs;
+    process late =
+        start_worker(jobs.url(), "late", {{"TEST_MODE", "late_flush"}, {"OJS_SIGNAL_DEBOUNCE", "20ms"}});
+    await_beat(jobs, "late");
+    late.signal(SIGTERM);
+    CHECK(late.wait() == -SIGTERM);
+    CHECK(late.prints("phase terminated"));
+    CHECK(late.count("flushed") == 0);
     process worker = start_worker(jobs.url(), "w", {{"TEST_MODE", "flush"}, {"OJS_SIGNAL_DEBOUNCE", "1h"}});
     await_beat(jobs, "w");
     worker.signal(SIGTERM);
@@ -160,17 +151,6 @@ TEST_CASE(
     CHECK(worker.prints("flushed"));
     CHECK(worker.prints("child: \"signal 15\""));  // a child is not the worker: it is ended as ever
     CHECK(worker.prints("taken again"));
-}
-
-TEST_CASE("worker: a stop signal after run() and after signal_debounce ends the process") {
-    backend jobs;
-    process worker =
-        start_worker(jobs.url(), "w", {{"TEST_MODE", "late_flush"}, {"OJS_SIGNAL_DEBOUNCE", "20ms"}});
-    await_beat(jobs, "w");
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == -SIGTERM);
-    CHECK(worker.prints("phase terminated"));
-    CHECK(worker.count("flushed") == 0);
 }
 
 TEST_CASE(
@@ -223,11 +203,39 @@ TEST_CASE("worker: SIGHUP stops the worker, unless SIGHUP was ignored at start-u
     await_beat(jobs, "w");
     plain.signal(SIGHUP);
     CHECK(plain.wait() == 0);
-    process ignoring = start_worker(jobs.url(), "v", {{"TEST_IGNORE", "1"}});
-    REQUIRE(ignoring.prints("signal=SIGHUP"));
+    process ignoring = start_worker(jobs.url(), "v", {{"TEST_IGNORE", "1"}, {"OJS_LOG_FORMAT", "logfmt"}});
+    REQUIRE(ignoring.prints("level=info msg=\"signal stays ignored"));  // SIGHUP, as nohup does
+    REQUIRE(ignoring.prints("level=warn msg=\"signal stays ignored"));  // SIGINT
     await_beat(jobs, "v");
     ignoring.signal(SIGHUP);
     ignoring.signal(SIGTERM);
     CHECK(ignoring.wait() == 0);
     CHECK(ignoring.prints("cause=SIGTERM"));
+}
+
+// [WP 3.1 (c)]
+TEST_CASE("worker: after fork() each child runs a worker of its own, and all stop with the parent") {
+    backend jobs;
+    process parent({program("test_worker")}, {{"OJS_URL", jobs.url()},
+                                              {"OJS_CONCURRENCY", "1"},
+                                              {"OJS_POLL_INTERVAL", "10ms"},
+                                              {"OJS_HEARTBEAT_INTERVAL", "100ms"},
+                                              {"TEST_MODE", "prefork"}});
+    std::set<std::string> workers;
+    jobs.event([&](const json& event) {
+        if (event["event"].is("beat")) workers.insert(event["worker_id"].text);
+        return workers.size() == 3;
+    });
+    CHECK(workers.size() == 3);
+    const std::vector<std::string> ids = jobs.push("test.pid", "[]", 30);
+    std::set<std::int64_t> pids;
+    for (const std::string& id : ids) {
+        CHECK(jobs.reaches(id, "completed"));
+        CHECK(jobs.count(job_event(id, "ack")) == 1);
+        pids.insert(jobs.job(id)["result"].number);
+    }
+    CHECK(pids.count(parent.pid()) == 0);
+    parent.signal(SIGTERM);
+    CHECK(parent.wait() == 0);
+    CHECK(parent.count("child: \"exit 0\"") == 3);
 }

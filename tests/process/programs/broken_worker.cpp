@@ -3,6 +3,7 @@
 //   broken_worker                keeps them all
 //   broken_worker --break ID     breaks one
 //   broken_worker --serial       keeps them all, with one job at a time
+//   broken_worker --dies         has no handler of SIGTERM
 //   broken_worker --list         one line each: ID, the check that must fail, the scenario that shows it
 #include <signal.h>
 #include <unistd.h>
@@ -61,6 +62,7 @@ constexpr breakages all_breakages[] = {
 
 std::string_view broken;  // the id, or empty
 bool serial = false;
+bool dies = false;
 
 bool breaks(std::string_view id) {
     return broken == id;
@@ -83,6 +85,7 @@ class wicked_transport final : public ojs::transport {
 
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
+        if (dies) ::signal(SIGTERM, SIG_DFL);
         ojs::result<std::vector<ojs::job>> got = inner_.fetch(request, deadline);
         if (!got && got.error().code == ojs::errc::bad_response && breaks("HOSTILE")) ::_exit(3);
         if (breaks("IN-FLIGHT") && life_.phase() >= ojs::phase::draining) return std::vector<ojs::job>();
@@ -289,8 +292,10 @@ int work(ojs::lifecycle& lifecycle) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    serial = argc == 2 && argv[1] == std::string_view("--serial");
-    if (argc == 2 && !serial) {
+    const std::string_view mode = argc == 2 ? argv[1] : "";
+    serial = mode == "--serial";
+    dies = mode == "--dies";
+    if (mode == "--list") {
         for (const breakages& of : all_breakages) {
             std::istringstream ids(of.ids);
             for (std::string id; ids >> id;) {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <ojs_ops.hpp>
+#include <ojs_spool.hpp>
 #include <stdexcept>
 #include <string>
 
@@ -54,13 +55,6 @@ void gate_handler(ojs::job_context& job) {
     }
 }
 
-// Works on, whatever is asked of it, and returns in the end.
-void stubborn_handler(ojs::job_context& job) {
-    print("start " + job.id());
-    const ojs::time_point until = ojs::steady_clock::now() + milliseconds_argument(job);
-    while (ojs::steady_clock::now() < until) ::usleep(1000);
-}
-
 void deaf_handler(ojs::job_context& job) {
     print("start " + job.id());
     for (;;) ::pause();
@@ -77,20 +71,33 @@ std::string now_ns() {
 }
 
 // Sleeps for the first argument, and fails its first attempt if there is a second one. Both lines name the run.
-ojs::outcome run_handler(ojs::job_context& job) {
+template <class Sleep>
+ojs::outcome run_job(ojs::job_context& job, Sleep sleep) {
     const std::string run = job.id() + " " + std::to_string(job.attempt()) + " " + ::getenv("OJS_WORKER_ID");
     print("begin " + run + " " + now_ns());
-    const bool slept = job.sleep_for(milliseconds_argument(job));
+    const bool slept = sleep(job);
     const bool fails = job.attempt() == 1 && job.arg<std::int64_t>(1);
     print("end " + run + " " + now_ns() + (!slept ? " cut" : fails ? " failed" : " done"));
     if (!slept) return ojs::outcome::interrupted();
     return fails ? ojs::outcome::retry("the first attempt") : ojs::outcome();
 }
 
+ojs::outcome run_handler(ojs::job_context& job) {
+    return run_job(job, [](ojs::job_context& its) { return its.sleep_for(milliseconds_argument(its)); });
+}
+
+// Works on, whatever is asked of it, and returns in the end.
+ojs::outcome stubborn_handler(ojs::job_context& job) {
+    return run_job(job, [](ojs::job_context& its) {
+        const ojs::time_point until = ojs::steady_clock::now() + milliseconds_argument(its);
+        while (ojs::steady_clock::now() < until) ::usleep(1000);
+        return true;
+    });
+}
+
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.run", &run_handler);
     worker.register_handler("test.sleep", &sleep_handler);
-    worker.register_handler("test.long", &sleep_handler, ojs::handler_options{true});
     worker.register_handler("test.gate", &gate_handler);
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
@@ -100,7 +107,6 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
         throw std::runtime_error("cannot use " + job.args_json());
     });
-    worker.register_handler("test.discard", [](ojs::job_context&) { return ojs::outcome::discard("bad"); });
 }
 
 void print_transition(const ojs::lifecycle_state& state) {
@@ -164,6 +170,22 @@ int run_in_host(const ojs::worker_options& options) {
     return worker.exit_code();
 }
 
+// A pre-fork server: made before it forks, the worker runs in each of three children, which are stopped with it.
+int run_in_children(const ojs::worker_options& options, ojs::lifecycle& lifecycle, ojs::signals& taken) {
+    ojs::worker worker(options, lifecycle);
+    worker.register_handler("test.pid", [](ojs::job_context&) { return std::to_string(::getpid()); });
+    pid_t children[3];
+    for (pid_t& child : children) {
+        child = ::fork();
+        if (child == 0) ::_exit(worker.run());
+    }
+    while (taken.wait().number != SIGTERM) {
+    }
+    for (const pid_t child : children) ::kill(child, SIGTERM);
+    for (const pid_t child : children) print("child: " + wait_text(child));
+    return 0;
+}
+
 // Signals claimed in the first line of main.
 int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle) {
     print("claimed");
@@ -194,7 +216,7 @@ int main(int argc, char** argv) {
 
     ojs::lifecycle lifecycle;
     ojs::signals taken;
-    if (mode == "claimed") {
+    if (mode == "claimed" || mode == "prefork") {
         auto installed = ojs::signals::install(lifecycle);
         if (!installed) return 98;
         taken = std::move(*installed);
@@ -203,8 +225,10 @@ int main(int argc, char** argv) {
     if (!options) return ojs::report_usage(options.error());
     options->on_transition = &print_transition;
     options->extensions.add(ojs::ops());
+    options->transports.add(ojs::spool());
     lifecycle.set_signal_debounce(options->signal_debounce);
 
+    if (mode == "prefork") return run_in_children(*options, lifecycle, taken);
     if (mode == "claimed") return run_claimed(*options, lifecycle);
     if (mode == "endless_step") return run_with_endless_step(*options);
     if (mode == "flush") return run_and_flush(*options, std::chrono::milliseconds(0));

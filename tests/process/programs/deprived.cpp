@@ -1,0 +1,126 @@
+// Programs that lack something:
+//
+//   deprived log [return]      writes one line to the log where its thread, and every other, never gets a processor;
+//                              with `return` it ends by returning from main()
+//   deprived file              a worker whose termination-mode file is on a disk that does not respond; stops itself by SIGTERM
+//   deprived threads           a worker for which no thread can be created once its stop has begun; prints what became of its
+//                              shutdown step
+//   deprived threads memory    in which also the allocations for that step fail for as long as they are tried; and first, a
+//                              completion_ledger that has no memory for its second position
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <ojs_shutdown.hpp>
+
+namespace {
+
+std::atomic<bool> never_runs{false};  // no thread does, though it is created
+std::atomic<bool> no_threads{false};
+thread_local int failures = 0;  // of the allocations to come
+
+}  // namespace
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                              void* argument) noexcept {
+    using create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+    static const auto real = reinterpret_cast<create>(::dlsym(RTLD_NEXT, "pthread_create"));
+    if (never_runs) *thread = ::pthread_self();
+    return never_runs ? 0 : no_threads ? EAGAIN : real(thread, attributes, body, argument);
+}
+extern "C" int open(const char* path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    while (std::strcmp(path, "/hung/mode") == 0) ::pause();
+    static const auto real = reinterpret_cast<int (*)(const char*, int, mode_t)>(::dlsym(RTLD_NEXT, "open"));
+    return real(path, flags, mode);
+}
+
+void* operator new(std::size_t size) {
+    void* const out = failures > 0 && failures-- > 0 ? nullptr : std::malloc(size);
+    if (out == nullptr) throw std::bad_alloc();
+    return out;
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+
+namespace {
+
+int write_log(bool returns) {
+    never_runs = true;
+    if (!returns) return ojs::report_usage({ojs::errc::invalid_argument, 0, "a line"});
+    ojs::write_log_line(2, "a line");
+    return 64;
+}
+
+int read_hung_file() {
+    ojs::worker_options options;
+    options.url = "memory:";
+    options.termination_mode_file = "/hung/mode";
+    options.log.hook = [](const ojs::log_record& record) {
+        ojs::write_log_line(STDERR_FILENO, record.message + "\n");
+        if (record.message == "worker started") ::kill(::getpid(), SIGTERM);
+    };
+    ojs::worker worker(options);
+    worker.register_handler("work", [](ojs::job_context&) {});
+    return worker.run();
+}
+
+void print_ledger_without_memory() {
+    ojs::completion_ledger ledger;
+    auto first = ledger.begin(1);
+    failures = 1;
+    const auto second = ledger.begin(2);
+    ledger.begin(3)->done();
+    first->done();
+    std::printf("ledger: %s, next position %llu\n", second ? "begun" : "refused",
+                static_cast<unsigned long long>(ledger.next_position()));
+}
+
+int run_step(bool has_memory) {
+    if (!has_memory) print_ledger_without_memory();
+    ojs::worker_options options;
+    options.url = "memory:";
+    options.on_transition = [](const ojs::lifecycle_state& now) {
+        if (now.phase == ojs::phase::stopping) no_threads = true;
+    };
+    // The record of the step's begin is the last before its thread.
+    options.log.level = ojs::log_level::debug;
+    options.log.hook = [has_memory](const ojs::log_record& record) {
+        if (!has_memory && record.message == "shutdown step started") failures = 110;
+        if (record.message == "worker started") ::kill(::getpid(), SIGTERM);
+    };
+    ojs::worker worker(options);
+    worker.register_handler("work", [](ojs::job_context&) {});
+    bool ran = false;
+    worker.on_shutdown("flush", [&] { ran = true; });
+    const int status = worker.run();
+    failures = 0;
+    for (const ojs::step_result& each : worker.report().steps)
+        std::printf("%s: %s, ran: %d\n", each.name.c_str(), ojs::to_string(each.status), ran);
+    return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::setvbuf(stdout, nullptr, _IONBF, 0);
+    const std::string lacks = argc > 1 ? argv[1] : "";
+    if (lacks == "log") return write_log(argc > 2);
+    return lacks == "file" ? read_hung_file() : run_step(argc == 2);
+}
