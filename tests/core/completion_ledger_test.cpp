@@ -31,26 +31,6 @@ struct naive_ledger {
 
 }  // namespace
 
-TEST_CASE(
-    "completion_ledger: forget() with tickets out -> they stay in flight, but no longer move "
-    "next_position()") {
-    completion_ledger ledger;
-    ticket finished = std::move(*ledger.begin(100));
-    ticket dropped = std::move(*ledger.begin(101));
-    ledger.forget();
-    CHECK(ledger.next_position() == 0);
-    ticket current = std::move(*ledger.begin(50));
-    CHECK(ledger.in_flight() == 3);
-    finished.done();
-    CHECK(ledger.next_position() == 0);
-    current.done();
-    CHECK(ledger.next_position() == 51);
-    dropped = ticket();
-    CHECK(ledger.in_flight() == 0);
-    ledger.begin(51)->done();
-    CHECK(ledger.next_position() == 52);
-}
-
 TEST_CASE("completion_ledger: a ticket is movable, and only its last holder ends the item") {
     completion_ledger ledger;
     ticket().done();
@@ -123,27 +103,5 @@ TEST_CASE("completion_ledger: once in_flight() is 0 the ledger may be destroyed 
             while (ledger->in_flight() > 0) std::this_thread::yield();
             ledger.reset();
         });
-    }
-}
-
-TEST_CASE(
-    "completion_ledger: forget() while older tickets end -> only items begun afterwards change "
-    "next_position()") {
-    for (int round = 0; round < 200; ++round) {
-        completion_ledger ledger;
-        ticket tickets[3];
-        for (std::uint64_t i = 0; i < 3; ++i) tickets[i] = std::move(*ledger.begin(100 + i));
-        test::at_once(4, [&](int thread) {
-            if (thread < 2) return tickets[thread].done();
-            if (thread == 2) return static_cast<void>(ticket(std::move(tickets[2])));
-            ledger.forget();
-            CHECK(ledger.next_position() == 0);
-            ticket fresh = std::move(*ledger.begin(5));
-            CHECK(ledger.next_position() == 0);
-            fresh.done();
-            CHECK(ledger.next_position() == 6);
-        });
-        CHECK(ledger.next_position() == 6);
-        CHECK(ledger.in_flight() == 0);
     }
 }

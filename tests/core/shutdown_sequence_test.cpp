@@ -41,6 +41,8 @@ struct hanging_step {
 
 const auto fails = []() -> result<void> { return error{errc::system, 0, "is full"}; };
 
+const after at_once({});
+
 sequence_options silent() {
     sequence_options out;
     out.log.level = log_level::off;
@@ -184,19 +186,26 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("shutdown sequence: if no thread can be created, steps run on the calling thread") {
+TEST_CASE(
+    "shutdown sequence: if no thread can be created, steps run on the calling thread, in the order of "
+    "after()") {
     const std::thread::id here = std::this_thread::get_id();
+    std::string ran;
+    const auto notes = [&](const char* name) {
+        return [&ran, here, name] { ran += std::this_thread::get_id() == here ? name : "elsewhere"; };
+    };
+    const auto beside = [&] { return notes("p")(), fails(); };
     shutdown_sequence tested;
-    int ran = 0;
-    const auto step = [&] { ran += std::this_thread::get_id() == here ? 1 : 0; };
-    const auto beside = [&] { return step(), fails(); };
-    tested.add("first", step, 1min);
+    tested.add("c", notes("c"), after({"a", "b"}));
+    tested.add("a", notes("a"), at_once);
+    tested.add("b", notes("b"), after({"a"}));
+    tested.add("last", notes("l"), 1min);
     tested.add_parallel("beside", beside, 1min);
     sequence_options options = silent();
     CHECK(options.thread_stack_size == 0);
     options.thread_stack_size = SIZE_MAX / 2;  // more than any process has room for
-    CHECK(shown(tested.run(options)) == "first:done beside:failed:is full ");
-    CHECK(ran == 2);
+    CHECK(shown(tested.run(options)) == "c:done a:done b:done last:done beside:failed:is full ");
+    CHECK(ran == "abclp");
     // Aborted before it begins.
     lifecycle life(0ms);
     for (int i = 0; i < 2; ++i) stop_signal(life);
@@ -204,13 +213,9 @@ TEST_CASE("shutdown sequence: if no thread can be created, steps run on the call
     tested.add("aborted", [&](const step_context& context) {
         CHECK(context.abort.cancelled());
         CHECK((context.deadline <= steady_clock::now() + 50ms));
-        ++ran;
     });
     CHECK(shown(tested.run(options)) == "aborted:done ");
-    CHECK(ran == 3);
 }
-
-const after at_once({});
 
 std::string chain_of(const std::vector<step_result>& results) {
     std::string out;
@@ -262,57 +267,6 @@ TEST_CASE(
     CHECK(place('e') > place('d'));
     CHECK(noted.ended.find('s') > noted.ended.find('d'));
     CHECK(std::min(place('l'), place('L')) == 5);
-}
-
-TEST_CASE(
-    "shutdown sequence: the total timeout has passed -> steps that wait by after() still begin, in order") {
-    const hanging_step one, other;
-    const auto next = std::make_shared<test::counter>();
-    const auto begins = [next] { next->add(); };
-    shutdown_sequence tested;
-    tested.add("one", one, at_once);
-    tested.add("other", other, at_once);
-    tested.add("next", begins, after({"one", "other"}));
-    tested.add("last", begins, after({"next"}));
-    sequence_options options = silent();
-    options.timeout = 20ms;
-    const std::vector<step_result> got = tested.run(options);
-    CHECK(next->wait_for(2));
-    CHECK(got[0].status == step_status::timed_out);
-    CHECK(got[1].status == step_status::timed_out);
-    CHECK(got[2].started >= 20ms);
-    CHECK(got[3].started >= got[2].started);
-    one.end();
-    other.end();
-}
-
-TEST_CASE("shutdown sequence: a second stop signal aborts all steps that run, and those after them") {
-    const hanging_step hangs;
-    const auto aborted = std::make_shared<test::counter>();
-    const auto both = std::make_shared<test::counter>();
-    lifecycle life(0ms);
-    const auto waits = [=](const step_context& step) {
-        both->add();
-        if (!step.abort.sleep_for(1min)) aborted->add();
-    };
-    shutdown_sequence tested;
-    tested.add("waits", waits, at_once);
-    tested.add(
-        "hangs", [=](const step_context& step) { waits(step), hangs(); }, at_once);
-    tested.add(
-        "signals",
-        [=, &life] {
-            both->wait_for(2);
-            for (int i = 0; i < 2; ++i) stop_signal(life);
-        },
-        at_once);
-    tested.add("close", waits, after({"waits", "hangs"}));
-    sequence_options options = silent();
-    options.lifecycle = &life;
-    const std::vector<step_result> got = tested.run(options);
-    CHECK(aborted->wait_for(3));
-    CHECK(got[1].status == step_status::cut_short);
-    hangs.end();
 }
 
 TEST_CASE("shutdown sequence: an order that cannot be kept is an error that names the steps; none runs") {
@@ -393,22 +347,6 @@ TEST_CASE("shutdown sequence: the critical path is marked, and logged if other s
     log.clear();
     CHECK(run(false, log) == "fast db ");
     CHECK(log.empty());
-}
-
-TEST_CASE(
-    "shutdown sequence: if no thread can be created, steps with after() run on the calling thread in order") {
-    std::string ran;
-    shutdown_sequence tested;
-    tested.add(
-        "c", [&] { ran += "c"; }, after({"a", "b"}));
-    tested.add(
-        "a", [&] { ran += "a"; }, at_once);
-    tested.add(
-        "b", [&] { ran += "b"; }, after({"a"}));
-    sequence_options options = silent();
-    options.thread_stack_size = SIZE_MAX / 2;  // more than any process has room for
-    CHECK(shown(tested.run(options)) == "c:done a:done b:done ");
-    CHECK(ran == "abc");
 }
 
 #if OJS_SHUTDOWN_USE_PROC

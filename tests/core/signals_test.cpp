@@ -9,7 +9,6 @@
 #endif
 
 #include "dispositions.hpp"
-#include "thread_sleep.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -153,25 +152,20 @@ TEST_CASE(
 #endif
 
 TEST_CASE(
-    "signals: with third_signal_exits off, or the installer destroyed, the process survives three signals") {
-    CHECK(test::status_of(test::forked([] {
-              lifecycle target(0ms);
-              signal_options options;
-              options.third_signal_exits = false;
-              const signals installed = claim(target, options);
-              for (int i = 0; i < 3; ++i) raise(SIGTERM);
-              ::usleep(1300 * 1000);  // until after the time of the exit
-              return target.state().exit_now ? 7 : 8;
-          })) == 7);
-    CHECK(test::status_of(test::forked([] {
-              lifecycle target(0ms);
-              {
-                  const signals installed = claim(target);
-                  for (int i = 0; i < 3; ++i) raise(SIGTERM);
-              }
-              ::usleep(1300 * 1000);
-              return 7;
-          })) == 7);
+    "signals: the installer destroyed, or third_signal_exits off -> the process survives three stop "
+    "signals") {
+    const auto survives = [](bool is_destroyed) {
+        return test::forked([=] {
+            lifecycle target(0ms);
+            signals installed = claim(target, is_destroyed ? signal_options() : without_exit());
+            for (int i = 0; i < 3; ++i) raise(SIGTERM);
+            if (is_destroyed) installed = signals();
+            ::usleep(1300 * 1000);  // until after the time of the exit
+            return target.state().exit_now ? 7 : 8;
+        });
+    };
+    const pid_t children[] = {survives(true), survives(false)};
+    for (const pid_t child : children) CHECK(test::status_of(child) == 7);
 }
 #endif
 
@@ -604,34 +598,6 @@ TEST_CASE("signals: a child made by any kind of fork dies of SIGTERM, or can cla
         CHECK(target.phase() == phase::draining);
         CHECK(installed.wait(guard()).number == SIGTERM);
     }
-}
-
-int child_status = -1;
-
-// A foreign handler that forks; the child returns from our handler below it.
-void forking_handler(int) {
-    const pid_t child = ::fork();
-    if (child == 0) ::alarm(20);
-    if (child != 0) child_status = test::status_of(child);
-}
-
-TEST_CASE(
-    "signals: a chained handler forks -> the child returns from the library's handler and can claim "
-    "signals") {
-    const pid_t self = ::getpid();
-    const with_disposition theirs(SIGTERM, forking_handler);
-    lifecycle target(0ms);
-    const signals installed = claim(target, {true});
-    send_self(SIGTERM);
-    if (::getpid() != self) {
-        lifecycle own(0ms);
-        {
-            const result<signals> again = signals::install(own, {true});
-            if (!again || target.phase() != phase::draining) ::_exit(1);
-        }
-        ::_exit(0);
-    }
-    CHECK(child_status == 0);
 }
 
 // [River shutdown code (f)]

@@ -1,5 +1,3 @@
-#include <future>
-
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
@@ -224,32 +222,14 @@ TEST_CASE(
         if (shakes(fd) && !read_masked(fd).empty()) peer::send_text(fd, "\xff");
     });
     http_client client = peer::make_client(https(server), streamed(of));
-    const error why = failed(client);
+    error why = failed(client);
     CHECK(why.code == errc::disconnected);
     CHECK(why.text.find(": alert") != std::string::npos);
     CHECK(client.send(peer::get(), peer::call(peer::soon(), resend::always)));
     CHECK(server.connections() == 3);
     CHECK(of.ended == 2);
-}
-
-TEST_CASE(
-    "byte stream: a closed kept connection is not reused, and a failed write is reported as unreachable") {
-    record of;
-    std::promise<void> closed;
-    peer::server server([&](int fd, int connection) {
-        if (connection > 0) return serve(fd);
-        if (!shakes(fd) || read_masked(fd).empty()) return;
-        peer::send_text(fd, masked(peer::ok()));
-        peer::end_connection(fd);
-        closed.set_value();
-    });
-    http_client client = peer::make_client(https(server), streamed(of));
-    REQUIRE(client.send(peer::get(), peer::call()));
-    closed.get_future().wait();
-    REQUIRE(client.send(peer::get(), peer::call()));
-    CHECK(server.connections() == 2);
     of.fails_to_write = true;
-    const error why = failed(client);
+    why = failed(client);
     CHECK(why.code == errc::unreachable);
     CHECK(why.text.find(": broken pen") != std::string::npos);
 }

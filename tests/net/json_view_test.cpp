@@ -1,5 +1,4 @@
 #include <cmath>
-#include <random>
 
 #include <picojson.h>
 
@@ -37,16 +36,6 @@ picojson::value parse(const std::string& text) {
 template <class T>
 result<T> as(std::string_view text) {
     return json_view(text).as<T>();
-}
-
-// A few places of `text` replaced by others of `alphabet`, doubled or taken out.
-std::string mutated(std::string text, const std::string& alphabet, std::minstd_rand& dice) {
-    for (auto i = dice() % 3; i-- > 0 && !text.empty();) {
-        const std::size_t at = dice() % text.size();
-        const std::string letter(dice() % 3 == 0 ? 0 : 1, alphabet[dice() % alphabet.size()]);
-        text.replace(at, dice() % 2, letter);
-    }
-    return text;
 }
 
 }  // namespace
@@ -94,12 +83,12 @@ TEST_CASE("json: nesting deeper than 100 arrays or objects is refused") {
 }
 
 TEST_CASE("json: is_json() accepts values that the library cannot represent, but no syntax error") {
-    const std::string deep = repeat("[", 1000000);
-    const std::string objects = repeat("{\"a\":", 1000000);
+    const std::string deep = repeat("[", 200000);
+    const std::string objects = repeat("{\"a\":", 200000);
     for (const std::string& text :
          {std::string("1e400"), std::string("-1e999"), std::string(400, '9'), std::string("\"\\ud800\""),
           std::string("{\"\\udc00x\":[1e400,\"\\ud800\\u0041\"],\"a\":1,\"a\":2}"),
-          deep + repeat("]", 1000000), objects + "1" + repeat("}", 1000000)}) {
+          deep + repeat("]", 200000), objects + "1" + repeat("}", 200000)}) {
         CAPTURE(text.substr(0, 40));
         CHECK(is_json(text));
         CHECK(check_json("[" + text + "]").has_value());
@@ -165,27 +154,6 @@ TEST_CASE("json: number() reads only JSON numbers, and a number is too large exa
         CAPTURE(text);
         CHECK(parses(text) == std::isfinite(std::strtod(text.c_str(), nullptr)));
     }
-}
-
-TEST_CASE("json: on 100,000 mutated texts without numbers check_json() and picojson agree") {
-    const std::vector<std::string> seeds = {R"({"ab":[true,false,null,{"c":"d"}],"u":"\uabcd\udada\udcba"})",
-                                            R"([[],{},"\"\\\/\b\f\n\r\t",[[[]]]])",
-                                            R"( {"a" : {"b" : ["x", "y" ] } , "a":null} )"};
-    const std::string alphabet = "{}[]\",:\\ tfnulrabcd\n\x01\xff";
-    std::minstd_rand dice;  // the same numbers in every run
-    int taken = 0;
-    for (int i = 0; i < 100000; ++i) {
-        const std::string text = mutated(seeds[dice() % seeds.size()], alphabet, dice);
-        picojson::value value;
-        std::string why;
-        const auto rest = picojson::parse(value, text.begin(), text.end(), &why);
-        const bool at_end = std::string(rest, text.end()).find_first_not_of(" \t\r\n") == std::string::npos;
-        const bool theirs = why.empty() && at_end;
-        taken += theirs ? 1 : 0;
-        REQUIRE_MESSAGE(check_json(text, false).has_value() == theirs, text);
-    }
-    CHECK(taken > 1000);
-    CHECK(taken < 99000);
 }
 
 TEST_CASE("json: read_json_string() reads a string as picojson does, and refuses any other text") {
