@@ -280,27 +280,6 @@ TEST_CASE("coordinator: a drain past its grace period requests more time only if
     CHECK(from_outside.status().additional_seconds == 5);
 }
 
-TEST_CASE("coordinator: times are no_limit -> no cancellation, and estimated_seconds is one day") {
-    lifecycle life;
-    coordinator_options options = quiet_options();
-    options.grace_period = options.max_shutdown = no_limit;
-    shutdown_coordinator coordinator = start(options, life);
-    shutdown_metrics work;
-    work.in_flight_requests = 1;
-    coordinator.set_metrics(work);
-    launcher_end from_outside(coordinator.address());
-    draining_program program(coordinator);
-    SUBCASE("of a request that says none") {
-        CHECK(from_outside.shut_down().estimated_seconds == 24 * 3600);
-    }
-    SUBCASE("of a signal") {
-        life.apply(event::stop_signal, sigterm);
-    }
-    REQUIRE(program.begun.wait());
-    CHECK_FALSE(from_outside.status().need_more_time);
-    CHECK(program.reason() == cancel_reason::none);
-}
-
 TEST_CASE_FIXTURE(started,
                   "coordinator: readiness follows the program's state, its checks, a quiet and a Shutdown") {
     const auto state = [&] { return from_outside.readiness().state; };
@@ -408,30 +387,6 @@ TEST_CASE("coordinator: without an address nothing is served, and run() still en
     cancel_source until;
     until.cancel(cancel_reason::cancelled);
     CHECK(test::code_of(run_drained(cancelled, until.token())) == errc::cancelled);
-}
-
-TEST_CASE("coordinator: completion is reported twice if the launcher responds 503, once if it responds 404") {
-    for (const int status : {503, 404}) {
-        CAPTURE(status);
-        lifecycle life;
-        push_receiver launcher(status);
-        coordinator_options options = quiet_options(&launcher);
-        std::vector<std::string> failures;
-        options.log.level = log_level::warn;
-        options.log.hook = [&](const log_record& record) {
-            for (const log_field& each : record.fields)
-                if (each.name == "error") failures.push_back(each.value);
-        };
-        shutdown_coordinator coordinator = start(options, life);
-        launcher_end(coordinator.address()).shut_down();
-        CHECK(run_drained(coordinator));
-        // Where the machine pauses, an attempt times out, which is repeated like a 503.
-        const auto refused = std::count_if(failures.begin(), failures.end(), [](const std::string& each) {
-            return holds(each, "answered 404");
-        });
-        CHECK(refused <= 1);
-        CHECK((failures.size() == 2 || refused == 1));
-    }
 }
 
 TEST_CASE("coordinator: from_environment() reads the options, and its errors name the variable") {

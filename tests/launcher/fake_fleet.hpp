@@ -49,7 +49,7 @@ class fake_fleet {
         void force() override {
             const process_info now = info();
             fleet_.note("force " + now.id);
-            if (fleet_.dies) becomes(instance_state::forced, 1);
+            becomes(instance_state::forced, 1);
             if (now.routable) fleet_.check_ready(now.id);
         }
         void poll() override {
@@ -117,11 +117,7 @@ class fake_fleet {
             return spec.generation == 1 ? fate::ready : fate_of(++made);
         };
     }
-    void decide_new(fate each) {
-        decide_new([each](int) { return each; });
-    }
     std::atomic<bool> drains_at_once{true};  // else the test completes them
-    std::atomic<bool> dies{true};            // when it is forced
     std::atomic<bool> ready_if_asked{false};
     int max_running = 1000000;  // processes at any moment
     int min_ready = 0;          // after each shutdown of a ready one
@@ -223,7 +219,7 @@ struct fake_group {
         group = detail::make_ref<detail::process_group>(std::move(options), context);
     }
     ~fake_group() {
-        fleet_.drains_at_once = fleet_.dies = true;
+        fleet_.drains_at_once = true;
         group->stop_starting();
         group->drain(group->members(), {"test", {}, {}});
         group->force(group->members());

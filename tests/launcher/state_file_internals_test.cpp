@@ -61,41 +61,22 @@ class opened {
     const result<ref<state_file>> file_;
 };
 
-// A state file, and a process that is recorded in it by a launcher that has ended.
-struct recorded {
-    explicit recorded(const char* script = "echo up; sleep 1000 & wait") : left(script) {
-        record(left.entry());
-    }
-    void record(const state_entry& entry) const { REQUIRE(opened(path)->write({entry})); }
-    std::size_t reap(std::chrono::milliseconds grace_period = 20s) const {
-        return opened(path)->reap_orphans(grace_period, 5s, lifecycle());
-    }
-    std::size_t orphans() const { return opened(path)->orphans().size(); }
-
-    const test::temporary_folder folder;
-    const std::string path = folder.file("state");
-    sleeper left;
-};
-
-// The disk of a state file, which hangs, fails or works as a test says. One at a time.
+// The disk of a state file, which hangs or works as a test says. One at a time.
 class faulty_disk {
   public:
-    static constexpr int hangs = -1;
-
     faulty_disk() { current = this; }
     faulty_disk(const faulty_disk&) = delete;
     faulty_disk& operator=(const faulty_disk&) = delete;
     ~faulty_disk() {
-        set(0);
+        hangs(false);
         std::unique_lock<std::mutex> held(mutex_);
         while (busy_ > 0) changed_.wait(held);
         current = nullptr;
     }
 
-    // 0, hangs, or the errno of each write.
-    void set(int fault) {
+    void hangs(bool now) {
         const std::lock_guard<std::mutex> held(mutex_);
-        fault_ = fault;
+        hangs_ = now;
         changed_.notify_all();
     }
     void await_hanging() {
@@ -103,31 +84,25 @@ class faulty_disk {
         while (busy_ == 0) changed_.wait(held);
     }
     static int replace(const std::string& path, std::string_view text) {
-        faulty_disk* const disk = current;
-        const int fault = disk != nullptr ? disk->enter() : 0;
-        const int failed = fault != 0 ? fault : replace_file(path, text);
-        if (disk != nullptr) disk->leave();
+        faulty_disk& disk = *current;
+        disk.enter(1);
+        const int failed = replace_file(path, text);
+        disk.enter(-1);
         return failed;
     }
 
   private:
-    int enter() {
+    void enter(int more) {
         std::unique_lock<std::mutex> held(mutex_);
-        ++busy_;
+        busy_ += more;
         changed_.notify_all();
-        while (fault_ == hangs) changed_.wait(held);
-        return fault_;
-    }
-    void leave() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        --busy_;
-        changed_.notify_all();
+        while (more > 0 && hangs_) changed_.wait(held);
     }
 
-    static inline std::atomic<faulty_disk*> current{nullptr};
+    static inline faulty_disk* current = nullptr;
     std::mutex mutex_;
     std::condition_variable changed_;
-    int fault_ = 0;
+    bool hangs_ = true;
     int busy_ = 0;
 };
 
@@ -135,14 +110,24 @@ class faulty_disk {
 
 TEST_SUITE_BEGIN("state_file");
 
-TEST_CASE("state_file: a successor finds and ends orphans, and a second launcher gets errc::busy") {
+TEST_CASE(
+    "state_file: a successor ends orphans and removes their folder, and a second launcher gets errc::busy") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     sleeper left;
     sleeper gone("echo up; exec sleep 1000");  // nobody else is in its group
+    const std::string own = folder.file("ojs-launcher-abcdef");
+    const std::string given = folder.file("sockets");                // by the configuration
+    const std::string changed = folder.file("ojs-launcher-others");  // by somebody else
+    for (const std::string& each : {own, given, changed}) {
+        REQUIRE(::mkdir(each.c_str(), 0700) == 0);
+        test::write_file(each + "/kv-1.sock", "");
+    }
+    REQUIRE(::chmod(changed.c_str(), 0755) == 0);
     {
         const opened first(path);
         CHECK(first->orphans().empty());
+        for (const std::string& each : {own, given, changed}) REQUIRE(first->add_folder(each));
         REQUIRE(first->write({left.entry(), gone.entry()}));
         CHECK(test::code_of(state_file::open(path)) == errc::busy);
     }
@@ -160,6 +145,9 @@ TEST_CASE("state_file: a successor finds and ends orphans, and a second launcher
     CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
     CHECK(next->orphans().empty());
     CHECK(left.end().signal == SIGTERM);
+    REQUIRE(next->begin());
+    CHECK_FALSE(std::filesystem::exists(own));
+    for (const std::string& each : {given, changed}) CHECK(std::filesystem::exists(each + "/kv-1.sock"));
 }
 
 TEST_CASE("state_file: SIGTERM while a launcher ends orphans -> it waits; a second one kills them") {
@@ -194,12 +182,6 @@ TEST_CASE("state_file: SIGTERM while a launcher ends orphans -> it waits; a seco
     CHECK(left.end().signal == SIGKILL);
 }
 
-TEST_CASE("state_file: reap_orphans() sends SIGKILL to an orphan that ignores SIGTERM") {
-    recorded of("trap '' TERM; echo up; sleep 1000 & wait");
-    CHECK(of.reap(50ms) == 1);
-    CHECK(of.left.end().signal == SIGKILL);
-}
-
 TEST_CASE("state_file: a recorded pid of another start time, boot or PID namespace is not an orphan") {
     const struct {
         const char* name;
@@ -212,10 +194,10 @@ TEST_CASE("state_file: a recorded pid of another start time, boot or PID namespa
                 {"before the machine was started again", 0, true, "\"bootId\":\"", false},
                 {"of another PID namespace", 0, true, "\"pidNamespace\":\"", false},
                 {"its session began outside of its PID namespace, as by podman exec", 0, true, "", true}};
-    const recorded of;
+    const sleeper left;
     for (const auto& row : rows) {
         CAPTURE(row.name);
-        state_entry entry = of.left.entry();
+        state_entry entry = left.entry();
         entry.start_ticks = row.known ? entry.start_ticks + row.start_ticks : 0;
         if (row.ours) entry.session = 0;  // getsid(2) there
         const test::temporary_folder folder;
@@ -257,85 +239,19 @@ TEST_CASE("state_file: a group without its leader is ended only if it belongs to
 }
 
 TEST_CASE("state_file: orphans of an earlier launcher stay recorded until they have exited") {
-    const recorded of;
-    const sleeper other;
-    of.record(other.entry());  // by a launcher that only reports them, and ends
-    CHECK(of.orphans() == 2);
-    CHECK(of.reap() == 2);
-}
-
-TEST_CASE("state_file: a socket folder of a killed launcher is removed once the orphans have ended") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
-    const std::string own = folder.file("ojs-launcher-abcdef");
-    const std::string open = folder.file("ojs-launcher-others");  // somebody has changed it
-    const std::string foreign = folder.file("ojs-launcher-foreign");
-    const std::string given = folder.file("sockets");
-    for (const std::string& each : {own, open, foreign, given}) {
-        REQUIRE(::mkdir(each.c_str(), 0700) == 0);
-        test::write_file(each + "/kv-1.sock", "");
-    }
-    REQUIRE(::chmod(open.c_str(), 0755) == 0);
-    const bool is_foreign = ::geteuid() == 0 && ::chown(foreign.c_str(), 65534, static_cast<gid_t>(-1)) == 0;
-    const sleeper left;
-    {
-        const opened killed(path);
-        for (const std::string& each : {own, open, foreign, given}) REQUIRE(killed->add_folder(each));
-        REQUIRE(killed->write({left.entry()}));
-    }
-    const auto successor = [&](bool ends) {
-        const opened next(path);
-        if (ends) CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 1);
-        REQUIRE(next->begin());
-    };
-    successor(false);
-    CHECK(std::filesystem::exists(own));
-    successor(true);
-    CHECK_FALSE(std::filesystem::exists(own));
-    CHECK(std::filesystem::exists(open + "/kv-1.sock"));
-    CHECK(std::filesystem::exists(foreign + "/kv-1.sock") == is_foreign);
-    CHECK(std::filesystem::exists(given + "/kv-1.sock"));
-    CHECK(test::read_file(path).find("ojs-launcher") == std::string::npos);
-}
-
-TEST_CASE("state_file: the disk hangs -> add() blocks until cancelled, and remove() does not") {
-    const test::temporary_folder folder;
-    const std::string path = folder.file("state");
-    const result<ref<state_file>> file = state_file::open(path, logger(), faulty_disk::replace);
-    REQUIRE(file);
-    const sleeper one;
-    const sleeper two;
-    state_entry other = two.entry();
-    other.id = "kv-2";
-    REQUIRE((*file)->add(one.entry()));
-    result<wake> stop = wake::create();
-    REQUIRE(stop);
-    faulty_disk disk;
-    disk.set(faulty_disk::hangs);
-    std::thread adds([&] { CHECK(test::code_of((*file)->add(other, stop->fd())) == errc::cancelled); });
-    disk.await_hanging();
-    (*file)->remove("kv-1");
-    stop->notify();
-    adds.join();
-    CHECK(test::read_file(path).find("kv-1") != std::string::npos);
-    disk.set(0);
-    other.id = "kv-3";
-    CHECK((*file)->add(other));
-    CHECK(test::read_file(path).find("kv-1") == std::string::npos);
-    CHECK(test::read_file(path).find("kv-2") == std::string::npos);
-    disk.set(ENOSPC);
-    other.id = "kv-4";
-    CHECK((*file)->add(other).error().sys_errno == ENOSPC);
-    disk.set(0);
-    (*file)->close();
-    CHECK(test::code_of((*file)->add(other)) == errc::cancelled);
-    CHECK(test::read_file(path).find("kv-3") != std::string::npos);
+    const sleeper one, two;
+    for (const sleeper* each : {&one, &two})
+        REQUIRE(opened(path)->write({each->entry()}));  // by a launcher that only reports them, and ends
+    const opened next(path);
+    CHECK(next->orphans().size() == 2);
+    CHECK(next->reap_orphans(20s, 5s, lifecycle()) == 2);
 }
 
 TEST_CASE("process_group: the state file's disk hangs -> a start waits for it, and a stop does not") {
     const test::temporary_folder folder;
     faulty_disk disk;
-    disk.set(faulty_disk::hangs);
     group_options sleepers = test::kv_group(1, 0, 1);
     sleepers.process.child.command = {"sleep", "1000"};
     sleepers.process.has_coordinator = false;
@@ -349,10 +265,10 @@ TEST_CASE("process_group: the state file's disk hangs -> a start waits for it, a
     const test::fake_group::supervisor turning(kv);
     disk.await_hanging();
     CHECK(kv.group->info().processes[0].state == instance_state::spawning);
-    disk.set(0);
+    disk.hangs(false);
     REQUIRE(notes.notes().wait_for(1));  // it is routable
     CHECK(test::read_file(folder.file("state")).find("kv-1") != std::string::npos);
-    disk.set(faulty_disk::hangs);
+    disk.hangs(true);
     REQUIRE(kv.group->begin_rollout(sleepers, {}));
     disk.await_hanging();
     kv.group->stop_starting();
@@ -360,7 +276,7 @@ TEST_CASE("process_group: the state file's disk hangs -> a start waits for it, a
     const time_point end = deadline_after(test::hang_guard);
     while (!kv.group->empty() && steady_clock::now() < end) std::this_thread::yield();
     CHECK(kv.group->empty());
-    disk.set(0);
+    disk.hangs(false);
     (*file)->close();
 }
 

@@ -1,5 +1,5 @@
-// Every message there is, in the order of lifecycle.proto and admin.proto, which a test holds against these lists. Behind
-// one interface, so that what is asked of all of them is compiled once.
+// Every message there is, in the order of lifecycle.proto and admin.proto. Behind one interface, so that what is asked of
+// all of them is compiled once.
 #pragma once
 #include <memory>
 #include <ojs_launcher.hpp>
@@ -43,26 +43,16 @@ std::vector<std::unique_ptr<any_message>> messages_of_types() {
     return out;
 }
 
-inline std::vector<std::unique_ptr<any_message>> lifecycle_messages() {
-    return messages_of_types<ojs::shutdown_request, ojs::shutdown_ack, ojs::shutdown_status_request,
-                             ojs::shutdown_status, ojs::shutdown_metrics, ojs::shutdown_complete,
-                             ojs::shutdown_complete_ack, ojs::readiness_request, ojs::readiness_response,
-                             ojs::readiness_checks, ojs::ready_notification, ojs::ready_ack>();
-}
-
-inline std::vector<std::unique_ptr<any_message>> manager_messages() {
-    return messages_of_types<ojs::shutdown_process_request, ojs::shutdown_process_response,
-                             ojs::process_status_request, ojs::process_status, ojs::shutdown_group_request,
-                             ojs::shutdown_group_response, ojs::group_status_request, ojs::rollout_status,
-                             ojs::group_status, ojs::rollout_request, ojs::rollout_response,
-                             ojs::cancel_rollout_request, ojs::cancel_rollout_response,
-                             ojs::list_groups_request, ojs::list_groups_response>();
-}
-
 inline std::vector<std::unique_ptr<any_message>> every_message() {
-    std::vector<std::unique_ptr<any_message>> out = lifecycle_messages();
-    for (auto& each : manager_messages()) out.push_back(std::move(each));
-    return out;
+    return messages_of_types<
+        ojs::shutdown_request, ojs::shutdown_ack, ojs::shutdown_status_request, ojs::shutdown_status,
+        ojs::shutdown_metrics, ojs::shutdown_complete, ojs::shutdown_complete_ack, ojs::readiness_request,
+        ojs::readiness_response, ojs::readiness_checks, ojs::ready_notification, ojs::ready_ack,
+        ojs::shutdown_process_request, ojs::shutdown_process_response, ojs::process_status_request,
+        ojs::process_status, ojs::shutdown_group_request, ojs::shutdown_group_response,
+        ojs::group_status_request, ojs::rollout_status, ojs::group_status, ojs::rollout_request,
+        ojs::rollout_response, ojs::cancel_rollout_request, ojs::cancel_rollout_response,
+        ojs::list_groups_request, ojs::list_groups_response>();
 }
 
 }  // namespace test
