@@ -13,14 +13,6 @@ using std::chrono::milliseconds;
 
 namespace {
 
-std::vector<finding> look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
-    std::vector<finding> out;
-    for (const finding& each : doctor(quiet_options(), 500ms, probe(tree.root(), set, pid))) {
-        if (each.id.compare(0, 4, "pid1") == 0) out.push_back(each);
-    }
-    return out;
-}
-
 ojs::worker_options with(milliseconds grace, milliseconds container, milliseconds prestop = 0ms,
                          milliseconds stop = 5s) {
     ojs::worker_options out;
@@ -82,34 +74,27 @@ TEST_CASE(
         REQUIRE(fits.size() == 1);
         CHECK(fits[0].id == each.id);
         CHECK(fits[0].severity == severity::info);
-        CHECK(fits[0].problem ==
-              "the grace period of " + ojs::format_duration(fitting) + " fits into the " + granted);
+        CHECK(holds(fits[0].problem, granted));
         options.times.shutdown_grace_period += 1s;
         const std::vector<finding> longer = check_budget(options, 0s, info);
         REQUIRE(longer.size() == 1);
         CHECK(longer[0].id == "budget-unknown");
         CHECK(longer[0].severity == severity::warning);
-        CHECK(longer[0].problem == "the grace period of " + ojs::format_duration(fitting + 1s) +
-                                       " and the 5s for reporting need more than the " + granted +
-                                       "; OJS_CONTAINER_GRACE_PERIOD is unset");
-        std::string fix = each.name + " grants no more time: let longer jobs save checkpoints";
-        if (!each.setting.empty())
-            fix = "raise " + each.setting + " of " + each.name + " to " +
-                  ojs::format_duration(fitting + 11s) + " and set OJS_CONTAINER_GRACE_PERIOD to the same";
-        if (each.granted == 30s) fix += "; or set OJS_SHUTDOWN_GRACE_PERIOD to 20s or less";
-        CHECK(longer[0].fix == fix);
+        CHECK(holds(longer[0].problem, granted));
+        const std::string fix = each.setting.empty() ? each.name + " grants no more time"
+                                                     : "raise " + each.setting + " of " + each.name + " to " +
+                                                           ojs::format_duration(fitting + 11s);
+        CHECK(holds(longer[0].fix, fix));
+        CHECK(holds(longer[0].fix, "OJS_SHUTDOWN_GRACE_PERIOD to 20s or less") == (each.granted == 30s));
         CHECK(check_budget(with(fitting, 0s, 1s), 0s, info)[0].id == "budget-unknown");
         CHECK(check_budget(with(fitting, 0s), 1s, info)[0].id == "budget-unknown");
         CHECK(check_budget(with(fitting, 0s, 0s, 6s), 0s, info)[0].id == "budget-unknown");
-        CHECK(check_budget(with(fitting, 0s), ojs::no_limit, info)[0].id == "budget-unknown");
         CHECK(check_budget(with(30s, 60s), 0s, info).empty());
         info.in_container = false;  // these stop a process without a container, too
         CHECK(check_budget(with(30s, 0s), 0s, info).empty() != holds("nomad heroku fly", info.runtime));
         info.in_container = true;
     }
-    info.runtime = "ecs";
-    CHECK(holds(check_budget(with(30s, 20s), 0s, info)[0].fix, "raise stopTimeout of Amazon ECS to 40s "));
-    info.runtime = "cloud-run";
+    info.runtime = "cloud-run";  // of a set time that is too short
     CHECK(check_budget(with(30s, 10s), 0s, info)[0].fix ==
           "Cloud Run grants no more time: let longer jobs save checkpoints");
 }
@@ -121,11 +106,7 @@ TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with t
     CHECK(check_budget(options).empty());
     options.times.cancel_wait = 2251ms;
     const std::vector<finding> cut = check_budget(options);
-    REQUIRE(cut.size() == 1);
-    CHECK(cut[0].id == "cancel-wait-cut");
-    CHECK(cut[0].severity == severity::warning);
-    CHECK(holds(cut[0].problem, "2s251ms"));
-    CHECK(holds(cut[0].problem, "2s250ms"));
+    check_found(cut, "cancel-wait-cut", severity::warning, "2s251ms");
     CHECK(holds(cut[0].fix, "5s751ms"));
     options.times.stop_timeout = 5751ms;
     CHECK(check_budget(options).empty());
@@ -193,20 +174,10 @@ TEST_CASE(
 // [GS 6.2]
 TEST_CASE("budget: a grace period no longer than the heartbeat interval is a warning") {
     ojs::worker_options options = with(5s, 0s);
-    REQUIRE(check_budget(options).size() == 1);
-    CHECK(check_budget(options)[0].id == "grace-below-heartbeat");
-    CHECK(check_budget(options)[0].severity == severity::warning);
+    check_found(check_budget(options), "grace-below-heartbeat", severity::warning, "heartbeat");
     CHECK(holds(check_budget(options)[0].fix, "15s"));
     options.times.shutdown_grace_period = 5001ms;
     CHECK(check_budget(options).empty());
-}
-
-TEST_CASE("budget: the largest and smallest durations do not overflow") {
-    const milliseconds most = milliseconds::max();
-    CHECK(check_budget(with(most, most, most))[0].id == "budget-exceeded");
-    CHECK(check_budget(with(1s, most, most))[0].id == "budget-exceeded");
-    CHECK(check_budget(with(30s, 40s, milliseconds::min())).empty());
-    CHECK(check_budget(with(30s, milliseconds::min())).empty());
 }
 
 TEST_CASE("budget: a supervisor with a short stop timeout is named with its setting, in a container or not") {
@@ -215,15 +186,12 @@ TEST_CASE("budget: a supervisor with a short stop timeout is named with its sett
         {"s6", "3s that s6-overlay grants unless S6_KILL_GRACETIME says"},
         {"supervisord", "10s that supervisord grants unless stopwaitsecs says"}};
     for (const auto& [supervisor, granted] : cases) {
-        for (const char* runtime : {"kubernetes", ""}) {
-            ojs::container_info info;
-            info.in_container = *runtime != '\0';
-            info.runtime = runtime;
-            info.supervisor = supervisor;
-            const std::vector<finding> found = check_budget(with(20s, 0s), 0s, info);
-            REQUIRE(found.size() == 1);
-            CHECK(found[0].id == "budget-unknown");
-            CHECK(holds(found[0].problem, granted));
+        ojs::container_info info;
+        info.supervisor = supervisor;
+        for (const bool in_container : {false, true}) {
+            info.in_container = in_container;
+            if (in_container) info.runtime = "kubernetes";
+            check_found(check_budget(with(20s, 0s), 0s, info), "budget-unknown", severity::warning, granted);
         }
     }
 }
@@ -231,6 +199,14 @@ TEST_CASE("budget: a supervisor with a short stop timeout is named with its sett
 #if OJS_SHUTDOWN_USE_PROC
 
 namespace {
+
+std::vector<finding> look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
+    std::vector<finding> out;
+    for (const finding& each : doctor(quiet_options(), 500ms, probe(tree.root(), set, pid))) {
+        if (each.id.compare(0, 4, "pid1") == 0) out.push_back(each);
+    }
+    return out;
+}
 
 // In a container whose PID 1 is another program than ours.
 std::vector<finding> findings_of(const std::string& comm, const std::string& command,
@@ -250,7 +226,6 @@ TEST_CASE(
         const char* command;
         const char* problem;  // null: no finding
     } rows[] = {{"sh", "/bin/sh|-c|./worker --fast", " PID 1 is '/bin/sh -c ...', a shell"},
-                {"bash", "bash|-c|./worker; true", "'bash -c ...', a shell"},
                 {"bash", "-bash", "'-bash'"},
                 {"dash", "dash", "a shell"},
                 {"ash", "ash", "a shell"},
@@ -262,18 +237,14 @@ TEST_CASE(
                 {"sh", "sh: run --password canary", "'sh: run ...'"},  // a title, in one string
                 {"sh", "sh|a\tcanary\ncanary", "'sh a ...'"},
                 {"node", "npm start", "'npm start', which may not"},
-                {"sleep", "sleep|infinity", "sleep infinity"},
                 {"kthread", "", "'kthread'"},
                 {"catatonit", "/run/podman-init|--|./worker", "does not pass SIGTSTP on"},
-                {"podman-init", "/run/podman-init|--|./worker", "does not pass SIGTSTP on"},
                 {"tini", "/sbin/tini|--|./worker", nullptr},
                 {"tini-static", "tini-static|./worker", nullptr},
-                {"x", "/sbin/docker-init|--|./worker", nullptr},
                 {"docker-init", "/sbin/docker-init|--|./worker", nullptr},
                 {"ojs-init", "./worker|--init", nullptr},
                 {"runit", "runit", nullptr},
                 {"s6-svscan", "s6-svscan|/run/service", nullptr},
-                {"s6-linux-init", "s6-linux-init", nullptr},
                 {"systemd", "/sbin/init", nullptr},
                 {"init", "/init", nullptr},
                 {"supervisord", "/usr/bin/python3|/usr/bin/supervisord", nullptr},
@@ -348,38 +319,24 @@ TEST_CASE("pid1: a shell between an init and the process is reported only if PID
 TEST_CASE(
     "pid1: dumb-init is a warning unless its options or environment keep SIGTSTP from becoming SIGSTOP") {
     const std::string tstp = std::to_string(SIGTSTP);
-    for (const std::string& options : {"-c"s, "-vc"s, "--single-child"s, "--single"s, "-r|15:3|-c"s,
-                                       "-r|" + tstp + ":" + tstp, "-r" + tstp + ":0", "-vr" + tstp + ":15",
-                                       "--rewrite|" + tstp + ":15", "--rewrite=" + tstp + ":15"}) {
+    for (const std::string& options :
+         {"-vc"s, "--single-child"s, "-r|15:3|-c"s, "-r|" + tstp + ":" + tstp, "-r" + tstp + ":0",
+          "-vr" + tstp + ":15", "--rewrite|" + tstp + ":15", "--rewrite=" + tstp + ":15"}) {
         CAPTURE(options);
         CHECK(findings_of("dumb-init", "dumb-init|" + options + "|./worker").empty());
     }
     for (const std::string& command :
-         {"dumb-init|./worker"s, "/usr/bin/dumb-init|--|./worker"s, "dumb-init|-v|--|./worker"s,
-          "dumb-init|--|./worker|-c"s, "dumb-init|./worker|--single-child"s, "dumb-init|-r|15:3|--|./worker"s,
-          "dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker",
-          "dumb-init|--rewrite|junk|./worker"s, "dumb-init|-r"s}) {
+         {"/usr/bin/dumb-init|--|./worker"s, "dumb-init|--|./worker|-c"s,
+          "dumb-init|./worker|--single-child"s, "dumb-init|-r|15:3|--|./worker"s,
+          "dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker", "dumb-init|-r"s}) {
         CAPTURE(command);
         const std::vector<finding> found = findings_of("dumb-init", command);
-        REQUIRE(found.size() == 1);
-        CHECK(found[0].id == "pid1-sigtstp");
-        CHECK(found[0].severity == severity::warning);
-        CHECK(holds(found[0].problem, "SIGSTOP"));
+        check_found(found, "pid1-sigtstp", severity::warning, "SIGSTOP");
         for (const char* fix : {"--single-child", "--rewrite", "--signal quiet", "POST /quiet"})
             CHECK(holds(found[0].fix, fix));
         CHECK(findings_of("dumb-init", command, {{"DUMB_INIT_SETSID", "0"}}).empty());
         CHECK(!findings_of("dumb-init", command, {{"DUMB_INIT_SETSID", "1"}}).empty());
     }
-}
-
-#else
-
-TEST_CASE("pid1: without /proc, a container process that is not PID 1 gets a general warning") {
-    file_tree tree;
-    with_us(tree).process("1", 1, 0, "tini", "tini|--|./worker").file("/.dockerenv", "");
-    REQUIRE(look(tree).size() == 1);
-    CHECK(holds(look(tree)[0].problem, "cannot be read"));
-    CHECK(look(tree, {}, 1).empty());
 }
 
 #endif

@@ -26,7 +26,7 @@ std::vector<finding> inspect_mine(std::string_view address) {
 std::vector<finding> ask_for(const std::string& environment) {
     file_tree tree;
     tree.file("/normal", "NORMAL_SHUTDOWN").file("/reclaim", " \nSPOT_RECLAIM\n").file("/other", "normal");
-    tree.fifo("/fifo").folder("/folder").file("/taken", "somebody's");
+    tree.fifo("/fifo").file("/taken", "somebody's");
     variables set = {{"OJS_URL", "memory:"}};
     bool has_ops = true;
     pid_t pid = 1;
@@ -112,11 +112,9 @@ TEST_CASE("doctor: each fault of the options or the environment gives its findin
         {"OJS_TERMINATION_MODE_FILE=ROOT/other", "mode-file-content", warning,
          "'normal': a stop by signal hands jobs back at once"},
         {"OJS_TERMINATION_MODE_FILE=ROOT/fifo", "mode-file-unreadable", error, "/fifo"},
-        {"OJS_TERMINATION_MODE_FILE=ROOT/folder", "mode-file-unreadable", error, "/folder"},
         {"NOTIFY_SOCKET=/run/notify"},
         {"NOTIFY_SOCKET=/run/notify no-ops", "service-unnotified", warning, "readiness is not reported"},
         {"OJS_URL=http://127.0.0.1:1", "backend-unreachable", error, "127.0.0.1:1"},
-        {"OJS_URL=unix:/nowhere/socket", "backend-unreachable", error, "/nowhere/socket"},
         {"OJS_URL=https://host", "options", error, "https", "backend-unreachable"},
         {"OJS_URL=other:there", "options", error, "unknown scheme"},
         {"OJS_URL=mine:there", "mine-odd", warning, "there"},
@@ -132,21 +130,14 @@ TEST_CASE("doctor: each fault of the options or the environment gives its findin
         {"pod OJS_SHUTDOWN_GRACE_PERIOD=25s", "budget-kubernetes", info,
          "25s fits into the 30s that Kubernetes grants unless terminationGracePeriodSeconds",
          "health-kubernetes container"},
-        {"pod OJS_SHUTDOWN_GRACE_PERIOD=20s OJS_PRESTOP_DELAY=5s", "budget-kubernetes", info,
-         "preStop delay of 5s fit", "health-kubernetes container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s", "health-kubernetes", info, "no health address", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=127.0.0.1:0", "health-kubernetes", warning,
          "OJS_HEALTH_ADDR=[::]:8081, and use /livez", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=:0", "health-kubernetes", warning, "loopback",
          "container"},
-        {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=[::1]:0", "health-kubernetes", warning,
-         "loopback", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=0.0.0.0:0", "container"},
-        {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=[::]:0", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=unix:ROOT/sock", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=[::]:0 KUBERNETES_SERVICE_HOST=fd00::1",
-         "container"},
-        {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=[fd00::5]:0 KUBERNETES_SERVICE_HOST=fd00::1",
          "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=0.0.0.0:0 KUBERNETES_SERVICE_HOST=fd00::1",
          "health-kubernetes", warning, "IPv4 in a cluster of IPv6", "container"},

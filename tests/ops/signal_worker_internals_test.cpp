@@ -92,14 +92,4 @@ TEST_CASE("signal_worker: a process whose executable cannot be read is recognise
     CHECK(find(tree));
 }
 
-TEST_CASE("signal_worker: a missing /proc is unsupported, and malformed entries in /proc are skipped") {
-    CHECK(find(file_tree()).error().code == errc::unsupported);
-    file_tree garbage;
-    with_me(garbage).file("/proc/7/stat", std::string(100, ')')).fifo("/proc/8/stat").folder("/proc/9/stat");
-    garbage.file("/proc/10", "");
-    for (const char* odd : {"99999999999999999999", "-1", "0", "11"})
-        garbage.folder(std::string("/proc/") + odd);
-    CHECK(find(garbage).error().sys_errno == ESRCH);
-}
-
 #endif

@@ -5,10 +5,8 @@
 #include <ctime>
 #include <future>
 
-#include "files.hpp"
 #include "processes.hpp"
 #include "server_clients.hpp"
-#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -48,11 +46,6 @@ TEST_CASE("http_server: connections beyond max_connections wait until a busy one
     held.may_go.set();
     for (sent* each : {&busy, &waiting}) CHECK(each->status() == "200");
     CHECK(busy.closed());
-    std::atomic<int> good{0};
-    at_once(8, [&](int) {
-        for (int n = 0; n < 20; ++n) good += sent(server).status() == "200" ? 1 : 0;
-    });
-    CHECK(good == 160);
     CHECK(held.entered.highest() == 1);
 }
 
@@ -69,18 +62,6 @@ TEST_CASE("http_server: at max_connections without idle connections, the slowest
         slow.send("\r\n");  // younger, and still has its place
         CHECK(slow.status() == "200");
     }
-}
-
-TEST_CASE(
-    "http_server: a connection that has sent only empty lines, at first or after a request, counts as idle") {
-    const http_server server = start(&echo, with_connections(1));
-    const sent stranger(server, "\r\n");
-    sent kept(server);
-    CHECK(kept.status() == "200");
-    CHECK(stranger.closed());
-    kept.send("\r\n");
-    CHECK(sent(server).status() == "200");
-    CHECK(kept.closed());
 }
 
 TEST_CASE("http_server: without free descriptors the server waits without spinning and recovers") {
@@ -133,9 +114,7 @@ TEST_CASE("http_server: a unix socket has mode 0600, a second server gets busy, 
         const http_server server = start(&echo, {}, "unix:" + path);
         CHECK(server.address() == "unix:" + path);
         CHECK(server.port() == 0);
-        struct stat found {};
-        REQUIRE(::stat(path.c_str(), &found) == 0);
-        CHECK((found.st_mode & 0777U) == 0600U);
+        CHECK(std::filesystem::status(path).permissions() == std::filesystem::perms(0600));
         http_client client = peer::make_client("unix:" + path);
         for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get("/u"), peer::call())->body == "GET /u ");
         CHECK(code_of(http_server::start("unix:" + path, &echo)) == errc::busy);
@@ -164,24 +143,17 @@ struct own_folder {
 TEST_CASE(
     "http_server: a unix path that is not a dead socket's file is refused with busy and stays unchanged") {
     const own_folder folder;
-    const std::string other = folder.own.file("other");
     int fd = -1;
     const std::function<void()> all[] = {
         [&] { write_file(folder.path, ""); },
         [&] { REQUIRE(::symlink("other", folder.path.c_str()) == 0); },  // to nothing
-        [&] {
-            folder.leave_dead_socket();
-            REQUIRE(::rename(folder.path.c_str(), other.c_str()) == 0);
-            REQUIRE(::symlink("other", folder.path.c_str()) == 0);  // to a dead socket
-        },
         [&] { REQUIRE(::mkfifo(folder.path.c_str(), 0600) == 0); },
         [&] { fd = bound_socket(folder.path); },  // it has yet to listen
         [&] {
             fd = bound_socket(folder.path);
             REQUIRE(::listen(fd, 1) == 0);
         },
-        [&] { fd = bound_socket(folder.path, SOCK_DGRAM); },
-        [&] { fd = bound_socket(folder.path, SOCK_SEQPACKET); }};
+        [&] { fd = bound_socket(folder.path, SOCK_DGRAM); }};
     for (const auto& make : all) {
         CAPTURE(&make - all);
         make();
@@ -192,7 +164,6 @@ TEST_CASE(
         if (fd >= 0) ::close(fd);
         fd = -1;
         ::unlink(folder.path.c_str());
-        ::unlink(other.c_str());
     }
 }
 
@@ -205,12 +176,6 @@ TEST_CASE("http_server: a unix path in a folder that other users can change is r
     };
     for (const mode_t mode : {0777, 0770, 0720}) CHECK(serve_at(mode, ::getuid()) == errc::invalid_argument);
     for (const mode_t mode : {01777, 0755, 0700}) CHECK(serve_at(mode, ::getuid()) == std::nullopt);
-    const mode_t before = ::umask(0777);
-    result<http_server> server = folder.serve();
-    ::umask(before);
-    REQUIRE(server);
-    CHECK(std::filesystem::status(folder.path).permissions() == std::filesystem::perms(0600));
-    server->stop(peer::soon());
     if (::getuid() != 0) return;
     CHECK(serve_at(01777, 65534) == errc::invalid_argument);
     CHECK(serve_at(0700, 0) == std::nullopt);
@@ -223,93 +188,25 @@ TEST_CASE("http_server: a unix path in a folder that other users can change is r
     ::unlink(link.c_str());
 }
 
-TEST_CASE("http_server: another file has replaced its unix socket -> stop() leaves that file in place") {
-    const own_folder folder;
-    result<http_server> server = folder.serve();
-    REQUIRE(server);
-    REQUIRE(::unlink(folder.path.c_str()) == 0);
-    write_file(folder.path, "another's");
-    const ino_t another = folder.inode();
-    server->stop(peer::soon());
-    CHECK(folder.inode() == another);
-}
-
-TEST_CASE("http_server: exactly one of several concurrent servers takes over a dead socket's file") {
-    const own_folder folder;
-    for (int round = 0; round < 300; ++round) {
-        folder.leave_dead_socket();
-        std::vector<result<http_server>> servers;
-        for (int i = 0; i < 4; ++i) servers.emplace_back(error{errc::system, 0, ""});
-        at_once(4, [&](int i) { servers[static_cast<std::size_t>(i)] = folder.serve(); });
-        int owners = 0;
-        for (const auto& server : servers) {
-            owners += server ? 1 : 0;
-            CHECK(code_of(server).value_or(errc::busy) == errc::busy);
-        }
-        REQUIRE(owners == 1);
-        CHECK(peer::make_client("unix:" + folder.path).send(peer::get("/u"), peer::call()));
-    }
-}
-
 TEST_CASE("http_server: a unix path is bound or taken over only if its lock file is free and empty") {
     const own_folder folder;
     const std::string lock = folder.path + ".ojs-lock";
-    const std::string other = folder.own.file("other");
-    folder.leave_dead_socket();
-    const ino_t dead = folder.inode();
     write_file(lock, "");
     const int holder = ::open(lock.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(::flock(holder, LOCK_EX) == 0);
-    REQUIRE(::rename(folder.path.c_str(), other.c_str()) == 0);
-    result<http_server> server = folder.serve();
-    REQUIRE(code_of(server) == errc::busy);
-    CHECK(folder.inode() == 0);
-    REQUIRE(::rename(other.c_str(), folder.path.c_str()) == 0);
-    server = folder.serve();
-    REQUIRE(code_of(server) == errc::busy);
-    CHECK(folder.inode() == dead);
+    for (const bool has_dead_socket : {false, true}) {
+        if (has_dead_socket) folder.leave_dead_socket();
+        const ino_t before = folder.inode();
+        CHECK(code_of(folder.serve()) == errc::busy);
+        CHECK(folder.inode() == before);
+    }
     ::close(holder);
     write_file(lock, "somebody's");
-    server = folder.serve();
-    REQUIRE_FALSE(server);
-    CHECK(::access(lock.c_str(), F_OK) == 0);
-    CHECK(folder.inode() == dead);
+    CHECK_FALSE(folder.serve());
+    CHECK(std::filesystem::exists(lock));
     write_file(lock, "");
     CHECK(folder.serve());
-    CHECK(::access(lock.c_str(), F_OK) != 0);
-}
-
-TEST_CASE("http_client: a full listen queue of a unix socket is awaited until the deadline") {
-    const temporary_folder here;
-    const std::string path = here.file("full");
-    const int listener = bound_socket(path);
-    REQUIRE(::listen(listener, 0) == 0);
-    sockaddr_un address{};
-    socklen_t size = sizeof address;
-    ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-    std::vector<int> fillers;
-    for (bool room = true; room && fillers.size() < 16;) {
-        fillers.push_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        room = ::connect(fillers.back(), reinterpret_cast<const sockaddr*>(&address), size) == 0;
-    }
-    http_client client = peer::make_client("unix:" + path);
-    http_call call = peer::call();
-    peer::expire_after_should_send(call, 1);
-    const result<http_response> got = client.send(peer::get(), call);
-    REQUIRE(code_of(got) == errc::unreachable);
-    CHECK(got.error().sys_errno == ETIMEDOUT);
-    for (const int filler : fillers) ::close(filler);
-    ::close(listener);
-}
-
-TEST_CASE("http_server: after stop() the address is free, even if a forked child still has the socket") {
-    const peer::reserved_port port;
-    http_server first = start(&echo, {}, port.text());
-    const pid_t child = forked([] { return ::pause(); });
-    first.stop(steady_clock::now());
-    CHECK(http_server::start(first.address(), &echo));
-    ::kill(child, SIGKILL);
-    CHECK(status_of(child) == -SIGKILL);
+    CHECK_FALSE(std::filesystem::exists(lock));
 }
 
 #ifdef __linux__
@@ -321,11 +218,9 @@ TEST_CASE("http_server: the server uses one thread plus one per connection, and 
         sent first(server);
         sent second(server);
         for (sent* each : {&first, &second}) CHECK(each->status() == "200");
-        await_threads(3);
-        const server_threads before;
-        std::this_thread::sleep_for(600ms);  // a wrong server wakes twice
-        for (const auto& each : server_threads().sleeps)
-            CHECK(each.second <= before.sleeps.at(each.first) + 1);  // it may have waited for a lock before
+        const std::size_t before = await_threads(3);
+        std::this_thread::sleep_for(600ms);     // a wrong server wakes twice
+        CHECK(await_threads(3) - before <= 3);  // each may have waited for a lock before
     }
     await_threads(1);
     CHECK(server.stop(peer::soon()) == 0);

@@ -1,11 +1,9 @@
 // Clients and handlers for the tests of both servers.
 #pragma once
-#include <filesystem>
-#include <fstream>
-#include <map>
-
 #include "events.hpp"
+#include "files.hpp"
 #include "raw_peer.hpp"
+#include "text.hpp"
 
 namespace test {
 
@@ -55,32 +53,22 @@ struct gate {
 };
 
 #ifdef __linux__
-// The threads of servers in this process, and how often each has gone to sleep.
-struct server_threads {
-    server_threads() {
+// Awaits that this process has so many threads of servers, all asleep. Returns how often they have gone to sleep.
+inline std::size_t await_threads(std::size_t count) {
+    std::size_t sleeps = 0;
+    REQUIRE(eventually([&] {
+        std::size_t asleep = 0;
+        std::size_t awake = 0;
+        sleeps = 0;
         for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
-            std::string name;
-            std::getline(std::ifstream(each.path() / "comm"), name);
-            if (name != "ojs-accept" && name != "ojs-serve") continue;
-            std::ifstream status(each.path() / "status");
-            std::size_t& slept = sleeps[each.path().filename()];
-            for (std::string line; std::getline(status, line);) {
-                if (line.rfind("voluntary_ctxt_switches:", 0) == 0) slept = std::stoul(line.substr(24));
-                if (line.rfind("State:", 0) == 0 && line.find('S', 6) == std::string::npos) ++awake;
-            }
+            const std::string status = read_file(each.path() / "status");
+            if (!holds(status, "Name:\tojs-accept\n") && !holds(status, "Name:\tojs-serve\n")) continue;
+            ++(holds(status, "State:\tS") ? asleep : awake);
+            sleeps += std::stoul(status.substr(status.find("\nvoluntary_ctxt_switches:") + 25));
         }
-    }
-    std::map<std::string, std::size_t> sleeps;  // by thread id
-    std::size_t awake = 0;
-};
-
-inline void await_threads(std::size_t count) {
-    const ojs::time_point give_up = peer::soon();
-    server_threads found;
-    for (; found.sleeps.size() != count || found.awake > 0; found = {}) {
-        REQUIRE(ojs::steady_clock::now() < give_up);
-        std::this_thread::yield();
-    }
+        return awake == 0 && asleep == count;
+    }));
+    return sleeps;
 }
 #endif
 

@@ -39,34 +39,6 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "spool: a settle that a dead worker began is completed from any step, also with an unreadable sidecar") {
-    const std::string decided = R"({"type":"noop","args":[],"result":1})";
-    for (const std::string end : {"done", "failed", "request"}) {
-        for (const bool still_there : {true, false}) {
-            CAPTURE(end);
-            CAPTURE(still_there);
-            spool_dir dir;
-            const fs::path dead = dir.leave_dead_worker({{".claim.a", ""},
-                                                         {"." + end + ".a", decided},
-                                                         {".tmp.3", "half wri"},
-                                                         {".checkpoint.a", "1"}});
-            if (still_there) write_file(dead / "a", noop);
-            dir.worker.queues = {"none of these"};
-            CHECK(dir.fetch(*dir.open(), 5).empty());
-            CHECK(dir.listing() == end + "/a");
-            CHECK(dir.read(end + "/a") == decided);
-            CHECK(!fs::exists(dead));
-        }
-    }
-    spool_dir any({}, true);
-    const fs::path dead = any.leave_dead_worker({{"a", odd_bytes}, {".about.a", "{\"atte"}});
-    const job again = any.fetch_one(*any.open());
-    CHECK(again.attempt == 1);  // whether its run counted is not known
-    CHECK(read_file(spool_path(again)) == odd_bytes);
-    CHECK(!fs::exists(dead));
-}
-
-TEST_CASE(
     "spool: a dead worker's settled job cannot be moved to done/ yet -> its result stays, and it is moved "
     "later") {
     spool_dir dir;
@@ -183,25 +155,6 @@ TEST_CASE("spool: a process forked by a dead worker's handler keeps none of the 
     CHECK(dir.fetch_one(*other).attempt == 2);
 }
 
-TEST_CASE("spool: after fork() the child's transport claims into a folder of its own, not the parent's") {
-    opened_dir dir;
-    dir.put("a");
-    dir.claim("b");
-    const pid_t child = test::forked([&] {
-        const auto got = dir.transport->fetch(dir.asking(), deadline_after(10s));
-        const bool is_b = got && got->size() == 1 && got->front().id == "b";
-        const auto done = is_b ? dir.transport->ack({"b", ""}, deadline_after(10s)) : settle_result::gone;
-        delete dir.transport.get();
-        return done && *done == settle_result::accepted ? 0 : 1;
-    });
-    CHECK(test::status_of(child) == 0);
-    CHECK(dir.names("done") == names{"b"});
-    CHECK(dir.owners() == 1);
-    const auto other = dir.open();
-    CHECK(dir.fetch(*other).empty());  // a is held by the one that lives
-    CHECK(ack(dir, "a") == settle_result::accepted);
-}
-
 TEST_CASE("spool: a folder of an unknown owner stays and is reported once; an old empty one is removed") {
     opened_dir dir;
     const fs::path processing = dir.path / "processing";
@@ -225,11 +178,7 @@ TEST_CASE("spool: the .owner record contains pid, start time, boot id, PID names
     for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
         CHECK(!member(record, key).empty());
 #if OJS_SHUTDOWN_USE_PROC
-    const std::string stat = read_file("/proc/self/stat");
-    const std::string started = member(record, "start_time");
-    CHECK(holds(stat, " " + started.substr(1, started.size() - 2) + " "));
     CHECK(holds(member(record, "boot_id"), read_file("/proc/sys/kernel/random/boot_id").substr(0, 36)));
-    CHECK(holds(member(record, "pid_namespace"), "pid:["));
 #endif
 }
 
@@ -409,7 +358,6 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
     fs::create_directory_symlink("/tmp", base + "/linked/processing");
     std::vector<std::pair<std::string, std::string>> rows = {{"", "name is empty"},
                                                              {base + "/file", "Not a directory"},
-                                                             {base + "/file/spool", "Not a directory"},
                                                              {base + "/none/spool", "No such file"},
                                                              {base + "/odd", "not a directory"},
                                                              {base + "/linked", "not a directory"},
@@ -423,8 +371,7 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
             REQUIRE(::lchown((base + given_away).c_str(), 12345, 12345) == 0);
         for (const char* folder : {"/foreign", "/foreign-root"})
             rows.emplace_back(base + folder, "belongs to user 12345");
-        for (const char* link : {"/foreign-link", "/foreign-link/"})
-            rows.emplace_back(base + link, "a symbolic link of user 12345");
+        rows.emplace_back(base + "/foreign-link/", "a symbolic link of user 12345");
     }
     for (const auto& [directory, text] : rows) {
         spool_options options;

@@ -130,12 +130,6 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         std::ofstream writer(file);
         writer << "{\"type\":\"noop\"" << std::flush;
         CHECK(dir.fetch(*transport).empty());
-        if (!any_file) {  // it is incomplete also when it is closed, by a clock ahead of ours
-            writer.close();
-            fs::last_write_time(file, fs::file_time_type::clock::now() + 3s);
-            CHECK(dir.fetch(*dir.open()).empty());
-            writer.open(file, std::ios::app);
-        }
         writer << ",\"args\":[]}" << std::flush;
         // Whole, but still open for writing: where the kernel reports it, the file waits, and is reported in the end.
         if (lease_error(file) == EAGAIN) {
@@ -152,19 +146,6 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
         const auto fresh = dir.open();
         CHECK(dir.fetch_one(*fresh).malformed.empty());
     }
-}
-
-TEST_CASE("spool: on_work_available is called when a short incomplete_timeout ends") {
-    spool_dir dir;
-    dir.options.incomplete_timeout = 50ms;
-    recorder::event notified;  // outlives the transport, which calls it from a thread of its own
-    const auto transport = dir.open();
-    write_file(dir.path / "request/a.json", "{");
-    transport->on_work_available([&] { notified.set(); });
-    if (dir.fetch(*transport).empty())
-        REQUIRE(notified.wait());
-    else
-        MESSAGE("skipped: this machine is slow, and the file was due already");
 }
 
 TEST_CASE(
@@ -217,21 +198,6 @@ TEST_CASE(
             if (row.size == 0 && !is_object) CHECK(dir.read("failed/bad.json") == row.text);
         }
     }
-}
-
-TEST_CASE("spool: members of the wrong type are replaced by defaults and do not stop the job") {
-    opened_dir dir;
-    dir.put(
-        "a",
-        R"({"type":"noop","args":[],"id":7,"queue":null,"meta":[1],"attempt":"x","max_attempts":-1,"spool":3})");
-    const job claimed = dir.fetch_one();
-    CHECK(claimed.id == "a");
-    CHECK(claimed.queue == "default");
-    CHECK(claimed.attempt == 1);
-    CHECK(claimed.max_attempts == 3);
-    CHECK(fs::exists(spool_path(claimed)));
-    CHECK(fail(dir, "a", boom(), "{\"c\":1}") == settle_result::accepted);
-    CHECK(member(member(dir.read("request/a"), "meta"), "checkpoint") == "{\"c\":1}");
 }
 
 TEST_CASE("spool: a transport claims only one of two files with the same id at a time") {
@@ -306,11 +272,15 @@ TEST_CASE("spool: a file replaced or changed between examination and claim is no
         CAPTURE(exchanged);
         opened_dir dir;
         dir.put("a", R"({"type":"seen","args":[]})");
-        const auto change = [&] {
+        fetch_request request = dir.asking();
+        int asked = 0;
+        request.should_send = [&] {
+            if (++asked != 2) return true;  // before it looks at a file; then between that and the claim
             if (exchanged) dir.put("a", R"({"type":"other","args":[]})");
             if (!exchanged) write_file(dir.path / "request/a", R"({"type":"longer","args":[]})");
+            return true;
         };
-        CHECK(dir.fetch_disturbed(*dir.transport, change) == 0);
+        CHECK(dir.transport->fetch(request, deadline_after(10s))->empty());
         CHECK(dir.names("request") == names{"a"});
         CHECK(dir.fetch_one().type == (exchanged ? "other" : "longer"));
     }

@@ -92,18 +92,6 @@ class spool_dir {
         REQUIRE(got.size() == 1);
         return got.front();
     }
-    // What is claimed by a FETCH that finds this done between its look at a file and the claim.
-    template <class Disturbance>
-    std::size_t fetch_disturbed(transport& from, Disturbance disturb) {
-        fetch_request request = asking();
-        request.should_send = [&disturb, asked = 0]() mutable {
-            if (++asked == 2) disturb();
-            return true;
-        };
-        const result<std::vector<job>> got = from.fetch(request, deadline_after(10s));
-        REQUIRE(got);
-        return got->size();
-    }
     job claim(transport& by, const std::string& name, const std::string& text = noop) {
         put(name, text);
         return fetch_one(by);

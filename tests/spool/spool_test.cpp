@@ -33,40 +33,6 @@ TEST_CASE("spool: the file of a completed job in done/ contains the result and e
     CHECK(!fs::exists(spool_path(claimed)));
 }
 
-TEST_CASE(
-    "spool: a requeue, or an ACK without a stored result, leaves the file unchanged and counts no run") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        opened_dir dir(any_file);
-        const std::string name = "4-200-prove.json";
-        const std::string text = "  {\"type\" : \"noop\", \"args\":[],\n\"id\":\"my-id\"}\n\n";
-        const std::string& bytes = any_file ? odd_bytes : text;
-        const std::string id = any_file ? name : "my-id";
-        const auto inode = [&](const std::string& file) {
-            struct stat about {};
-            REQUIRE(::stat((dir.path / file).c_str(), &about) == 0);
-            return about.st_ino;
-        };
-        dir.put(name, bytes);
-        const ino_t before = inode("request/" + name);
-        for (int i = 0; i < 3; ++i) {
-            const job claimed = dir.fetch_one();
-            CHECK(claimed.id + " " + claimed.type + " " + claimed.queue ==
-                  id + (any_file ? " file" : " noop") + " default");
-            CHECK(claimed.attempt == 1);
-            CHECK(claimed.malformed.empty());
-            CHECK(read_file(spool_path(claimed)) == bytes);
-            const std::string result = any_file ? "{\"n\":1}" : "";  // which no file of any kind can hold
-            CHECK((i < 2 ? requeue(dir, id) : ack(dir, id, result)) == settle_result::accepted);
-            const std::string file = (i < 2 ? "request/" : "done/") + name;
-            CHECK(dir.listing() == file);
-            CHECK(dir.read(file) == bytes);
-            CHECK(inode(file) == before);
-        }
-        CHECK(ack(dir, id) == settle_result::gone);
-    }
-}
-
 TEST_CASE("spool: files are claimed in the order of their names, including files added later") {
     opened_dir dir;
     for (const char* name : {"5-c.json", "5-a.json", "9-z.json", "5-b.json"}) dir.put(name);
@@ -102,14 +68,11 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
             if (!any_file) CHECK(member(failed, "state") == "\"discarded\"");
             CHECK(dir.claim(*transport, "c", bytes).attempt == 1);
             CHECK(fail(*transport, "c", boom(), "{\"at\":7}") == settle_result::accepted);
-            for (int i = 0; i < 2; ++i) {  // handed back in its second run, it comes again as its second
-                const job second = dir.fetch_one(*transport);
-                CHECK(second.attempt == 2);
-                CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
-                if (!any_file) CHECK(member(second.meta_json, "m") == "1");
-                CHECK(*transport->load_checkpoint("c", deadline_after(1s)) == "{\"at\":7}");
-                CHECK((i == 0 ? requeue(*transport, "c") : fail(*transport, "c")) == settle_result::accepted);
-            }
+            const job second = dir.fetch_one(*transport);
+            CHECK(second.attempt == 2);
+            CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
+            if (!any_file) CHECK(member(second.meta_json, "m") == "1");
+            CHECK(fail(*transport, "c") == settle_result::accepted);
             CHECK(dir.fetch(*transport).empty());  // an hour from now
         }
         dir.options.retry_delays = {0ms, 0ms};
@@ -155,62 +118,6 @@ TEST_CASE(
     CHECK(fail(jobs, "removed", boom(false)) == settle_result::gone);
     CHECK(checkpoint(jobs, "removed", "1") == settle_result::gone);
     CHECK(jobs.listing().empty());
-}
-
-TEST_CASE(
-    "spool: with any_file, another worker runs a file just before the claim -> the run that it counted is "
-    "kept") {
-    spool_dir dir({}, true, {0ms, 1h});
-    const auto looks = dir.open();
-    const auto runs = dir.open();
-    dir.put("proof", odd_bytes);
-    const auto run = [&] {
-        CHECK(dir.fetch_one(*runs).attempt == 1);
-        CHECK(fail(*runs, "proof", boom(), "{\"page\":41}") == settle_result::accepted);
-    };
-    CHECK(dir.fetch_disturbed(*looks, run) == 0);
-    CHECK(dir.listing() == "request/.about.proof request/proof");
-    const auto fresh = dir.open();
-    const job again = dir.fetch_one(*fresh);
-    CHECK(again.attempt == 2);
-    CHECK(member(again.meta_json, "checkpoint") == "{\"page\":41}");
-}
-
-TEST_CASE(
-    "spool: a name is taken -> no file is overwritten in any folder, and the job keeps its id and its runs") {
-    std::string umlauts;
-    while (umlauts.size() < 200) umlauts += "\xc3\xa4";
-    const std::string other = R"({"type":"noop","args":[],"queue":"other"})";
-    for (const bool any_file : {false, true}) {
-        for (const std::string& name : {std::string("a"), std::string(200, 'n'), umlauts}) {
-            CAPTURE(any_file);
-            CAPTURE(name);
-            opened_dir dir(any_file, {0ms, 0ms, 0ms, 0ms});
-            for (const char* folder : {"done", "failed"})
-                write_file(dir.path / folder / name, "there before");
-            std::int64_t attempt = 1;
-            dir.put(name);
-            for (int i = 0; i < 5; ++i) {  // handed back, failed, dead, failed, failed for good
-                const auto transport = dir.open();
-                const job got = dir.fetch_one(*transport);
-                CHECK(got.id == name);
-                CHECK(got.attempt == attempt);
-                dir.put(name, other);
-                if (i == 0) CHECK(requeue(*transport, name) == settle_result::accepted);
-                if (i == 1 || i > 2) CHECK(fail(*transport, name, boom(i != 4)) == settle_result::accepted);
-                attempt += i == 0 ? 0 : 1;
-                CHECK(dir.read("request/" + name) == other);
-                if (any_file) fs::remove(dir.path / "request" / name);  // it would be first
-            }
-            CHECK(dir.names("failed").size() == 2);
-            dir.put(name);
-            const auto transport = dir.open();
-            CHECK(dir.fetch_one(*transport).attempt == 1);  // another job
-            CHECK(ack(*transport, name) == settle_result::accepted);
-            CHECK(dir.names("done").size() == 2);
-            for (const char* folder : {"done/", "failed/"}) CHECK(dir.read(folder + name) == "there before");
-        }
-    }
 }
 
 TEST_CASE(
@@ -271,32 +178,6 @@ TEST_CASE(
     const std::ofstream writer(dir.path / "request" / open, std::ios::app);
     CHECK(dir.fetch(*dir.open()).empty());
     CHECK(dir.hidden("request") == names{open, young, ".new.mine"});
-}
-
-TEST_CASE("spool_enqueue: 100 calls from four threads all add their job") {
-    spool_dir dir;
-    std::atomic<int> put{0};
-    test::at_once(4, [&](int) {
-        for (int k = 0; k < 25; ++k)
-            put += spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}) ? 1 : 0;
-    });
-    CHECK(put == 100);
-    CHECK(dir.names("request").size() == 100);
-}
-
-TEST_CASE("spool: a worker does not start with a spool: URL whose directory is unusable") {
-    worker_options options;
-    options.log.level = log_level::off;
-    options.transports.add(ojs::spool());
-    for (const std::string& unusable : {std::string(), std::string("a\0b", 3), std::string("/dev/null")}) {
-        CAPTURE(unusable);
-        options.url = "spool:" + unusable;
-        worker own(options);
-        own.register_handler("noop", [](job_context&) {});
-        const auto started = own.start();
-        REQUIRE(!started);
-        CHECK(holds(started.error().text, ": spool: "));
-    }
 }
 
 TEST_CASE(
