@@ -1,12 +1,8 @@
 // loop: how it takes, counts and stops the items of any queue.
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/wait.h>
-
-#include <condition_variable>
 
 #include "events.hpp"
-#include "test.hpp"
+#include "processes.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;
@@ -34,13 +30,6 @@ struct fixture {
     std::vector<std::string> messages;
 };
 
-template <class Condition>
-bool in_time(Condition holds) {
-    const auto end = deadline_after(test::hang_guard);
-    while (!holds() && steady_clock::now() < end) std::this_thread::sleep_for(1ms);
-    return holds();
-}
-
 // Polls as the event loop of a program would; false at the guard.
 template <class Condition>
 bool advance_until(loop& turned, Condition holds) {
@@ -50,16 +39,6 @@ bool advance_until(loop& turned, Condition holds) {
         if (steady_clock::now() > end) return false;
     }
     return true;
-}
-
-// The status of a child of fork().
-template <class Body>
-int in_child(Body body) {
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(body());
-    int status = -1;
-    ::waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // Lets a test ask what a health server asks.
@@ -127,15 +106,15 @@ TEST_CASE_FIXTURE(
         }
     });
     std::thread driver([&] {
-        CHECK(in_time([&] { return taken == 1; }));
+        CHECK(test::eventually([&] { return taken == 1; }));
         CHECK(one.quiet());
         woken.wait_for(1);
         CHECK(one.taking().cancelled());
         kept_alive.wait_for(1);
         CHECK(taken == 1);
         CHECK(one.resume());
-        CHECK(in_time([&] { return taken == 2; }));
-        CHECK(in_time([&] { return !one.taking().cancelled(); }));
+        CHECK(test::eventually([&] { return taken == 2; }));
+        CHECK(test::eventually([&] { return !one.taking().cancelled(); }));
         one.request_stop();
     });
     CHECK(one.run() == 0);
@@ -188,7 +167,7 @@ TEST_CASE_FIXTURE(
     std::thread stopper([&] {
         begun.wait_for(2);
         one.request_stop_and_cancel();
-        CHECK(in_time([&] { return one.phase() == phase::stopping; }));
+        CHECK(test::eventually([&] { return one.phase() == phase::stopping; }));
         begun.add();
         begun.add();
     });
@@ -253,7 +232,7 @@ TEST_CASE_FIXTURE(
     std::atomic<bool> has_renewed{false};
     one.renew(1ms, [&](const std::vector<std::string>&) {
         renews.set();
-        CHECK(in_time([&] { return one.phase() == phase::stopping; }));
+        CHECK(test::eventually([&] { return one.phase() == phase::stopping; }));
         std::this_thread::sleep_for(100ms);  // in which the step would run
         has_renewed = true;
         return std::vector<std::string>();
@@ -268,51 +247,6 @@ TEST_CASE_FIXTURE(
     CHECK(one.report().steps.size() == 1);
 }
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: renew() names an item that has ended meanwhile -> a new item with the same id is not revoked") {
-    loop one(options);
-    std::atomic<int> calls{0};
-    counter taken_again;
-    counter renewed;
-    one.renew(1ms, [&](const std::vector<std::string>& ids) {
-        if (calls++ > 0) return renewed.add(), std::vector<std::string>();
-        taken_again.wait_for(1);
-        return ids;
-    });
-    one.consumers(1, [&](slot& slot) {
-        if (!slot.next()) return;
-        item taken = slot.begin("a");
-        CHECK(in_time([&] { return calls == 1; }));
-        taken.end();
-        taken = slot.begin("a");
-        taken_again.add();
-        renewed.wait_for(1);
-        CHECK_FALSE(taken.token().cancelled());
-    });
-    CHECK(one.run() == 0);
-    CHECK(one.report().completed == 2);
-}
-
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a cancel callback of a lost item blocks -> the other items are still renewed") {
-    loop one(options);
-    counter renewed;
-    one.renew(1ms,
-              [&](const std::vector<std::string>&) { return renewed.add(), std::vector<std::string>{"a"}; });
-    one.consumers(1, [&](slot& slot) {
-        if (!slot.next()) return;
-        const item lost = slot.begin("a");
-        const item other = slot.begin("b");
-        counter released;
-        const auto registration = lost.token().on_cancel([&] { released.wait_for(1); });
-        CHECK_FALSE(lost.token().sleep_for(1h));
-        CHECK(renewed.wait_for(renewed.count() + 2));
-        released.add();
-    });
-    CHECK(one.run() == 0);
-}
-
 TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> SIGTERM in the child ends its loop with status 0") {
     loop one(options);
     one.consumers(1, [](slot& slot) {
@@ -322,7 +256,7 @@ TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> SIGTERM in the child en
             static_cast<void>(slot.taking().sleep_for(1h));
         }
     });
-    CHECK(in_child([&] { return one.report().claimed == 0 ? one.run() : 1; }) == 0);
+    CHECK(test::status_of(test::forked([&] { return one.report().claimed == 0 ? one.run() : 1; })) == 0);
 }
 
 TEST_CASE_FIXTURE(
@@ -366,8 +300,8 @@ TEST_CASE_FIXTURE(
         });
         return one.run();
     };
-    CHECK(in_child([&] { return run(3); }) == 3);
-    CHECK(in_child([&] { return run(0); }) == 75);
+    CHECK(test::status_of(test::forked([&] { return run(3); })) == 3);
+    CHECK(test::status_of(test::forked([&] { return run(0); })) == 75);
 }
 
 TEST_CASE_FIXTURE(
@@ -519,21 +453,4 @@ TEST_CASE_FIXTURE(fixture, "loop: a report request -> the log lists the items in
     order.end();
     shared.apply(event::stop_request, {});
     CHECK(advance_until(one, [&] { return !one.advance(); }));
-}
-
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: its lifecycle already has 16 subscribers -> run() returns 64, and no consumer is called") {
-    lifecycle shared(0ms);
-    const int nobody = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-    for (int i = 0; i < 16; ++i) REQUIRE(shared.subscribe(nobody));
-    loop one(options, shared);
-    bool called = false;
-    one.consumers(1, [&](slot&) {
-        called = true;
-        shared.apply(event::stop_request, {});
-    });
-    CHECK(one.run() == 64);
-    CHECK_FALSE(called);
-    ::close(nobody);
 }

@@ -122,36 +122,6 @@ TEST_CASE("extensions: the first call of an extension is start(), and the last i
     CHECK(seen->count("stop") == 1);
 }
 
-TEST_CASE(
-    "extensions: jobs still waiting for a thread at the stop are requeued without an on_job_settled call") {
-    const auto seen = std::make_shared<trace>();
-    recorder::transport wire;
-    wire.extra = {"b", "c"};
-    wire.give(make_job("a"));
-    worker_options options = options_with<noted_extension>(seen);
-    options.dialect.requeue_interrupted = false;
-    const shared_event began = make_event();
-    const shared_event returned = make_event();
-    const auto worker = start_worker(wire, options, [&, returned](job_context&) {
-        began->set();
-        CHECK(wire.wait_for("fail", 3));  // so that the others get no thread
-        returned->set();
-    });
-    REQUIRE(began->wait());
-    CHECK(worker->stop_and_cancel(guard));
-    CHECK(wire.settled("a") == "fail ShutdownError");
-    for (const char* const id : {"b", "c"}) {
-        CHECK(wire.settled(id) == "fail ShutdownError requeue");
-        CHECK(wire.settlements(id)[0].error.details_json == "{\"reason\":\"not_started\"}");
-    }
-    CHECK(worker->report().interrupted == 1);
-    CHECK(worker->report().requeued == 2);
-    const std::vector<std::string> lines = seen->all();
-    CHECK(std::count_if(lines.begin(), lines.end(),
-                        [](const std::string& line) { return line.find("default work") == 0; }) == 1);
-    CHECK(returned->wait());  // the stop does not wait for it
-}
-
 TEST_CASE("extensions: on_tick() is called after wake() and after the last job of a quiet worker") {
     const auto seen = std::make_shared<trace>();
     const shared_event let_go = make_event();
@@ -281,18 +251,4 @@ TEST_CASE(
         CHECK(holds(refused.text, word));
     options.extensions.add(ops());
     CHECK(validate(options));
-}
-
-TEST_CASE("extensions: ops() logs one warning if NOTIFY_SOCKET names no socket") {
-    worker_options options = recorder::options();
-    options.extensions.add(ops());
-    const kept_log log(options, log_level::warn);
-    recorder::transport wire;
-    worker tested(std::move(options), wire);
-    tested.register_handler("work", do_nothing);
-    tested.request_stop();
-    ::setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
-    CHECK(tested.run() == 0);
-    ::unsetenv("NOTIFY_SOCKET");
-    CHECK(log.count("warn cannot notify the service manager") == 1);
 }

@@ -44,25 +44,6 @@ TEST_CASE("heartbeat: quiet and terminate are sent while an earlier heartbeat wa
     check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: a quiet heartbeat refused with retry_after -> the next is sent after that time") {
-    const std::chrono::milliseconds retry_after(1500);  // longer than the gap between heartbeats on request
-    recorder::transport wire;
-    error busy{errc::unavailable, 0, "503"};
-    busy.retry_after = retry_after;
-    wire.refuse("quiet", 1, busy);
-    worker tested(recorder::options(), wire);  // a beat an hour
-    tested.register_handler("work", do_nothing);
-    recorder::event first_ended;  // else it might have said "quiet" already
-    const cancel_registration keep = tested.connected_token().on_cancel([&] { first_ended.set(); });
-    REQUIRE(tested.start());
-    REQUIRE(first_ended.wait());
-    const time_point before = steady_clock::now();
-    CHECK(tested.quiet());
-    REQUIRE(wire.wait_for("beat", 2, "quiet"));
-    CHECK(steady_clock::now() - before >= retry_after);
-    REQUIRE(tested.stop(guard));
-}
-
 // [GS 5, diagram (a)] [GS 5.3 (c)] [WP 3.4] [WP 7.2 (6)]
 TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again within half a second") {
     worker_options options = recorder::options();
@@ -216,58 +197,6 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "job thread: a FETCH begins when no or few ready jobs are left, and none at the end; one idle thread "
-    "leads") {
-    using action = detail::pool_action;
-    const struct {
-        detail::pool_facts pool;
-        action next;
-    } rows[] = {
-        {{false, true, false, true}, action::run},     // a ready job goes first,
-        {{true, true, true, false}, action::run},      // also at the end
-        {{true, false, false, true}, action::end},     // then no FETCH begins
-        {{false, false, true, true}, action::fetch},   // without the lead, too
-        {{false, false, false, false}, action::lead},  // also when quiet, or without a free slot
-        {{false, false, true, false}, action::idle},
-        // Few threads run:
-        {{false, true, false, false, true}, action::lead},       // enough do: watch them
-        {{false, true, true, true, true}, action::idle},         // jobs are left: no FETCH
-        {{false, true, true, true, true, true}, action::fetch},  // but for the last
-        {{true, true, true, true, true, true}, action::run},     // the end waits for all
-    };
-    for (const auto& row : rows) {
-        CAPTURE(&row - rows);
-        CHECK(detail::plan_thread(row.pool) == row.next);
-    }
-}
-
-TEST_CASE(
-    "pool_pace: with 32 slots, short jobs run on 8 threads, and all threads run after long jobs or a stall") {
-    const time_point now = steady_clock::now();
-    const auto run = [now](detail::pool_pace& pace, int jobs, steady_clock::duration took, time_point at) {
-        for (int i = 0; i < jobs; ++i) pace.note_job(took), pace.update(at);
-        return pace.room(0);
-    };
-    constexpr std::size_t all = ~std::size_t{0};
-    detail::pool_pace narrow(31);
-    CHECK(run(narrow, 100, 1us, now) == all);
-    CHECK(narrow.max_fetches() == all);
-    detail::pool_pace pace(32);
-    CHECK(run(pace, 0, 0us, now) == all);  // not known yet
-    CHECK(pace.max_fetches() == 4);
-    CHECK(run(pace, 1, 199us, now) == 8);
-    CHECK(pace.room(7) == 1);
-    CHECK(pace.room(9) == 0);
-    CHECK(pace.max_fetches() == 1);
-    CHECK(run(pace, 1, 1h, now) == all);  // follows the shortest
-    CHECK(run(pace, 1, 100us, now) == 8);
-    pace.note_stall(now);
-    CHECK(pace.room(0) == all);
-    CHECK(run(pace, 10, 1us, now + 499ms) == all);
-    CHECK(run(pace, 1, 1us, now + 500ms) == 8);
-}
-
-TEST_CASE(
     "fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
     const detail::poll_intervals intervals = {1s, 5s};
     const auto pause = [&](steady_clock::duration since) {
@@ -283,47 +212,6 @@ TEST_CASE(
     CHECK(detail::empty_pause(0ms, true, intervals) == 1s);
     CHECK(detail::empty_pause(1min, true, intervals) == 1s);
     CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
-}
-
-TEST_CASE(
-    "call thread: a task leaves one thread for reports, reports come before log lines, a third idle thread "
-    "ends") {
-    using action = detail::call_action;
-    const struct {
-        detail::call_facts calls;
-        action next;
-    } rows[] = {
-        {{false, 1, 1, true, 2}, action::run_task},  // the other thread reports
-        {{false, 1, 1, true, 1}, action::report},    // a task may block: not on the last free thread
-        {{false, 1, 0, false, 1}, action::wait},
-        {{true, 1, 0, false, 1}, action::run_task},  // no report will be due
-        {{true, 0, 1, true, 1}, action::report},     // before its log line, and before the end
-        {{true, 0, 0, true, 1}, action::log},
-        {{true, 0, 0, false, 1}, action::end},
-        {{false, 0, 0, false, 2}, action::wait},
-        {{false, 0, 0, false, 3}, action::end},  // enough others wait
-        {{false, 1, 0, false, 3, 1}, action::run_task},
-        {{false, 1, 0, false, 2, 0, 1},
-         action::wait},  // the other one may not come, or may begin with a task
-        {{false, 1, 1, false, 3, 1, 1}, action::report},  // likewise
-    };
-    for (const auto& row : rows) {
-        CAPTURE(&row - rows);
-        CHECK(detail::plan_call(row.calls) == row.next);
-    }
-}
-
-TEST_CASE("heartbeat: heartbeats on request follow a fifth of the interval after the latest, or a second") {
-    const std::pair<std::chrono::milliseconds, std::chrono::milliseconds> rows[] = {
-        {1s, 200ms}, {5s, 1s}, {1h, 1s}};
-    for (const auto& [interval, gap] : rows) {
-        detail::state_lock state;
-        detail::beat_schedule beats(state, interval);
-        std::uint64_t number = 0;
-        REQUIRE(beats.await_next(false, number) == detail::beat_action::send);
-        beats.request_soon();
-        CHECK(beats.facts().requested_at == beats.facts().begun_at + gap);
-    }
 }
 
 TEST_CASE("heartbeat: the gap before the second heartbeat is random, from half to all of the interval") {

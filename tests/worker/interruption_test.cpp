@@ -1,6 +1,5 @@
 // Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
 #include "busy_worker.hpp"
-#include "files.hpp"
 
 using namespace ojs;
 using namespace recorder;
@@ -13,32 +12,13 @@ job with_timeout(std::chrono::milliseconds timeout, const std::string& id = "a")
     return out;
 }
 
-// Also listens for stuck jobs. `jobs` is for reading once the worker has ended.
-struct stuck_log : kept_log {
-    explicit stuck_log(worker_options& options) : kept_log(options) {
-        options.on_stuck_job = [jobs = jobs, calls = calls](const stuck_job& job) {
-            jobs->push_back(job);
-            calls->add();
-            return job.default_action;
-        };
-    }
-    const std::shared_ptr<std::vector<stuck_job>> jobs = std::make_shared<std::vector<stuck_job>>();
-    const std::shared_ptr<counter> calls = std::make_shared<counter>();
-};
-
-struct mode_file {
-    explicit mode_file(const char* text) { std::ofstream(path) << text << "\n"; }
-    const test::temporary_folder own;
-    const std::string path = own.file("termination-type");
-};
-
 }  // namespace
 
 // [Timeouts 7.2]
 TEST_CASE(
     "timeout: a handler that returns nothing after its timeout fails the job, which uses up an attempt") {
     worker_options options = recorder::options();
-    const stuck_log log(options);
+    const kept_log log(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
     busy_worker busy(options, with_timeout(5ms), [why](job_context& job) {
         until_cancelled(job);
@@ -53,7 +33,7 @@ TEST_CASE(
     CHECK(log.wait_for("warn job cancelled: its timeout is over"));
     REQUIRE(busy.body->stop(guard));
     CHECK(sums(*busy.body) == "claimed 1 failed 1 exit 0");
-    CHECK(log.jobs->empty());  // it returned in time
+    CHECK(log.count("warn job is stuck") == 0);  // it returned in time
 }
 
 TEST_CASE("revocation: a job that the backend cancels is cancelled in the worker and fails without a retry") {
@@ -95,15 +75,6 @@ TEST_CASE(
         if (revoked) busy.wire.revoke("a");
         REQUIRE(busy.wire.wait_for("ack", 1));
     }
-    SUBCASE("a stop does not hand back a revoked job whose handler is deaf") {
-        const shared_event over = make_event();
-        busy_worker busy(recorder::options(), [over](job_context&) { over->wait(); });
-        busy.wire.revoke("a");
-        busy.force();
-        REQUIRE(busy.wire.wait_for("fail", 1));
-        CHECK(busy.settled() == "fail cancelled final");
-        over->set();
-    }
     SUBCASE("thrown, after a callback heard of it") {
         const shared_event heard = make_event();
         busy_worker busy(recorder::options(), with_timeout(5ms), [heard](job_context& job) -> outcome {
@@ -115,35 +86,6 @@ TEST_CASE(
         CHECK(busy.settled() == "fail timeout");
         CHECK(busy.settlement().error.message.find("gave up") != std::string::npos);
     }
-}
-
-// [River diagnose]
-TEST_CASE("stuck: a job that ignores its cancellation is logged as stuck once and as abandoned once") {
-    worker_options options = recorder::options();
-    options.stuck_after = 10ms;
-    const stuck_log log(options);
-    const shared_event let_go = make_event();
-    busy_worker busy(options, with_timeout(5ms), [=](job_context&) { static_cast<void>(let_go->wait()); });
-    REQUIRE(log.calls->wait_for(1));
-    REQUIRE(log.count("warn job is stuck") == 1);
-    CHECK(!value_of(log.records("warn job is stuck")[0], "elapsed_ms").empty());
-    busy.force();
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    REQUIRE(log.jobs->size() == 2);
-    const stuck_job& first = (*log.jobs)[0];
-    CHECK(first.id == "a");
-    CHECK(first.type == "work");
-    CHECK(first.cancelled >= 10ms);
-    CHECK(first.age >= first.cancelled);
-    CHECK_FALSE(first.abandoned);
-    CHECK(first.count == 1);
-    CHECK((*log.jobs)[1].abandoned);
-    CHECK((*log.jobs)[1].count == 1);
-    CHECK(log.count("warn job abandoned") == 1);
-    CHECK(log.count("warn handlers have not returned; exiting without waiting for them") == 1);
-    CHECK(busy.body->report().stuck == std::vector<std::string>{"a"});
-    CHECK(busy.settled() == "fail timeout");  // its own fault, whichever thread reports it
-    let_go->set();
 }
 
 namespace {
@@ -158,26 +100,17 @@ worker_options for_stuck(std::int64_t concurrency) {
 
 // A worker whose job "a" is deaf to its cancellation until `let_go`, and whose jobs of type "other" can be given later.
 struct deaf_worker {
-    using listener = std::function<stuck_action(const stuck_job&)>;
-    deaf_worker(
-        worker_options options, std::function<void(job_context&)> other,
-        listener on_stuck_job = [](const stuck_job& job) { return job.default_action; })
-        : log(options), body(with(std::move(options), std::move(on_stuck_job)), wire) {
+    deaf_worker(worker_options options, std::function<void(job_context&)> other)
+        : log(options), body(std::move(options), wire) {
         body.register_handler("work", [this](job_context&) {
             thread_local const counts_at_end at_end(ended);
             static_cast<void>(let_go->wait());
-            returned->set();
         });
         body.register_handler("other", std::move(other));
         wire.give(with_timeout(1ms));
         REQUIRE(body.start());
     }
-    static worker_options with(worker_options options, listener on_stuck_job) {
-        options.on_stuck_job = std::move(on_stuck_job);
-        return options;
-    }
     const shared_event let_go = make_event();
-    const shared_event returned = make_event();
     const std::shared_ptr<counter> ended = std::make_shared<counter>();  // the handler's thread
     recorder::transport wire;
     const kept_log log;
@@ -190,7 +123,13 @@ struct deaf_worker {
 TEST_CASE(
     "stuck: a job that ignores its timeout is reported, its slot is refilled, and a late result is dropped") {
     counter together;
-    deaf_worker deaf(for_stuck(2), [&](job_context&) {
+    std::vector<stuck_job> told;
+    worker_options options = for_stuck(2);
+    options.on_stuck_job = [&told](const stuck_job& job) {
+        told.push_back(job);
+        return job.default_action;
+    };
+    deaf_worker deaf(options, [&](job_context&) {
         together.add();
         CHECK(together.wait_for(2));  // both slots are there, beside the deaf handler
     });
@@ -204,88 +143,29 @@ TEST_CASE(
     CHECK(deaf.body.report().stuck == std::vector<std::string>{"a"});
     REQUIRE(deaf.wire.wait_for("beat", deaf.wire.calls("beat").size() + 2));
     CHECK(deaf.wire.calls("beat").back().active.empty());  // nobody renews its lease
-    CHECK_FALSE(deaf.returned->is_set());
     deaf.let_go->set();
     REQUIRE(deaf.log.wait_for("warn a stuck handler has returned; its result is dropped"));
     REQUIRE(deaf.body.stop(guard));
     CHECK(deaf.wire.settlements("a").size() == 1);
     CHECK(sums(deaf.body) == "claimed 3 completed 2 failed 1 exit 0");
-}
-
-TEST_CASE("stuck: stuck_action::keep -> the slot takes no job until the handler returns") {
-    const shared_event answered = make_event();
-    deaf_worker deaf(for_stuck(1), do_nothing, [answered](const stuck_job& job) {
-        CHECK(job.default_action == stuck_action::stop);  // all are stuck
-        answered->set();
-        return stuck_action::keep;
-    });
-    REQUIRE(deaf.wire.wait_for("fail", 1));
-    REQUIRE(answered->wait());
-    deaf.wire.give(make_job("b", "other"));
-    const std::size_t fetches = deaf.wire.calls("fetch").size();
-    REQUIRE(deaf.wire.wait_for("beat", deaf.wire.calls("beat").size() + 5));
-    CHECK(deaf.wire.calls("fetch").size() == fetches);
-    deaf.let_go->set();
-    REQUIRE(deaf.wire.wait_for("ack", 1));
-    CHECK(deaf.returned->is_set());
-    CHECK(deaf.body.stop(guard));
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].id == "a");
+    CHECK(told[0].type == "work");
+    CHECK(told[0].cancelled >= 10ms);
+    CHECK(told[0].age >= told[0].cancelled);
+    CHECK_FALSE(told[0].abandoned);
+    CHECK(told[0].count == 1);
+    CHECK(deaf.log.count("warn job is stuck") == 1);
 }
 
 TEST_CASE("stuck: all handlers are stuck -> the worker drains and exits with 75") {
-    const auto take_default = [](const stuck_job& job) { return job.default_action; };
-    for (const bool listens : {true, false}) {
-        deaf_worker deaf(for_stuck(1), do_nothing, listens ? deaf_worker::listener(take_default) : nullptr);
-        REQUIRE(deaf.body.wait(deadline_after(guard)));
-        CHECK(deaf.log.count("error handlers are stuck; the worker stops") == 1);
-        CHECK(sums(deaf.body) == "claimed 1 failed 1 stuck a exit 75");
-        CHECK(deaf.body.stop(guard).status == stop_status::ended);
-        deaf.let_go->set();
-        CHECK(deaf.ended->wait_for(1));  // else its last record might be in another test's output
-    }
-}
-
-// [Spot first signal wins]
-TEST_CASE("termination mode: first_signal_wins -> the file at the first signal decides, not later signals") {
-    struct row {
-        const char* mode;  // in the file
-        bool signalled;    // the drain
-        bool reclaims;
-    };
-    for (const row& each : {row{"SPOT_RECLAIM", false, true}, row{"NORMAL_SHUTDOWN", false, false},
-                            row{"NORMAL_SHUTDOWN", true, false}}) {
-        CAPTURE(each.mode);
-        CAPTURE(each.signalled);
-        const mode_file file(each.mode);
-        worker_options options = recorder::options();
-        options.dialect.first_signal_wins = true;
-        options.termination_mode_file = file.path;
-        options.times.shutdown_grace_period = 3550s;
-        const kept_log log(options);
-        const shared_event let_go = make_event();
-        busy_worker busy(options, [=](job_context& job) {
-            while (!let_go->is_set() && job.sleep_for(1ms)) {
-            }
-        });
-        each.signalled ? busy.signal() : static_cast<void>(busy.body->request_stop());
-        REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-        if (each.signalled) {
-            REQUIRE(log.wait_for("info Received SIGTERM"));
-            send(busy.life, SIGUSR1);
-        }
-        for (int i = 0; i < 3; ++i) busy.signal();
-        if (!each.reclaims) {
-            REQUIRE(log.wait_for("info Received SIGTERM"));
-            CHECK(busy.body->phase() == phase::draining);
-            const std::string read = " contains NORMAL_SHUTDOWN, using graceful shutdown";
-            CHECK(log.count("info File " + file.path + read) == 1);
-            CHECK(log.count("info Received SIGTERM. Grace period: 3550s (until 2") == 1);
-            CHECK(log.count("warn Spot instance") == 0);
-            let_go->set();
-        }
-        REQUIRE(busy.body->wait(deadline_after(guard)));
-        CHECK(busy.settlement().what == (each.reclaims ? "fail" : "ack"));
-        if (each.reclaims) CHECK(busy.detail("reason") == "spot_reclaim");
-    }
+    deaf_worker deaf(for_stuck(1), do_nothing);
+    REQUIRE(deaf.body.wait(deadline_after(guard)));
+    CHECK(deaf.log.count("error handlers are stuck; the worker stops") == 1);
+    CHECK(sums(deaf.body) == "claimed 1 failed 1 stuck a exit 75");
+    CHECK(deaf.body.stop(guard).status == stop_status::ended);
+    deaf.let_go->set();
+    CHECK(deaf.ended->wait_for(1));  // else its last record might be in another test's output
 }
 
 TEST_CASE("on_cancel: callbacks that block do not delay the callback of another job") {
@@ -337,24 +217,4 @@ TEST_CASE("cancel_lead: jobs are cancelled before the grace period ends, and may
     busy.signal();
     REQUIRE(busy.body->wait(deadline_after(guard)));
     CHECK(busy.settlement().result_json == "\"saved\"");
-}
-
-// [River shutdown code (b)] [River shutdown code (d)]
-TEST_CASE("dialect: use() sets the stop times of the river, spot_controller and graceful_shutdown presets") {
-    worker_options options;
-    options.use(dialect::river());
-    CHECK(options.times.shutdown_grace_period == 10s);
-    CHECK(options.times.cancel_wait == 10s);
-    CHECK(options.times.stop_timeout > options.times.cancel_wait);
-    CHECK(validate(options));
-    options.use(dialect::spot_controller());
-    CHECK(options.times.shutdown_grace_period == 3550s);
-    CHECK(options.times.cancel_lead == 10s);
-    CHECK(options.times.cancel_wait == 0s);
-    CHECK(options.termination_mode_file == "/tmp/termination-type");
-    CHECK(validate(options));
-    options.use(dialect::graceful_shutdown());
-    CHECK(options.times.shutdown_grace_period == 30s);
-    CHECK(options.times.cancel_lead == 0s);
-    CHECK(options.termination_mode_file.empty());
 }

@@ -30,14 +30,12 @@ TEST_CASE("job log: the record of a failed job has the error, the attempt and wi
         settle_result response;
         std::int64_t attempt;
         std::int64_t max_attempts;
-        outcome returned;
         const char* will_retry;
-    } rows[] = {{settle_result::accepted, 1, 3, outcome::retry("disk full"), "yes"},
-                {settle_result::accepted, 3, 3, outcome::retry("disk full"), "no"},
-                {settle_result::accepted, 1, 0, outcome::retry("disk full"), ""},  // unknown
-                {settle_result::accepted, 1, 0, outcome::discard("disk full"), "no"},
-                {settle_result::will_retry, 3, 3, outcome::retry("disk full"), "yes"},
-                {settle_result::discarded, 1, 3, outcome::retry("disk full"), "no"}};
+    } rows[] = {{settle_result::accepted, 1, 3, "yes"},
+                {settle_result::accepted, 3, 3, "no"},
+                {settle_result::accepted, 1, 0, ""},  // unknown
+                {settle_result::will_retry, 3, 3, "yes"},
+                {settle_result::discarded, 1, 3, "no"}};
     for (const auto& each : rows) {
         CAPTURE(each.max_attempts);
         recorder::transport wire;
@@ -45,7 +43,7 @@ TEST_CASE("job log: the record of a failed job has the error, the attempt and wi
         job given = make_job("a");
         given.attempt = each.attempt;
         given.max_attempts = each.max_attempts;
-        const log_record record = record_of_failure(wire, each.returned, given);
+        const log_record record = record_of_failure(wire, outcome::retry("disk full"), given);
         CHECK(value_of(record, "error_type") == "handler_error");
         CHECK(value_of(record, "error") == "disk full");
         CHECK(value_of(record, "will_retry") == each.will_retry);
@@ -87,26 +85,19 @@ TEST_CASE("job log: an exception of a handler, transport or callback is logged w
     }
 }
 
-TEST_CASE("job log: an error message is masked before it is cut, and omitted if error_messages is off") {
+TEST_CASE("job log: an error message is masked before it is cut") {
     const std::string token = "t0ken-t0ken-t0ken";
     const std::string text = std::string(1015, 'x') + token + std::string(5000, 'y');  // cut within the token
     worker_options options = recorder::options();
     options.auth_token = token;
-    {
-        recorder::transport wire;
-        const std::string logged =
-            value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
-        CHECK(logged.size() <= 1024 + 3);
-        CHECK(logged.substr(0, 1018) == std::string(1015, 'x') + "***");
-        CHECK(logged.find("t0ken") == std::string::npos);
-        REQUIRE(wire.settlements("a").size() == 1);
-        CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it
-    }
-    options.log.error_messages = false;
     recorder::transport wire;
-    const log_record record = record_of_failure(wire, outcome::retry("disk full"), make_job("a"), options);
-    CHECK(value_of(record, "error").empty());
-    CHECK(value_of(record, "error_type") == "handler_error");
+    const std::string logged =
+        value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
+    CHECK(logged.size() <= 1024 + 3);
+    CHECK(logged.substr(0, 1018) == std::string(1015, 'x') + "***");
+    CHECK(logged.find("t0ken") == std::string::npos);
+    REQUIRE(wire.settlements("a").size() == 1);
+    CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it
 }
 
 TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retry follows") {
@@ -123,30 +114,6 @@ TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retr
     CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
     CHECK(value_of(failed[1], "retry_in_ms") == "0");
     CHECK(value_of(failed[2], "retry_in_ms").empty());
-}
-
-TEST_CASE("job log: the end of an outage is logged once") {
-    worker_options options = recorder::options();
-    const kept_log log(options);
-    recorder::transport wire;
-    wire.refuse("beat", 100000, rejected);                         // neither begins nor ends an outage
-    std::vector<bool> refused = {true, true, false, true, false};  // two tries of `a` fail, and one of `b`
-    std::size_t calls = 0;                                         // one job at a time
-    wire.on.ack = [&](const ack_request&, time_point) -> recorder::transport::settling {
-        if (refused.at(calls++)) return unreachable;
-        return settle_result::accepted;
-    };
-    wire.give(make_job("a"));
-    wire.give(make_job("b"));
-    run_until("fetch", 3, wire, options, do_nothing);
-    std::string seen;
-    for (const log_record& each : log.records()) {
-        if (each.message == "ACK failed") seen += "failed ";
-        if (each.message != again) continue;
-        seen += "again ";
-        CHECK(!value_of(each, "outage_ms").empty());
-    }
-    CHECK(seen == "failed failed again failed again ");
 }
 
 TEST_CASE("job log: the end of an outage that only FETCHes or heartbeats notice is logged once") {

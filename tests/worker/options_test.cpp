@@ -48,6 +48,18 @@ void check_refused(const char* name, const char* value, const char* fault) {
     CHECK(holds(refused.error().text, fault));
 }
 
+// validate() refuses what `change` makes of the defaults, and the text holds `part`.
+template <class Change>
+void refused(const char* part, Change change) {
+    CAPTURE(part);
+    worker_options options;
+    change(options);
+    const result<void> valid = validate(options);
+    REQUIRE(!valid);
+    CHECK(valid.error().code == errc::invalid_argument);
+    CHECK(holds(valid.error().text, part));
+}
+
 using milliseconds = std::chrono::milliseconds;
 struct duration_variable {
     const char* name;
@@ -89,7 +101,7 @@ TEST_CASE("options: an empty environment gives valid defaults") {
     CHECK(validate(worker_options()));
 }
 
-// [WP 7.3]
+// [WP 7.3] [River shutdown code (b)] [River shutdown code (d)]
 TEST_CASE("options: a dialect sets its grace period, and a variable overrides the dialect") {
     CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
     CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
@@ -97,7 +109,11 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides th
     CHECK(out.times.shutdown_grace_period == 25s);
     CHECK(out.dialect.active_jobs_as_count);
     CHECK(out.dialect.drain_state == "terminate");
-    CHECK(good({{"OJS_DIALECT", "river"}}).dialect.stuck_exit_status == exit_status::stuck);
+    const worker_options river = good({{"OJS_DIALECT", "river"}});
+    CHECK(river.dialect.stuck_exit_status == exit_status::stuck);
+    CHECK(river.times.shutdown_grace_period == 10s);
+    CHECK(river.times.cancel_wait == 10s);
+    CHECK(river.times.stop_timeout > river.times.cancel_wait);
     const worker_options spot = good({{"OJS_DIALECT", "spot_controller"}, {"OJS_CANCEL_LEAD", "3s"}});
     CHECK(spot.times.shutdown_grace_period == 3550s);
     CHECK(spot.times.cancel_lead == 3s);
@@ -115,6 +131,12 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides th
     set.use(dialect::worker_protocol());
     CHECK(set.times.shutdown_grace_period == 25s);
     CHECK(set.dialect.name == "worker_protocol");
+    set.use(dialect::spot_controller());
+    CHECK(set.times.cancel_lead == 10s);
+    CHECK(set.times.cancel_wait == 0s);
+    set.use(dialect::graceful_shutdown());
+    CHECK(set.times.cancel_lead == 0s);
+    CHECK(set.termination_mode_file.empty());
 }
 
 TEST_CASE("options: a variable sets its option, and durations may omit the unit") {
@@ -179,15 +201,10 @@ TEST_CASE("options: an invalid value is refused with an error that shows the var
         check_bad(name, "0s");
     }
     for (const duration_variable& each : duration_variables) {
-        for (const char* value : {"", "-1", "30 s", "1e9s", "1.5s", "s", "5x", "1s1m", "99999999999999999999",
-                                  "2000000h", " 5", "5 ", "+5", "3601", "30000"}) {
-            check_bad(each.name, value);
-        }
+        for (const char* value : {"", "-1", "5x", "2000000h", " 5", "30000"}) check_bad(each.name, value);
         CHECK(holds(read({{each.name, "30000"}}).error().text, "30000s (8h20m) or 30000ms (30s)?"));
     }
-    for (const char* value : {"", "0", "-1", "1001", "ten", "1.0", "0x10", "18446744073709551617", " 1"}) {
-        check_bad("OJS_CONCURRENCY", value);
-    }
+    for (const char* value : {"", "0", "1001", "ten", " 1"}) check_bad("OJS_CONCURRENCY", value);
     for (const char* name : {"OJS_QUEUES", "OJS_QUEUE", "OJS_LABELS"}) {
         for (const char* value : {"", ",", "a,,b", ",a", "a, ,b"}) check_bad(name, value);
     }
@@ -198,10 +215,12 @@ TEST_CASE("options: an invalid value is refused with an error that shows the var
     for (const char* value : {"", "INFO", "verbose", "info "}) check_bad("OJS_LOG_LEVEL", value);
     for (const char* value : {"", "xml"}) check_bad("OJS_LOG_FORMAT", value);
     for (const char* value : {"", "no", "2"}) check_bad("OJS_LOG_ERROR_MESSAGES", value);
+    for (const char* name : {"OJS_URL", "OJS_CONCURRENCY", "OJS_STOP_TIMEOUT", "OJS_LOG_LEVEL"})
+        check_refused(name, "", "is empty; unset it, or give it a value");
 }
 
 TEST_CASE("options: white space around a name is trimmed, and a control character in a name is refused") {
-    for (const std::string space : {" ", "\t", "\r\n", " \n\t "}) {
+    for (const std::string space : {" ", "\r\n\t "}) {
         const auto around = [&](const std::string& name) { return space + name + space; };
         const worker_options out = good({{"OJS_QUEUES", around("email") + "," + around("a-b.c_9")},
                                          {"OJS_LABELS", around("l") + "," + around("a b")},
@@ -231,12 +250,6 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
             check_refused(name, value, "contains a control character");
     }
     check_refused("OJS_LABELS", "a,b\tc", "contains a control character");
-    const auto refused = [](const char* part, auto change) {
-        worker_options options;
-        change(options);
-        REQUIRE(!validate(options));
-        CHECK(holds(validate(options).error().text, part));
-    };
     refused("options.queues (OJS_QUEUES OJS_QUEUE) contains", [](auto& o) { o.queues = {"a", "b\x7f"}; });
     refused("options.labels (OJS_LABELS) contains", [](auto& o) { o.labels = {"b\r"}; });
     refused("options.expected_job_types (OJS_JOB_TYPES) contains",
@@ -313,22 +326,12 @@ TEST_CASE("options: only the first of several errors is reported, and no error s
 
 // [WP 6.2] [WP 8.1]
 TEST_CASE("options: validate() refuses values that are out of range, alone or in combination") {
-    const auto refused = [](const char* part, auto change) {
-        CAPTURE(part);
-        worker_options options;
-        change(options);
-        const result<void> valid = validate(options);
-        REQUIRE(!valid);
-        CHECK(valid.error().code == errc::invalid_argument);
-        CHECK(holds(valid.error().text, part));
-    };
-    refused("concurrency (OJS_CONCURRENCY) is 0; it must be 1 to 1000",
-            [](worker_options& o) { o.concurrency = 0; });
+    refused("concurrency (OJS_CONCURRENCY) is 0; it must be 1 to 1000", [](auto& o) { o.concurrency = 0; });
     refused("thread_stack_size is 65535 bytes; it must be at least 65536",
-            [](worker_options& o) { o.thread_stack_size = 65535; });
-    refused("concurrency", [](worker_options& o) { o.concurrency = 1001; });
-    refused("queues", [](worker_options& o) { o.queues.clear(); });
-    refused("queue", [](worker_options& o) { o.queues = {"a", ""}; });
+            [](auto& o) { o.thread_stack_size = 65535; });
+    refused("concurrency", [](auto& o) { o.concurrency = 1001; });
+    refused("queues", [](auto& o) { o.queues.clear(); });
+    refused("queue", [](auto& o) { o.queues = {"a", ""}; });
     for (const duration_variable& each : duration_variables) {
         refused("is -1; ", [&](worker_options& o) {
             (each.own == nullptr ? o.times.*each.of_times : o.*each.own) = -1ms;
@@ -337,12 +340,11 @@ TEST_CASE("options: validate() refuses values that are out of range, alone or in
     refused(
         "times.shutdown_grace_period (OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT) is "
         "2147483648; ",
-        [](worker_options& o) { o.times.shutdown_grace_period = 2147483648ms; });
+        [](auto& o) { o.times.shutdown_grace_period = 2147483648ms; });
     refused("heartbeat_interval (OJS_HEARTBEAT_INTERVAL) is 9; ",
-            [](worker_options& o) { o.heartbeat_interval = 9ms; });
-    refused("times.stop_timeout (OJS_STOP_TIMEOUT) is 99; ",
-            [](worker_options& o) { o.times.stop_timeout = 99ms; });
-    refused("heartbeat_interval (30s)", [](worker_options& o) { o.heartbeat_interval = 30s; });
+            [](auto& o) { o.heartbeat_interval = 9ms; });
+    refused("times.stop_timeout (OJS_STOP_TIMEOUT) is 99; ", [](auto& o) { o.times.stop_timeout = 99ms; });
+    refused("heartbeat_interval (30s)", [](auto& o) { o.heartbeat_interval = 30s; });
     worker_options least;
     least.heartbeat_interval = 10ms;
     least.visibility_timeout = 1000ms;
@@ -379,15 +381,6 @@ TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as
     CHECK(holds(text, "OJS_X='y': no"));
 }
 
-TEST_CASE("options: an empty variable -> the error says to unset it") {
-    for (const char* name :
-         {"OJS_URL", "OJS_CONCURRENCY", "OJS_STOP_TIMEOUT", "OJS_AUTH_TOKEN", "OJS_LOG_LEVEL"}) {
-        const auto refused = read({{name, ""}});
-        REQUIRE_MESSAGE(!refused, name);
-        CHECK(refused.error().text == std::string(name) + "='': is empty; unset it, or give it a value");
-    }
-}
-
 // [WP 3.1 (b)]
 TEST_CASE("options: OJS_REGISTRATION_PATH accepts only a plain path that begins with a slash") {
     for (const char* good : {"/workers/register", "/workers", "/a-b_c.d/%20"}) {
@@ -415,24 +408,15 @@ TEST_CASE("options: the default drain fits into the stop timeout of a known plat
         std::chrono::seconds drain;
     } rows[] = {{pod, {}, 25s},
                 {pod, {{"OJS_STOP_TIMEOUT", "8s"}}, 22s},
-                {pod, {{"OJS_STOP_TIMEOUT", "1s"}}, 25s},
                 {pod, {{"OJS_PRESTOP_DELAY", "5s"}}, 20s},
                 {pod, {{"OJS_PRESTOP_DELAY", "40s"}}, 30s},  // the budget findings report the problem
                 {pod, {{"OJS_CONTAINER_GRACE_PERIOD", "60s"}}, 30s},
-                {pod, {{"OJS_SHUTDOWN_GRACE_PERIOD", "30s"}}, 30s},
-                {pod, {{"OJS_GRACE_PERIOD", "30s"}}, 30s},
                 {pod, {{"OJS_SHUTDOWN_TIMEOUT", "30s"}}, 30s},
                 {pod, {{"OJS_DIALECT", "website"}}, 25s},
-                {pod, {{"OJS_DIALECT", "worker_protocol"}}, 25s},
                 {pod, {{"OJS_DIALECT", "river"}}, 10s},
-                {pod, {{"OJS_DIALECT", "spot_controller"}}, 3550s},
-                {docker, {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}, 25s},
                 {docker, {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}}, 25s},
                 {docker, cloud_run, 5s},
-                {docker, {{"DYNO", "worker.1"}}, 25s},
-                {docker, {}, 30s},  // Docker's and Nomad's default causes a warning
-                {docker, {{"NOMAD_ALLOC_ID", "1"}}, 30s},
-                {docker, {{"FLY_MACHINE_ID", "1"}}, 30s}};
+                {docker, {}, 30s}};  // Docker's default causes a warning
     for (const auto& each : rows) {
         CAPTURE(each.file);
         CAPTURE(&each - rows);

@@ -79,10 +79,7 @@ class transport : public ojs::transport {
         std::function<settling(const ojs::fail_request&, ojs::time_point)> fail;
         std::function<ojs::result<ojs::heartbeat_response>(const ojs::heartbeat_request&)> beat;
         std::function<ojs::result<bool>(const ojs::claim_query&)> claim;
-        std::function<void()> register_worker;
-        std::function<void()> deregister_worker;
     } on;
-    std::vector<std::string> extra;  // jobs beyond the requested count, in each response with a job
 
     void give(ojs::job added) {
         const std::lock_guard<std::mutex> held(mutex_);
@@ -118,11 +115,6 @@ class transport : public ojs::transport {
         REQUIRE(all.size() == 1);
         return all[0].text();
     }
-    // The response to the next heartbeat.
-    void direct(ojs::directive given) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        directive_ = given;
-    }
     // Waits until so many calls of that kind have begun (for beats: with that state, if one is given).
     bool wait_for(const std::string& what, std::size_t times, const std::string& state = "") const {
         std::unique_lock<std::mutex> held(mutex_);
@@ -150,8 +142,6 @@ class transport : public ojs::transport {
                 waiting_.pop_front();
             }
         }
-        for (const std::string& id : taken.empty() ? std::vector<std::string>() : extra)
-            taken.push_back(make_job(id));
         if (on.fetched) on.fetched(taken.size());
         return taken;
     }
@@ -186,8 +176,6 @@ class transport : public ojs::transport {
         if (on.beat) return on.beat(request);
         ojs::heartbeat_response answer;
         answer.jobs_extended = request.active_jobs;
-        const std::lock_guard<std::mutex> held(mutex_);
-        answer.directive = std::exchange(directive_, ojs::directive::none);
         return answer;
     }
 
@@ -201,12 +189,10 @@ class transport : public ojs::transport {
 
     ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/, ojs::time_point /*deadline*/,
                                       const ojs::function<bool()>& /*should_send*/) override {
-        if (on.register_worker) on.register_worker();
         return simple("register");
     }
     ojs::result<void> deregister_worker(const ojs::worker_identity& /*worker*/,
                                         ojs::time_point /*deadline*/) override {
-        if (on.deregister_worker) on.deregister_worker();
         return simple("deregister");
     }
 
@@ -252,7 +238,6 @@ class transport : public ojs::transport {
     std::vector<call> calls_;
     std::deque<ojs::job> waiting_;
     std::map<std::string, std::deque<ojs::error>> refusals_;
-    ojs::directive directive_ = ojs::directive::none;
     ojs::function<void(const std::string&)> revoke_;
 };
 

@@ -165,23 +165,4 @@ TEST_CASE(
     CHECK(detail::drain_cause(in(phase::draining, shared_drains, signalled)).signal == SIGTERM);
 }
 
-TEST_CASE("runs: a run() has abandoned threads -> the last run() exits the process with the highest status") {
-    detail::all_runs_holder = detail::fork_generation();  // as if another thread had it
-    detail::all_runs = detail::run_state{detail::fork_generation(), 9, false, 9};
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        for (int i = 0; i < 3; ++i) detail::begin_run();
-        if (detail::end_run(0, false) || !detail::end_run(5, true)) ::_exit(1);
-        static_cast<void>(detail::end_run(3, false));
-        ::_exit(2);
-    }
-    detail::all_runs = {};
-    detail::all_runs_holder = 0;
-    int status = 0;
-    CHECK(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 5);
-}
-
 #endif  // !OJS_SHUTDOWN_SEPARATE
