@@ -95,7 +95,9 @@ IMAGE := -Oz -Xclang -Oz -flto -ffunction-sections -fdata-sections -fno-rtti -fn
          -U_LIBCPP_HARDENING_MODE -D_LIBCPP_HARDENING_MODE=_LIBCPP_HARDENING_MODE_FAST -Xclang -stack-protector -Xclang 2 \
          -fPIE -static -pie -s
 image.worker := examples/deploy/hold_signals.S -Wl,-e,hold_signals  # not the probe: it does not run as PID 1
-STATIC_PROGRAMS := $(foreach program,worker shutdown-probe,$(addprefix $(RELEASE)/$(program)-,x86_64 aarch64))
+# `make ci` has its own only: to compile one takes a minute or two.
+PROCESSORS ?= x86_64 aarch64
+STATIC_PROGRAMS := $(foreach program,worker shutdown-probe,$(addprefix $(RELEASE)/$(program)-,$(PROCESSORS)))
 # Of PROGRAM-PROCESSOR.
 program = $(patsubst %-$(lastword $(subst -, ,$*)),%,$*)
 processor = $(patsubst $(program)-%,%,$*)

@@ -39,6 +39,7 @@ release: deps-check deps-adapters deps-observability deps-portability  ## every 
 # Unoptimised, as the programs are compiled for these tests alone. `make dist`, which the tests run too, is optimised.
 push check ci: export CXXFLAGS := -O0
 push check ci: export FUZZ_CXXFLAGS := -O0
+ci: export PROCESSORS := $(shell uname -m)
 push: export SIM_SECONDS := 10
 check ci: export SECONDS := $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),20)
 nightly: export SECONDS := 900

@@ -62,7 +62,7 @@ $(addprefix $(BUILD)/,amqp_loop redis_streams_loop kafka_loop grpc_drain asio_dr
 
 # A class of tests each has a server of its own, so that they run side by side.
 ADAPTERS := $(addprefix adapters/,tls warnings $(addprefix river/,Work Notices Stops Crashes BadInput Contract Chaos))
-adapters-test: deps deps-adapters  ## ojs_tls.hpp and ojs_river.hpp against openssl s_server, nginx and PostgreSQL
+adapters-test: deps deps-adapters  ## ojs_tls.hpp and ojs_river.hpp against openssl s_server and PostgreSQL
 	$(call run_checks,$(ADAPTERS))
 $(RESULTS)/adapters/tls: $(addprefix $(BUILD)/,$(on.openssl) dev_backend)
 $(RESULTS)/adapters/river/%: tests/adapters/river_test.py \
@@ -72,7 +72,7 @@ $(RESULTS)/adapters/river/%: tests/adapters/river_test.py \
 # Not part of `make check`: they take minutes.
 river-chaos: deps deps-adapters  ## 20,000 jobs while workers are killed and PostgreSQL restarts; fewer: make river-chaos JOBS_TO_RUN=N
 	$(call build,river_probe_worker)
-	@OJS_TEST_BUILD=$(BUILD) OJS_TEST_JOBS=$(or $(JOBS_TO_RUN),20000) OJS_TEST_STOPS=150 \
+	@OJS_TEST_BUILD=$(BUILD) OJS_TEST_MESSAGES=$(or $(JOBS_TO_RUN),20000) OJS_TEST_STOPS=150 \
 	    python3 -B tests/adapters/river_test.py Chaos
 river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL in a bare loop
 	$(call build,river_worker river_bench)
@@ -80,19 +80,22 @@ river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL 
 
 # ---- queues ----------------------------------------------------------------------------------------------------------
 
+# Those of the account; empty: a fifth of the messages, and a stop of each kind.
+MESSAGES ?=
+STOPS ?=
 # Each has a broker of its own, so that they run side by side. Where a library is missing its tests are left out.
 QUEUES = $(addprefix queues/,stop_token \
     $(call where,rabbitmq,$(addprefix Contract.test_rabbitmq_,classic quorum)) \
     $(call where,rabbitmq,$(addprefix Chaos.test_amqp_,worker loop)) \
     $(call where,hiredis,Contract.test_redis Chaos.test_redis_streams_worker Chaos.test_redis_streams_loop) \
-    $(call where,rabbitmq,$(call where,hiredis,warnings Refusals)) $(call where,rdkafka,kafka Chaos.test_kafka_loop) \
+    $(call where,rabbitmq,Refusals $(call where,hiredis,warnings)) $(call where,rdkafka,kafka Chaos.test_kafka_loop) \
     $(call where,grpc,grpc) $(call where,boost,asio))
-queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of 10,000 messages over 20 stops each
+queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of every message over stops of each kind
 	$(call run_checks,$(QUEUES))
 needs.Contract.test_rabbitmq_classic := amqp_contract amqp_tool
 needs.Contract.test_rabbitmq_quorum := amqp_contract amqp_tool
 needs.Contract.test_redis := redis_streams_contract
-needs.Refusals := amqp_worker amqp_tool redis_streams_worker
+needs.Refusals := amqp_worker amqp_tool
 needs.Chaos.test_amqp_worker := amqp_worker amqp_tool
 needs.Chaos.test_amqp_loop := amqp_loop amqp_tool
 needs.Chaos.test_redis_streams_worker := redis_streams_worker
@@ -103,7 +106,7 @@ needs.grpc := $(on.grpc)
 needs.asio := $(on.boost)
 $(RESULTS)/queues/%: $$(or $$(wildcard tests/queues/$$*_test.py),tests/queues/queues_test.py) \
     $$(addprefix $(BUILD)/,$$(needs.$$*)) FORCE
-	@$(RUN_SCRIPT) $< $(if $(filter %/queues_test.py,$<),$*)
+	@OJS_TEST_MESSAGES=$(MESSAGES) OJS_TEST_STOPS=$(STOPS) $(RUN_SCRIPT) $< $(if $(filter %/queues_test.py,$<),$*)
 # Both forms; the separate one without the libraries' headers.
 with.adapters := -include ojs_tls.hpp -include ojs_river.hpp -x c++ /dev/null
 with.queues := -include ojs_amqp.hpp -include ojs_redis_streams.hpp -x c++ /dev/null

@@ -56,7 +56,6 @@ missing() {
     if [ "${1:-}" = adapters ]; then
         has_header openssl/ssl.h || echo "libssl-dev <openssl/ssl.h>"
         has_program openssl || echo "openssl openssl"
-        has_program nginx || [ -x /usr/sbin/nginx ] || echo "nginx-light nginx"
         has_header libpq-fe.h || has_header postgresql/libpq-fe.h || echo "libpq-dev <libpq-fe.h>"
         has_program psql || echo "postgresql-client psql"
         has_program initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "postgresql initdb"

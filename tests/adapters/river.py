@@ -73,7 +73,7 @@ class River(Database):
 
     def queues(self):
         return {row["name"]: row for row in self.rows(
-            "SELECT name, paused_at, metadata, extract(epoch FROM clock_timestamp() - updated_at) age FROM river_queue")}
+            "SELECT name, paused_at FROM river_queue")}
 
     def version(self, number):
         """Says that the tables are of another version."""

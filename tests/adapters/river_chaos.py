@@ -23,6 +23,8 @@ KINDS = {"noop": (50, COMPLETED), "sleep": (20, COMPLETED), "spin": (10, COMPLET
 
 
 class RiverQueue(contextlib.ExitStack):
+    programs = ()  # see postgres.missing()
+
     def __init__(self):
         super().__init__()
         self.choose = random.Random(1)

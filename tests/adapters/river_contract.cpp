@@ -145,20 +145,6 @@ struct lone_worker : transport_contract::lone_worker {
 
 }  // namespace
 
-TEST_CASE("postgres_connection: the server process of a PREPARE that times out on a lock is ended") {
-    connection holder, held_up, inspector;
-    holder.ask("BEGIN");
-    holder.ask("LOCK TABLE river_queue IN ACCESS EXCLUSIVE MODE");
-    const long long process = held_up.ask("SELECT pg_backend_pid()").number(0, 0);
-    const auto late = held_up.run({"late", "SELECT FROM river_queue"}, {},
-                                  ojs::deadline_after(std::chrono::milliseconds(100)));
-    REQUIRE_FALSE(late);
-    CHECK(late.error().code == ojs::errc::unreachable);
-    CHECK(held_up.ask("SELECT pg_backend_pid()").number(0, 0) != process);
-    CHECK(inspector.ask("SELECT FROM pg_stat_activity WHERE pid = $1", {process}).size() == 0);
-    holder.ask("ROLLBACK");
-}
-
 TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH") {
     lone_worker worker("nobody pushes here either");
     std::atomic<int> fetching{2};

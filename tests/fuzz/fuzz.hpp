@@ -59,6 +59,18 @@ inline void expect_printable(const std::string& text, std::size_t max) {
     }
 }
 
+// A stream is read the same however its bytes come in. read(bytes, step, how) reports all that was read of it in steps of
+// `step` bytes; `how` is the first byte, which also says how the stream is split.
+template <class Read>
+void expect_same_in_pieces(input in, Read read) {
+    const unsigned how = in.byte();
+    const std::string whole = read(in.rest(), in.rest().size() + 1, how);
+    for (const std::size_t step : {std::size_t{1}, std::size_t{2 + how / 2}}) {
+        const std::string split = read(in.rest(), step, how);
+        expect(split == whole, "split feeds agree", "whole: " + whole + "\nsplit: " + split);
+    }
+}
+
 using test::read_file;
 using test::temporary_folder;
 using test::write_file;

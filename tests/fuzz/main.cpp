@@ -34,7 +34,6 @@ constexpr struct {
     {"state_file", fuzz::state_file},
     {"admin", fuzz::admin},
     {"duration", fuzz::duration},
-    {"environment", fuzz::environment},
     {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
 };
 void (*chosen)(fuzz::input) = nullptr;

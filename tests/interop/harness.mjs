@@ -1,7 +1,7 @@
 // What the tests share: programs of the build that are started and watched, and the clients that call them.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -52,14 +52,6 @@ export class Child {
 
   signal(name) {
     this.process.kill(name);
-  }
-
-  // When it returns, none of its threads runs: SIGSTOP alone is only on its way then.
-  async freeze() {
-    this.signal("SIGSTOP");
-    const tasks = `/proc/${this.process.pid}/task`;
-    const state = (task) => readFileSync(`${tasks}/${task}/stat`, "utf8").split(") ").pop()[0];
-    await poll(() => readdirSync(tasks).map(state), (states) => states.every((each) => each === "T"));
   }
 
   // The first line that matches, printed already or yet to come: what the pattern found in it.

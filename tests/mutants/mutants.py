@@ -74,7 +74,7 @@ def is_within(place, layers):
     return any(place == layer or place.startswith((layer.rstrip("/") + "/", layer + ":")) for layer in layers)
 
 
-def draw(layers, seed, mutants_of=mutants_of):
+def draw(layers, seed):
     """{layer: its mutants in the order of their trial}. A line's mutant depends on the seed and the line only."""
     drawn = collections.defaultdict(list)
     for path in sorted(SOURCE.rglob("*.?pp")):
@@ -204,7 +204,7 @@ class Tests:
         output = self.run(self.program, 900)
         if not output or SUCCESS not in output:
             sys.exit(f"mutants: the tests of {name} fail without a mutant: {failed_test(output or '')}")
-        self.limit = 20 + 4 * (time.monotonic() - began)
+        self.limit = 60 + 8 * (time.monotonic() - began)  # the machine may become slower
 
     def judge(self, name, overlay, is_header):
         """The verdict, or None: it lives."""
@@ -215,7 +215,7 @@ class Tests:
             tests = layer.compile(layer.tests_source, f"{name}/tests", *self.options, *overlay)
         if not tests or not changed or (is_same(changed, self.original) and is_same(tests, self.tests)):
             return Verdict("uncounted", "")
-        output = self.run_with_limit(self.link(f"{name}/program", changed, tests))
+        output = self.run(self.link(f"{name}/program", changed, tests), self.limit)
         if output is None:
             return Verdict("killed", "hung")
         return None if SUCCESS in output else Verdict("killed", failed_test(output))
@@ -239,12 +239,6 @@ class Tests:
                 return None
             output.seek(0)
             return output.read().decode(errors="replace")
-
-    def run_with_limit(self, program):
-        """The same. If the original exceeds the limit as well, the machine has become slower."""
-        while (output := self.run(program, limit := self.limit)) is None and self.run(self.program, limit) is None:
-            self.limit = 2 * limit
-        return output
 
 
 def include(file):
@@ -281,11 +275,12 @@ def describe(mutant):
 
 def report(verdicts):
     """The score of each folder, and of all of them."""
-    counted = collections.Counter(place for mutant, _ in verdicts for place in (str(Path(mutant.file).parent), "all"))
-    killed = collections.Counter(place for mutant, verdict in verdicts if verdict.kind == "killed"
-                                 for place in (str(Path(mutant.file).parent), "all"))  # fmt: skip
-    return [f"{place:24} {killed[place]:4} of {counted[place]:4} killed, {100 * killed[place] / counted[place]:.0f} %"
-            for place in sorted(counted, key=lambda place: (place == "all", place))]  # fmt: skip
+    scores = collections.defaultdict(list)
+    for mutant, verdict in verdicts:
+        for place in (str(Path(mutant.file).parent), "total"):
+            scores[place].append(verdict.kind == "killed")
+    return [f"{place:24} {sum(killed):4} of {len(killed):4} killed, {100 * sum(killed) / len(killed):.0f} %"
+            for place, killed in sorted(scores.items(), key=lambda score: (score[0] == "total", score[0]))]  # fmt: skip
 
 
 def sandbox(sanitizer=()):

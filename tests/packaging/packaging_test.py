@@ -61,21 +61,19 @@ class Program(Outside):
 
 
 class Installed(Program):
-    def test_what_is_put_there_is_taken_away(self):
-        make("install", f"PREFIX={self.prefix}")
-        files = sorted(str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if path.is_file())
+    def test_what_is_installed_names_no_destdir_and_is_uninstalled(self):
+        where = ["PREFIX=/usr", f"DESTDIR={self.folder}"]
+        prefix = self.folder / "usr"
+        make("install", *where)
+        files = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_file())
         self.assertEqual(files, [*(f"include/{each}" for each in HEADERS), "lib/pkgconfig/ojs_shutdown.pc", *PACKAGE])
-        self.assertEqual((self.prefix / "include/ojs_shutdown.hpp").read_bytes(), (ROOT / "ojs_shutdown.hpp").read_bytes())
-        make("uninstall", f"PREFIX={self.prefix}")
-        left = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")}
+        self.assertEqual((prefix / "include/ojs_shutdown.hpp").read_bytes(), (ROOT / "ojs_shutdown.hpp").read_bytes())
+        self.assertIn("prefix=/usr\n", (prefix / "lib/pkgconfig/ojs_shutdown.pc").read_text())
+        for each in files:
+            self.assertNotIn(str(self.folder), (prefix / each).read_text(), each)
+        make("uninstall", *where)
+        left = {str(path.relative_to(prefix)) for path in prefix.rglob("*")}
         self.assertEqual(left, {"include", "lib", "lib/pkgconfig", "share"})
-
-    def test_destdir_is_in_no_file(self):
-        make("install", "PREFIX=/usr", f"DESTDIR={self.prefix}")
-        self.assertIn("prefix=/usr\n", (self.prefix / "usr/lib/pkgconfig/ojs_shutdown.pc").read_text())
-        for path in self.prefix.rglob("*"):
-            if path.is_file():
-                self.assertNotIn(str(self.prefix), path.read_text(), path)
 
     def test_the_bundled_header_and_an_extension_are_all_to_copy(self):
         make(*(RELEASE / each for each in ["ojs_shutdown_bundled.hpp", "ojs_spool.hpp"]))
@@ -94,8 +92,8 @@ class Installed(Program):
 
 
 class Dist(unittest.TestCase):
-    # As readelf calls the processor, and what runs its programs elsewhere.
-    PROCESSORS = {"x86_64": ("X86-64", "qemu-x86_64-static"), "aarch64": ("AArch64", "qemu-aarch64-static")}
+    PROCESSORS = os.environ.get("PROCESSORS", "x86_64 aarch64").split()
+    READELF_CALLS_IT = {"x86_64": "X86-64", "aarch64": "AArch64"}
     MAX_BYTES = {"worker": 760_000, "shutdown-probe": 410_000}
 
     @classmethod
@@ -119,7 +117,7 @@ class Dist(unittest.TestCase):
         self.assertEqual({each["name"]: each["hashes"][0]["content"] for each in files}, sums)
         needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
         self.assertEqual(needs.pop("ojs_shutdown"), sorted(sums))
-        self.assertEqual(needs["worker-x86_64"], ["llvm-libcxx", "musl", "picojson"])
+        self.assertEqual(needs[f"worker-{self.PROCESSORS[0]}"], ["llvm-libcxx", "musl", "picojson"])
         self.assertEqual({name: needs[name] for name in EXTENSIONS if needs[name]},
                          {f"ojs_{name}.hpp": [library] for name, library in LIBRARIES.items()})
 
@@ -130,10 +128,6 @@ class Dist(unittest.TestCase):
             run("minisign", "-G", "-W", "-p", "ojs_shutdown.pub", "-s", "key", cwd=folder)
             run("minisign", "-S", "-s", "key", "-m", "SHA256SUMS", cwd=folder)
             self.assertIn("verified", run(*verify.split(), cwd=folder))
-            with (Path(folder) / "SHA256SUMS").open("a") as sums:
-                sums.write("0  other\n")
-            with self.assertRaisesRegex(AssertionError, "Signature verification failed"):
-                run(*verify.split(), cwd=folder)
 
     def test_made_elsewhere_all_but_the_programs_is_the_same(self):
         names = [*HEADERS, ARCHIVE.name, "RELEASE_NOTES.md"]
@@ -150,12 +144,11 @@ class Dist(unittest.TestCase):
         self.assertIn("### Added", notes)
 
     def test_the_programs_run_are_static_and_small_and_know_no_place(self):
-        programs = itertools.product(self.MAX_BYTES.items(), self.PROCESSORS.items())
-        for (name, max_bytes), (processor, (machine, emulator)) in programs:
+        for (name, max_bytes), processor in itertools.product(self.MAX_BYTES.items(), self.PROCESSORS):
             with self.subTest(name, processor=processor):
                 path = RELEASE / f"{name}-{processor}"
                 headers = run("readelf", "-hlSW", path, env={**os.environ, "LC_ALL": "C"})
-                self.assertRegex(headers, rf"Type: +DYN .*\n.*Machine: .*{machine}\n")
+                self.assertRegex(headers, rf"Type: +DYN .*\n.*Machine: .*{self.READELF_CALLS_IT[processor]}\n")
                 self.assertIn("GNU_RELRO", headers)
                 for part in ["INTERP", ".symtab"]:
                     self.assertNotIn(part, headers)
@@ -163,10 +156,10 @@ class Dist(unittest.TestCase):
                 self.assertLessEqual(len(content), max_bytes)
                 for place in [ROOT, BUILD, Path.home()]:
                     self.assertNotIn(str(place).encode() + b"/", content)
-                emulated = [] if processor == platform.machine() else [emulator]
-                if emulated and not shutil.which(emulator):
-                    self.skipTest(f"there is no {emulator}")
-                self.assertIn(f"usage: {name}", run(*emulated, path, "--help"))
+                emulator = [] if processor == platform.machine() else [f"qemu-{processor}-static"]
+                if emulator and not shutil.which(*emulator):
+                    self.skipTest(f"there is no {emulator[0]}")
+                self.assertIn(f"usage: {name}", run(*emulator, path, "--help"))
 
 
 class PkgConfig(Program):
@@ -211,11 +204,9 @@ class CMake(Program):
         run("cmake", "--build", self.folder / "out", "--target", "app")
         self.assert_works(self.folder / "out/app")
 
-    def test_both_tools_install_one_package(self):
+    def test_find_package_finds_what_either_tool_installs(self):
         for name in [*PACKAGE, "include/ojs_shutdown.hpp"]:
             self.assertEqual((installed_by("make") / name).read_text(), (installed_by("cmake") / name).read_text())
-
-    def test_find_package(self):
         lines = documented("find_package")
         self.assertIn(VERSION, lines)
         for tool, target in [("make", "ojs_shutdown"), ("cmake", "server")]:

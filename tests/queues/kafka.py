@@ -1,11 +1,12 @@
 """A Kafka cluster of its own for a test: librdkafka's mock, as build/kafka_mock."""
 
-import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
-BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from programs import BUILD  # noqa: E402
 
 
 class KafkaMock:

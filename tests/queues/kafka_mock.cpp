@@ -3,7 +3,6 @@
 //
 //     produce TOPIC PARTITIONS     sends the lines that follow, up to an empty one, as messages: "produced N"
 //     left TOPIC GROUP             "left N": how many messages the group has not committed
-//     quit
 //
 // Unlike Kafka, the mock refuses the commits of a group that rebalances: its consumers process more messages
 // twice.
@@ -100,7 +99,7 @@ int main() {
     cluster mock;
     std::printf("%s\n", mock.servers().c_str());
     std::fflush(stdout);
-    for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
         std::string command, topic, group;
         words >> command >> topic >> group;

@@ -24,11 +24,6 @@ log.console = false
 """
 
 
-def missing():
-    """What this machine lacks, or ""."""
-    return "" if SERVER.exists() and shutil.which("epmd") else "no RabbitMQ (Debian package rabbitmq-server)"
-
-
 class RabbitMQ:
     """Uses three ports from `port` on: AMQP, Erlang's distribution, and Erlang's port mapper."""
 
@@ -46,16 +41,6 @@ class RabbitMQ:
         (self.folder / "enabled_plugins").write_text("[].\n")
         os.chmod(self.folder, 0o755)
         self._server = self._mapper = None
-
-    def __enter__(self):
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *_):
-        self.close()
 
     def environment(self):
         return {
@@ -96,7 +81,6 @@ class RabbitMQ:
                 raise RuntimeError("RabbitMQ does not start: " + output)
             time.sleep(0.1)
         self.pid = int((self.folder / "pid").read_text())
-        return self
 
     def _accepts(self):
         try:

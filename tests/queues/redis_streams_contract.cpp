@@ -232,20 +232,6 @@ TEST_CASE_FIXTURE(
     CHECK(redis.ask_one({"XLEN", stream}) == "0");
 }
 
-TEST_CASE_FIXTURE(
-    a_worker,
-    "redis_streams: an entry with more fields than Lua can unpack reaches the dead stream as JSON") {
-    texts wide = {"XADD", stream, "*", "body", "\"", "max_attempts", "1"};
-    for (int i = 0; i < 8000; ++i) wide.push_back("x");
-    const std::string entry = redis.ask_one(wide);
-    CHECK(worker.fail(worker.fetch_one()) == "discarded");
-    const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
-    REQUIRE(fields.size() == 11);
-    CHECK(fields[8] == entry);
-    CHECK(fields[9] == "fields");
-    CHECK(fields[10].compare(0, 32, R"(["body","\"","max_attempts","1",)") == 0);
-}
-
 TEST_CASE_FIXTURE(a_stream,
                   "redis_streams: a claim under a long lease is not taken by a worker with a short lease") {
     lone_worker patient(stream, "patient"), hasty(stream, "hasty"), other(stream, "other");
@@ -325,13 +311,6 @@ TEST_CASE_FIXTURE(
     CHECK(worker.ack(again[0]) == "accepted");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a worker that restarts under its name gets its entries back at once") {
-    redis.ask({"XADD", stream, "*", "id", "a"});
-    CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 1);
-    CHECK(lone_worker(stream, "pod-0").fetch_one().attempt == 2);
-}
-
 TEST_CASE_FIXTURE(a_worker, "redis_streams: the claim of an entry that is deleted during its run is lost") {
     const std::string entry = redis.ask_one({"XADD", stream, "*", "n", "1"});
     const ojs::job got = worker.fetch_one();
@@ -372,37 +351,6 @@ TEST_CASE_FIXTURE(
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a failed entry returns at once if the sorted set of retries is deleted") {
-    ojs::redis_streams_options options = options_for();
-    options.retry_delays = {1h};
-    lone_worker worker(stream, "alone", options);
-    redis.ask({"XADD", stream, "*", "id", "a"});
-    CHECK(worker.fail(worker.fetch_one()) == "will_retry");
-    redis.ask({"DEL", stream + ".ojs.retry"});
-    CHECK(worker.await_one().attempt == 2);
-}
-
-TEST_CASE_FIXTURE(
-    a_stream,
-    "redis_streams: after the group is destroyed, waiting retries are neither deleted nor claimed twice") {
-    lone_worker worker(stream), other(stream, "other");
-    for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
-    for (int i = 0; i < 2; ++i) CHECK(worker.requeue(worker.fetch_one()) == "accepted");
-    for (const ojs::job& each : worker.await(2)) CHECK(worker.fail(each) == "will_retry");
-    const texts due = redis.ask({"ZRANGE", stream + ".ojs.retry", "0", "-1"});
-    REQUIRE(due.size() == 2);
-    redis.ask({"ZADD", stream + ".ojs.retry", "9e12", due[0], "1", due[1]});
-    redis.ask({"XGROUP", "DESTROY", stream, "ojs"});
-    const ojs::job running = worker.fetch_one();
-    CHECK(running.attempt == 1);  // the new group counts deliveries from the start
-    CHECK(redis.ask_one({"XLEN", stream}) == "2");
-    redis.ask({"ZADD", stream + ".ojs.retry", "1", due[0]});
-    CHECK(other.fetch(2)->size() == 1);
-    CHECK(worker.renews(running));
-    CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
-}
-
 TEST_CASE_FIXTURE(
     a_stream,
     "redis_streams: with keep_entries each of two groups runs all entries once and retries its failures") {
@@ -439,18 +387,6 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(done == 3);
     CHECK(requeued <= 4);
     CHECK(worker.fetch_one().id == "without a handler");
-}
-
-TEST_CASE_FIXTURE(a_worker, "redis_streams: scripts are sent again after SCRIPT FLUSH") {
-    for (int i = 0; i < 2; ++i) {
-        redis.ask({"XADD", stream, "*", "n", "1"});
-        redis.ask({"SCRIPT", "FLUSH"});
-        const ojs::job got = worker.fetch_one();
-        redis.ask({"SCRIPT", "FLUSH"});
-        CHECK(worker.renews(got));
-        redis.ask({"SCRIPT", "FLUSH"});
-        CHECK(worker.ack(got) == "accepted");
-    }
 }
 
 TEST_CASE_FIXTURE(

@@ -25,7 +25,6 @@ inline const std::vector<contract_case>& cases() {
     static const std::vector<contract_case> all = {
         {"a job arrives complete, once, and is settled", arrives_complete},
         {"only the queues of the worker", keeps_to_queues},
-        {"queues that change from one FETCH to the next", queues_change},
         {"a FETCH that is no longer wanted claims nothing", unwanted_claims_nothing},
         {"eight threads of two workers, and each job once", claimed_once_among_many},
         {"first in, first out", first_in_first_out},
@@ -38,7 +37,6 @@ inline const std::vector<contract_case>& cases() {
         {"a heartbeat renews claimed jobs, and no others", heartbeat_renews_held},
         {"checkpoints are stored, replaced, and loaded in the next run", keeps_checkpoints},
         {"a checkpoint travels with the FAIL", checkpoint_travels},
-        {"no checkpoint of a job that is not in flight", no_checkpoint_of_others},
         {"every call returns by its deadline", returns_by_deadline},
         {"a backend that freezes and continues", backend_freezes},
         {"an ACK or FAIL whose response is lost counts once", lost_settlement_responses},

@@ -53,27 +53,19 @@ run_in_group() {
     bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"
 }
 
-# Starts $1 processes that never sleep.
-start_hogs() {
+# beside COUNT PROGRAM...: beside that many processes that never sleep.
+beside() {
     local i
     for ((i = 0; i < $1; i++)); do
         # Ends by itself should we be killed: no later than that.
         timeout 1800 bash -c 'while :; do :; done' &
         helpers+=($!)
     done
-}
-busy() {
-    start_hogs 100
+    shift
     "$@"
 }
-hogs() {
-    start_hogs 2
-    "$@"
-}
-user() {
-    [ "$(id -u)" -ne 0 ] || set -- setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/ "$@"
-    hogs "$@"
-}
+as_nobody=()
+[ "$(id -u)" -ne 0 ] || as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/)
 
 quota() {
     make_group cpu cpu.max cpu.cfs_quota_us
@@ -104,8 +96,6 @@ freezes() {
     run_in_group "$@"
 }
 
-one_cpu() { taskset -c 0 "$@"; }
-
 bare() {
     # Namespaces of its own, so that nothing of the machine changes.
     local inside='
@@ -120,10 +110,10 @@ bare() {
 }
 
 case $kind in
-    busy | hogs | user) "$kind" "$@" ;;
-    quota) quota "$@" ;;
-    freezes) freezes "$@" ;;
-    one-cpu) one_cpu "$@" ;;
-    bare) bare "$@" ;;
+    busy) beside 100 "$@" ;;
+    hogs) beside 2 "$@" ;;
+    user) beside 2 "${as_nobody[@]}" "$@" ;;
+    quota | freezes | bare) "$kind" "$@" ;;
+    one-cpu) taskset -c 0 "$@" ;;
     *) usage ;;
 esac

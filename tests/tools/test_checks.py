@@ -85,15 +85,5 @@ class Checks(unittest.TestCase):
         self.assertEqual(parts, slowest)
 
 
-class Shortened(unittest.TestCase):
-    def test_a_failed_run_is_shown_without_the_cases_that_passed(self):
-        line, deepest = "=" * 79, "DEEPEST SUBCASE STACK REACHED (DIFFERENT FROM THE CURRENT ONE):"
-        one = f"{line}\na.cpp:1:\nTEST CASE:  one\n\n0.1 s: one\n"
-        two = f"{line}\na.cpp:2:\nTEST CASE:  two\n\n{deepest}\n  a\n  b\n\n0.2 s: two\n"
-        bad = f"{line}\na.cpp:3:\nTEST CASE:  three\n\na.cpp:4: ERROR: CHECK( false )\n\n"
-        self.assertEqual(checks.shortened(one + two + bad + "0.3 s: three\n"),
-                         bad + "0.1 s: one\n0.2 s: two\n0.3 s: three\nTEST CASE:  three\na.cpp:4: ERROR: CHECK( false )\n")
-
-
 if __name__ == "__main__":
     unittest.main()

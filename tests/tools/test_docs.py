@@ -145,8 +145,7 @@ def check_commands(text):
         assert name in KNOWN_VARIABLES, f"nobody reads {name}"
     for path in re.findall(r"(?<![\w./-])(?:bench|examples|packaging|tests|tools)/[\w./-]+", text):
         assert (ROOT / path).exists(), f"there is no {path}"
-    text = re.sub(r"""=("[^"\n]*"|'[^'\n]*')""", "=", text)
-    for command in re.split(r"#.*|[;&|\n]+| -- ", text):
+    for command in re.split(r"#.*|[;&|\n]+| -- ", re.sub(r'"[^"\n]*"', '""', text)):
         words = [word for word in command.split() if not re.match(r"\w+=", word)]
         if words[:1] == ["make"]:
             for word in words[1:]:

@@ -4,7 +4,7 @@
 
 namespace fuzz {
 
-inline std::string read_events(std::string_view bytes, std::size_t step) {
+inline std::string read_events(std::string_view bytes, std::size_t step, unsigned /*how*/) {
     ojs::detail::event_parser parser;
     std::string report;
     while (!bytes.empty()) {
@@ -22,14 +22,8 @@ inline std::string read_events(std::string_view bytes, std::size_t step) {
     return report + ojs::detail::cat({parser.retry().count()});
 }
 
-// The first byte says how the stream is split.
 inline void events(input in) {
-    const unsigned how = in.byte();
-    const std::string whole = read_events(in.rest(), in.rest().size() + 1);
-    for (const std::size_t step : {std::size_t{1}, std::size_t{2 + how}}) {
-        const std::string split = read_events(in.rest(), step);
-        expect(split == whole, "split feeds agree", "whole: " + whole + "\nsplit: " + split);
-    }
+    expect_same_in_pieces(in, read_events);
 }
 
 }  // namespace fuzz

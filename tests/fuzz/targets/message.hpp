@@ -4,9 +4,9 @@
 
 namespace fuzz {
 
-// Everything the parser says about a stream of messages, fed in steps of `step` bytes.
+// Everything the parser says about a stream of messages, which may answer HEAD.
 template <class Parser>
-std::string read_messages(std::string_view bytes, std::size_t step, bool answers_head) {
+std::string read_messages(std::string_view bytes, std::size_t step, unsigned how) {
     using ojs::detail::http_parser;
     ojs::http_limits limits;
     limits.head = 512;
@@ -14,7 +14,7 @@ std::string read_messages(std::string_view bytes, std::size_t step, bool answers
     Parser parser(limits);
     std::string report;
     for (int messages = 0; messages < 20; ++messages) {
-        parser.begin(answers_head);
+        parser.begin(std::is_same_v<Parser, http_parser> && how % 2 == 1);
         http_parser::status reached = parser.feed({});
         while (reached == http_parser::status::need_more && !bytes.empty()) {
             const std::string_view part = bytes.substr(0, step);
@@ -46,23 +46,11 @@ std::string read_messages(std::string_view bytes, std::size_t step, bool answers
     return report;
 }
 
-// The first byte says how the stream is split, and whether it answers HEAD.
-template <class Parser>
-void message(input in) {
-    const unsigned how = in.byte();
-    const bool head = std::is_same_v<Parser, ojs::detail::http_parser> && how % 2 == 1;
-    const std::string whole = read_messages<Parser>(in.rest(), in.rest().size() + 1, head);
-    for (const std::size_t step : {std::size_t{1}, std::size_t{2 + how / 2}}) {
-        const std::string split = read_messages<Parser>(in.rest(), step, head);
-        expect(split == whole, "split feeds agree", "whole: " + whole + "\nsplit: " + split);
-    }
-}
-
 inline void request(input in) {
-    message<ojs::detail::request_parser>(in);
+    expect_same_in_pieces(in, read_messages<ojs::detail::request_parser>);
 }
 inline void answer(input in) {
-    message<ojs::detail::http_parser>(in);
+    expect_same_in_pieces(in, read_messages<ojs::detail::http_parser>);
 }
 
 }  // namespace fuzz

@@ -1,7 +1,5 @@
-// duration, environment, controller: what an operator writes.
+// duration, controller: what an operator writes.
 #pragma once
-#include <sstream>
-
 #include "../fuzz.hpp"
 
 namespace fuzz {
@@ -38,48 +36,6 @@ inline void duration(input in) {
     } else {
         expect(read.error().text.size() <= 400, "an error's text is short", read.error().text);
     }
-}
-
-// One variable a line, its number the first byte.
-inline void environment(input in) {
-    static std::istringstream words(
-        "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT OJS_URL OJS_BACKEND_URL "
-        "OJS_QUEUES OJS_QUEUE OJS_CONCURRENCY OJS_HEARTBEAT_INTERVAL OJS_POLL_INTERVAL "
-        "OJS_VISIBILITY_TIMEOUT OJS_REQUEST_TIMEOUT OJS_STOP_TIMEOUT OJS_CANCEL_WAIT "
-        "OJS_TERMINATION_TYPE_FILE OJS_SIGNAL_DEBOUNCE OJS_HEALTH_ADDR OJS_HEALTH_CONTROL "
-        "OJS_HEALTH_TOKEN OJS_LABELS OJS_WORKER_ID OJS_AUTH_TOKEN OJS_LOG_LEVEL OJS_LOG_FORMAT "
-        "OJS_LOG_ERROR_MESSAGES OJS_DIALECT OJS_CONTAINER_GRACE_PERIOD");
-    static const std::vector<std::string> names{std::istream_iterator<std::string>(words), {}};
-    std::map<std::string, std::string> set;
-    while (!in.empty()) {
-        const unsigned which = in.byte() % 32;
-        const std::string value(in.line());
-        if (which < names.size()) set[names[which]] = value.c_str();
-    }
-    const auto lookup = [&set](const char* name) {
-        const auto found = set.find(name);
-        return found == set.end() ? nullptr : found->second.c_str();
-    };
-    auto options = ojs::worker_options::from_environment(lookup);
-    if (!options) {
-        expect(!options.error().text.empty() && options.error().text.size() <= 1500,
-               "an error has a short text", options.error().text);
-        return;
-    }
-    options->extensions.add(ojs::ops());
-    const auto valid = ojs::validate(*options);
-    const bool is_judged_late = !valid && (valid.error().text.find("(OJS_HEALTH_") != std::string::npos ||
-                                           valid.error().text.find("(OJS_URL)") != std::string::npos);
-    expect(valid || is_judged_late,
-           "what the environment gives can be used, as far as no extension judges it");
-    for (const std::string& name : {names[0], names[1], names[2]}) {
-        if (set.count(name) == 0) continue;
-        const std::int64_t wanted = duration_by_hand(set[name]);
-        expect(options->times.shutdown_grace_period.count() == wanted,
-               "the first variable that is set counts", name);
-        break;
-    }
-    if (set.count("OJS_URL") != 0) expect(options->url == set["OJS_URL"], "OJS_URL counts", options->url);
 }
 
 // `read_configuration` is the controller's own: result<config> of a path.

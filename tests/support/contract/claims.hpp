@@ -49,24 +49,6 @@ inline void keeps_to_queues(trial& t) {
     other.ack(not_ours);
 }
 
-// As when an operator pauses one queue of a worker.
-inline void queues_change(trial& t) {
-    const std::string first = t.new_name();
-    const std::string second = t.new_name();
-    test_worker worker(t, {first});
-    const texts ids = {t.push("[]", 3, first), t.push("[]", 3, second)};
-    t.equal(worker.claim_one().id, ids[0], "what is claimed of the first queue");
-    t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that was not asked for");
-    worker.identity.queues = {first, second};
-    t.equal(worker.claim_one().id, ids[1], "what is claimed of both");
-    worker.identity.queues = {second};
-    const std::string waits = t.push("[]", 3, first);
-    t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that is no longer requested");
-    worker.identity.queues = {first};
-    t.equal(worker.claim_one().id, waits, "what is claimed of the first queue");
-    for (const std::string& each : {ids[0], ids[1], waits}) worker.ack(each);
-}
-
 inline void unwanted_claims_nothing(trial& t) {
     test_worker worker(t);
     const std::string id = t.push();
