@@ -214,6 +214,19 @@ TEST_CASE(
     CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
 }
 
+TEST_CASE("heartbeat: heartbeats on request follow a fifth of the interval after the latest, or a second") {
+    const std::pair<std::chrono::milliseconds, std::chrono::milliseconds> rows[] = {
+        {1s, 200ms}, {5s, 1s}, {1h, 1s}};
+    for (const auto& [interval, gap] : rows) {
+        detail::state_lock state;
+        detail::beat_schedule beats(state, interval);
+        std::uint64_t number = 0;
+        REQUIRE(beats.await_next(false, number) == detail::beat_action::send);
+        beats.request_soon();
+        CHECK(beats.facts().requested_at == beats.facts().begun_at + gap);
+    }
+}
+
 TEST_CASE("heartbeat: the gap before the second heartbeat is random, from half to all of the interval") {
     std::chrono::milliseconds shortest = 1h;
     std::chrono::milliseconds longest = 0h;

@@ -360,14 +360,6 @@ TEST_CASE("options: validate() refuses values that are out of range, alone or in
     CHECK(out.error().text == "OJS_STOP_TIMEOUT='99ms': must be at least 100ms");
 }
 
-TEST_CASE("options: from_environment() without a lookup reads the environment of the process") {
-    REQUIRE(::setenv("OJS_CONCURRENCY", "17", 1) == 0);
-    const result<worker_options> out = worker_options::from_environment();
-    ::unsetenv("OJS_CONCURRENCY");
-    REQUIRE(out);
-    CHECK(out->concurrency == 17);
-}
-
 TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as JSON, and returns 64") {
     int status = 0;
     const auto usage = [&] { status = report_usage({errc::invalid_argument, 0, "OJS_X='y': no"}); };

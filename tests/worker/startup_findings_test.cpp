@@ -18,7 +18,7 @@ TEST_CASE("startup findings: a drain plus reports longer than container_grace_pe
     CHECK(holds(startup_findings(options, probe(), 1s).at(0).id, "budget-tight"));
     options.container_grace_period = 30s;
     check_found(
-        startup_findings(options, probe()), "budget-exceeded", severity::error,
+        startup_findings(options, probe()), "budget-exceeded", severity::warning,
         "the drain (30s) and the reports after it (5s) need more than the 30s that the container grants");
     options.container_grace_period = 0s;
     CHECK(startup_findings(options, probe(), ojs::no_limit).empty());

@@ -1,4 +1,3 @@
-#include "processes.hpp"
 #include "recorder.hpp"
 #include "text.hpp"
 
@@ -422,12 +421,13 @@ TEST_CASE(
         result<heartbeat_response> heartbeat(const heartbeat_request& /*request*/,
                                              time_point /*deadline*/) override {
             heartbeat_response out;
-            if (names_a) out.directive = directive::quiet, out.queues = {"nobody's", "a"};
+            if (named > 0) out.directive = directive::quiet, out.queues = {"nobody's", "a"};
+            if (named > 1) out.queues.push_back("b");
             beats.add();
             return out;
         }
         counter fetches, beats;
-        std::atomic<bool> names_a{false};
+        std::atomic<int> named{0};  // of the queues
     } queue;
     lifecycle life(0ms);
     worker_options options = recorder::options();
@@ -451,15 +451,17 @@ TEST_CASE(
     CHECK(tested.resume("a"));
     CHECK_FALSE(tested.resume("a"));
     REQUIRE(of_a.wait_for(2));
-    queue.names_a = true;
+    queue.named = 1;
     REQUIRE(queue.beats.wait_for(queue.beats.count() + 3));
     CHECK_FALSE(tested.pause("a"));  // it is
     CHECK(tested.phase() == phase::running);
-    queue.names_a = false;
+    queue.named = 0;
     REQUIRE(queue.beats.wait_for(queue.beats.count() + 3));
     queue.push("a", "[]", 1, "a");
     send(life, SIGCONT);
     REQUIRE(of_a.wait_for(3));
+    queue.named = 2;
+    CHECK(test::eventually([&] { return tested.phase() == phase::quiet; }));  // all are paused
     CHECK(tested.stop(guard));
 }
 
@@ -567,53 +569,3 @@ TEST_CASE("worker: a transport announces work -> an idle worker polls only once 
     CHECK(announced.stop(guard));
     CHECK(beside.stop(guard));
 }
-
-namespace {
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__linux__)
-constexpr int slots = 6;
-constexpr int unlimited = 77;  // no limit can be set, as under qemu-user
-constexpr int failed = 99;
-
-// In a separate process, because it limits its memory for a while. Returns how many jobs finally ran at a time.
-int run_short_of_threads() {
-    recorder::transport wire;
-    for (int i = 0; i < 2 * slots; ++i) wire.give(make_job(std::to_string(i)));
-    counter running;
-    worker_options settings = recorder::options(slots);
-    settings.thread_stack_size = std::size_t{64} << 20;
-    const kept_log log(settings, log_level::warn);
-    rlimit before{};
-    ::getrlimit(RLIMIT_AS, &before);
-    rlimit little = before;
-    // Three service threads, and two or three jobs'.
-    little.rlim_cur = test::memory_used(false) + (rlim_t{364} << 20);
-    rlimit kept{};
-    if (::setrlimit(RLIMIT_AS, &little) != 0 || ::getrlimit(RLIMIT_AS, &kept) != 0) return failed;
-    if (kept.rlim_cur != little.rlim_cur) return unlimited;
-    worker worker(settings, wire);
-    worker.register_handler("work", [&](job_context&) {
-        running.add();
-        static_cast<void>(running.wait_for(slots));
-    });
-    if (!worker.start() || !log.wait_for("warn cannot create threads; concurrency reduced")) return failed;
-    ::setrlimit(RLIMIT_AS, &before);
-    running.wait_for(slots);
-    return worker.stop(guard) ? std::min(running.highest(), slots) : failed;
-}
-
-TEST_CASE("worker: a shortage of threads reduces the concurrency only until threads can be created") {
-    if (test::memory_used(false) == 0) {
-        MESSAGE("skipped: no /proc/self/statm");
-        return;
-    }
-    const int at_a_time = test::status_of(test::forked(run_short_of_threads));
-    if (at_a_time == unlimited) {
-        MESSAGE("skipped: setrlimit(RLIMIT_AS) is without effect here");
-        return;
-    }
-    CHECK(at_a_time == slots);
-}
-#endif
-
-}  // namespace
