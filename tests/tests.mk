@@ -14,7 +14,8 @@ SANITIZED := $(CLANGXX) $(COMMON) $(DOCTEST) -O0 -g1 $(HEADERS) $(SEPARATE) -fno
 TEST_CXX ?= $(or $(if $(filter-out file,$(origin CXX)),$(CXX)),$(shell command -v $(CLANGXX)),$(CXX))
 cxx = $(if $(filter $(WITH_TEST_HPP),$(file)),$(TEST_CXX),$(CXX))
 compiler.src             = $(cxx) $(TEST) -Isrc
-compiler.src-separate    = $(cxx) $(TEST) -Isrc $(SEPARATE)
+# All by one compiler: `namespace ojs::detail`, which the generated headers do not have, is within v0_1_0 for GCC alone.
+compiler.src-separate    = $(TEST_CXX) $(TEST) -Isrc $(SEPARATE)
 compiler.header          = $(cxx) $(TEST) $(HEADERS)
 compiler.header-separate = $(cxx) $(TEST) $(HEADERS) $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) $(HEADERS) -fPIC -fvisibility=hidden
@@ -65,7 +66,7 @@ flags.tests/link/other_version := -I$(BUILD)
 $T/%.o: $$(call source_of,$$(file)) $$(or $$(addsuffix .gch,$$(test_hpp)),$T/$$(configuration)/flags)
 	$(call compile,$(compiler.$(configuration)) $(if $(filter programs/%,$(file)),$(HEADERS)) \
 	    $(if $(test_hpp),$(tests.$(configuration)) -include $(test_hpp)) $(flags.$(file)))
-$T/%/support/test.hpp.gch: cxx = $(TEST_CXX)
+$T/%/support/test.hpp.gch: private cxx = $(TEST_CXX)
 $T/%/support/test.hpp.gch: tests/support/test.hpp $T/%/flags
 	$(call compile,$(compiler.$*) $(tests.$*) -w -x c++-header)
 $T/%/flags: FORCE

@@ -14,6 +14,7 @@ using namespace ojs;
 namespace {
 
 using detail::field;
+using test::eventually;
 using test::holds;
 
 log_record nasty_record() {
@@ -176,17 +177,6 @@ TEST_CASE("log: only lines at or above the configured level are written, and off
         CHECK(seen == expected);
     }
     CHECK(names == "debug info warn error off ");
-}
-
-// False: it does not hold within the hang guard.
-template <class Predicate>
-bool eventually(Predicate holds) {
-    const time_point end = deadline_after(test::hang_guard);
-    while (!holds()) {
-        if (steady_clock::now() > end) return false;
-        ::usleep(500);
-    }
-    return true;
 }
 
 int count(const std::string& text, const std::string& part) {

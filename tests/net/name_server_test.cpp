@@ -16,7 +16,8 @@ constexpr const char* backend_name = "backend.name-server-test";
 std::atomic<const char*> answered_with{nullptr};  // the address; null: it fails
 std::atomic<test::event*> hangs_until{nullptr};
 std::atomic<int> lookups{0};
-test::counter ended_lookups;  // whose result the client has
+// Whose result the client has. A lookup may end after main() has returned.
+test::counter& ended_lookups = *new test::counter;
 struct lookup_thread {
     ~lookup_thread() { ended_lookups.add(); }
 };
