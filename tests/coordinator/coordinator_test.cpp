@@ -206,6 +206,7 @@ TEST_CASE_FIXTURE(started,
     CHECK(program.outcome);
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK(from_outside.shut_down().message == "complete");
+    coordinator.blocked("late");
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK(life.phase() == phase::terminated);
     REQUIRE(launcher.complete.wait_for(1));

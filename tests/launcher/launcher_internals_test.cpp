@@ -57,6 +57,18 @@ TEST_CASE("launcher: start() starts the processes of all groups, and request_sto
     CHECK(code_of(of.kept.rollout("kv", kv_group(2, 1, 1))) == errc::busy);
 }
 
+TEST_CASE("launcher: a stop request during a process start is handled before the next start") {
+    lifecycle life;
+    launched of(two_groups(), &life);
+    of.fleet.decide = [&](const detail::instance_spec&) {
+        life.apply(ojs::event::stop_request, {});
+        return fate::ready;
+    };
+    REQUIRE(of.kept.start());
+    of.await_end();
+    CHECK(of.fleet.calls() == texts{"start kv-1", "stop kv-1"});
+}
+
 #ifndef __SANITIZE_THREAD__  // which runs no signal handler in a child of a process with threads
 TEST_CASE("launcher: SIGHUP stops all processes and ends run() with exit_status::settled") {
     // A process of its own: run() exits if its end takes longer than a second.
