@@ -600,6 +600,7 @@ TEST_CASE("child_process: the parent is killed during before_exec -> the child e
     const pid_t parent = forked([&] {
         child_options options = command({"/usr/bin/touch", mark});
         options.death_signal = 0;  // which would end it too
+        options.keep_descriptors = {ends.writer()};
         options.before_exec = [&](pid_t) {
             if (::write(ends.writer(), "forked\n", 7) < 0) ::_exit(1);
             for (;;) ::pause();

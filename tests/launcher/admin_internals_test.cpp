@@ -124,7 +124,6 @@ TEST_CASE("launcher_admin: unknown names and invalid requests get an error respo
         {"RollingReplace", R"({"group":"kv","group":"kv"})", 400, invalid, ".group: duplicate key"},
         {"ShutdownProcess", R"({"processId":"kv-1","force":true,"maxShutdownSeconds":1})", 400, invalid,
          "force does not drain"},
-        {"ShutdownProcess", R"({"processId":"kv-1","gracePeriodSeconds":-1})", 400, invalid, "negative"},
         {"RollingReplace", R"({"group":"kv","canary":-1})", 400, invalid, "negative"},
         {"RollingReplace", R"({"group":"kv","retry":"MANUAL","retries":1})", 400, invalid,
          "retries: not allowed with retry MANUAL"},

@@ -223,7 +223,6 @@ TEST_CASE("check_group: an invalid time is refused with an error that names the 
          "shutdown.poll_interval: must be greater than 0"},
         {[](group& of) { of.process.shutdown.kill_delay = -1ms; },
          "shutdown.kill_delay: must not be negative"},
-        {[](group& of) { of.process.health_interval = 0ms; }, ""},  // not looked at
         {[](group& of) { of.process.unhealthy_after = 0; }, "unhealthy_after: must be greater than 0"},
         {[](group& of) { of.restart.max_backoff = no_limit; }, "restart.max_backoff: is longer than 24 days"},
         {[](group& of) { of.process.shutdown.max_duration = no_limit; }, ""}};

@@ -72,8 +72,6 @@ TEST_CASE("rollout: min_ready_time is 5s by default, or 1s without a coordinator
     CHECK(detail::stop_time(options.process) == 19s);
     options.process.pre_shutdown = {"deregister"};
     CHECK(detail::stop_time(options.process) == 24s);
-    options.process.shutdown.max_duration = options.process.shutdown.kill_delay = no_limit;
-    CHECK(deadline_after(detail::stop_time(options.process)) == time_point::max());
 }
 
 TEST_CASE("rollout: a new process fails -> one configuration is left, or the report says mixed, and why") {

@@ -278,7 +278,20 @@ TEST_CASE("process_group: the state file's disk hangs -> a start waits for it, a
     const time_point end = deadline_after(test::hang_guard);
     while (!kv.group->empty() && steady_clock::now() < end) std::this_thread::yield();
     CHECK(kv.group->empty());
+    result<wake> stop = wake::create();
+    REQUIRE(stop);
+    stop->notify();
+    CHECK(test::code_of((*file)->add({"kv-9", "kv", "", ::getpid(), 0, 0}, stop->fd())) == errc::cancelled);
     disk.hangs(false);
+    (*file)->close();
+}
+
+TEST_CASE("state_file: the disk is full -> add() fails, so that the process is not started") {
+    const test::temporary_folder folder;
+    const auto full = [](const std::string&, std::string_view) { return ENOSPC; };
+    const auto file = state_file::open(folder.file("state"), logger(), full);
+    REQUIRE(file);
+    CHECK((*file)->add({"kv-1", "kv", "", ::getpid(), 0, 0}).error().sys_errno == ENOSPC);
     (*file)->close();
 }
 
