@@ -140,21 +140,24 @@ TEST_CASE("as_init: signals are forwarded to the program") {
         for (const bool is_pending : {false, true}) {  // before the program exists
             CAPTURE(number);
             CAPTURE(is_pending);
-            const pipe_ends started;
+            const pipe_ends report;
             const pid_t init = start(
                 [&] {
                     ::sigprocmask(SIG_BLOCK, &all, nullptr);
                     if (is_pending) ::raise(number);
                 },
                 [&] {
-                    send(started.writer(), 0);
+                    send(report.writer(), 0);
                     int taken = 0;
                     ::sigwait(&all, &taken);
-                    return taken;
+                    send(report.writer(), taken);
+                    return 5;
                 });
-            CHECK(receive(started.reader()) == 0);
+            CHECK(receive(report.reader()) == 0);
             if (!is_pending) ::kill(init, number);
-            CHECK(test::status_of(init) == number);
+            CHECK(receive(report.reader()) == number);
+            ::kill(init, SIGKILL);
+            test::status_of(init);
         }
     }
 }

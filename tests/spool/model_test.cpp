@@ -45,7 +45,7 @@ class sequence {
     void run() {
         for (int step = 0, steps = 10 + below(20); step < steps; ++step) {
             const int what = below(9);
-            if (what < 3) put();
+            if (what < 3) put(any_name());
             if (what == 3) die();
             if (what == 4) move_by_hand();
             if (what > 4) work();
@@ -77,8 +77,7 @@ class sequence {
     }
 
     // As mv -n does it: what a user overwrites is not the spool's affair.
-    void put() {
-        const std::string name = any_name();
+    void put(const std::string& name) {
         if (fs::exists(dir_.path / "request" / name)) return;
         const int number = ++last_;
         model_job& job = jobs_[number];
@@ -95,7 +94,8 @@ class sequence {
     void work(bool to_the_end = false) {
         transport& by = *workers_[static_cast<std::size_t>(below(static_cast<int>(workers_.size())))];
         for (const job& claimed : dir_.fetch(by, 1 + static_cast<std::size_t>(below(3)))) {
-            const int number = number_of(read_file(spool_path(claimed)));
+            const fs::path file = spool_path(claimed);
+            const int number = number_of(read_file(file));
             CAPTURE(number);
             REQUIRE(jobs_.count(number) == 1);
             model_job& job = jobs_[number];
@@ -103,6 +103,8 @@ class sequence {
             CHECK(!(job.is_done || job.has_failed));
             CHECK(claimed.id == job.id);
             CHECK(claimed.attempt == job.runs + 1);
+            const std::string name = file.filename();
+            if (!to_the_end && name.size() <= 200 && below(3) == 0) put(name);  // which is taken, then
             settle(by, claimed, job, to_the_end ? below(2) : below(6));
         }
     }

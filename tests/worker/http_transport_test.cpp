@@ -835,3 +835,14 @@ TEST_CASE("http checkpoint: a state is saved by POST, or PUT after a 405, and lo
     CHECK(sent[0].body == R"({"state":)" + state + "}");
     CHECK(sent[3].target == "/ojs/v1/jobs/%2E%2E/checkpoint");
 }
+
+TEST_CASE("http checkpoint: after a save has found no route, saves and loads send no request") {
+    const backend peer([](const http_request& request) {
+        const bool has_route = request.target.find("/checkpoint") == std::string::npos;
+        return http_response{has_route ? 200 : 404, {}, has_route ? "{\"job\":{}}" : api_error, false};
+    });
+    const std::unique_ptr<http_transport> wire = connect(peer);
+    for (int i = 0; i < 2; ++i) CHECK(outcome_of(wire->save_checkpoint({"j", "1"}, soon())) == "unsupported");
+    CHECK(wire->load_checkpoint("j", soon()).value_or("?").empty());
+    CHECK(peer.requests().size() == 2);  // whether the job is known, and no more
+}

@@ -206,6 +206,24 @@ TEST_CASE(
 }
 
 // [GS 7.1 (b)]
+TEST_CASE("settlement: a claim query that fails is repeated, and the job is not reported meanwhile") {
+    overdue tested(false);
+    tested.answers = false;
+    std::atomic<int> queries{0};
+    tested.wire.on.claim = [&](const claim_query&) -> result<bool> {
+        if (!tested.answers) return true;
+        if (++queries <= 3) return error{errc::unreachable, 0, "down"};
+        return false;
+    };
+    const auto ended = run_until("fetch", 2, tested.wire, [&](job_context&) {
+        tested.answers = true;
+        overdue::wait();
+    });
+    CHECK(sums(*ended) == "claimed 1 gone 1 exit 0");
+    CHECK(queries == 4);
+    CHECK(tested.wire.settlements("a").empty());
+}
+
 TEST_CASE(
     "settlement: a job whose lease ends before its handler starts runs only if the claim is confirmed") {
     for (const result<bool>& claim :
