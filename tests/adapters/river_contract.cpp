@@ -107,7 +107,7 @@ class river_subject : public transport_contract::subject {
             " SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int");
         for (int row = 0; row < found.size(); ++row) {
             const pid_t each = static_cast<pid_t>(found.number(row, 0));
-            if (::kill(each, SIGSTOP) != 0) return false;
+            if (!transport_contract::stand_still(each)) return false;
             frozen_.push_back(each);
         }
         return true;

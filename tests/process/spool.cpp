@@ -103,8 +103,9 @@ TEST_CASE(
     for (const char* folder : {"request", "processing", "failed"})
         CHECK(names_in(directory / folder).empty());
     CHECK(runs.size() == total);
-    for (auto& [job, its] : runs) {
-        CAPTURE(job);
+    for (auto& of : runs) {
+        std::vector<run>& its = of.second;
+        CAPTURE(of.first);
         std::sort(its.begin(), its.end(), [](const run& a, const run& b) { return a.begin < b.begin; });
         for (std::size_t i = 1; i < its.size(); ++i) CHECK(its[i - 1].end <= its[i].begin);
         CHECK(its.back().is_done);

@@ -151,7 +151,7 @@ class amqp_subject : public transport_contract::subject {
     }
     bool freeze() override {
         pid_ = static_cast<pid_t>(std::atoi(variable("OJS_TEST_BROKER_PID").c_str()));
-        return pid_ > 0 && ::kill(pid_, SIGSTOP) == 0;
+        return transport_contract::stand_still(pid_);
     }
     void thaw() override { ::kill(pid_, SIGCONT); }
 

@@ -122,7 +122,7 @@ class redis_subject : public transport_contract::subject {
             pending.size() != 4 || pending[1] == "ojs:requeued" || pending[1] == "ojs:retry";
         return is_waiting ? job_state::waiting : job_state::running;
     }
-    bool freeze() override { return ::kill(number_in("OJS_TEST_BROKER_PID"), SIGSTOP) == 0; }
+    bool freeze() override { return transport_contract::stand_still(number_in("OJS_TEST_BROKER_PID")); }
     void thaw() override { ::kill(number_in("OJS_TEST_BROKER_PID"), SIGCONT); }
     bool lose_answers(int count) override {
         relay_.lose(count);

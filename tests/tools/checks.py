@@ -187,7 +187,7 @@ def one(result, command):
     if skipped:  # neither passed nor failed, and not to be overlooked
         head += f", {skipped} SKIPPED"
     print((shown + "\n" if failed or not passed else "") + head, flush=True)
-    again = result.with_suffix(".failed")  # for the end of a long log, see .ci/run
+    again = result.with_name(result.name + ".failed")  # for the end of a long log, see .ci/run
     if failed:
         again.write_text(f"{shown}\n{head}\n")
     else:

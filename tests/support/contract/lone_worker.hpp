@@ -1,11 +1,31 @@
 // The calls of one worker, for the cases of a transport's own.
 #pragma once
 
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "trial.hpp"
 
 namespace transport_contract {
 
 using test::eventually;
+
+// SIGSTOP. Returns when all threads of the process stand still: until then they go on, one by one.
+inline bool stand_still(pid_t id) {
+    if (id <= 0 || ::kill(id, SIGSTOP) != 0) return false;
+    return eventually([id] {
+        for (const auto& each :
+             std::filesystem::directory_iterator("/proc/" + std::to_string(id) + "/task")) {
+            std::ifstream file(each.path() / "stat");
+            const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+            if (text.find(") T ") == std::string::npos) return false;
+        }
+        return true;
+    });
+}
 
 // A queue of its own for each case and run.
 inline std::string new_queue() {
