@@ -69,8 +69,8 @@ warned.no-proc     := $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UN
 warned.no-pidfd    := $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
 warned.no-inotify  := $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
 WARNED := $(addprefix warnings/,$(call each,g++ clang++,c++17 c++20 c++2b src) no-eventfd no-proc no-pidfd no-inotify)
-# The programs too, as they are built.
-$(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++17: \
+# The programs too, as they are built; by Clang at night.
+$(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++2b: \
     $(patsubst %,$(BUILD)/programs/%.cpp,$(PROGRAMS) $(TEST_PROGRAMS))
 # The header-only form, then the separate form.
 warn = $(if $(filter clang++/%,$*),$(CLANGXX),g++) $(SYNTAX) $(or $(warned.$(*F)),$(HEADERS) -std=$(*F))
