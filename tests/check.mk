@@ -97,7 +97,7 @@ $(RESULTS)/amalgamation: FORCE
 	@$(RUN) python3 tools/amalgamate.py --check
 # Of the documents what needs no compiler.
 $(RESULTS)/texts: FORCE
-	@$(RUN) env PYTHONPATH=tests/tools python3 -B -m unittest test_budget test_clauses \
+	@$(RUN) env PYTHONPATH=tests/tools python3 -B -m unittest test_budget test_changed test_clauses \
 	    $(addprefix test_docs.,Names Backend Configuration LogsAndMetrics)
 $(RESULTS)/tools: FORCE
 	@$(RUN) python3 -B -m unittest discover -s tests/tools
