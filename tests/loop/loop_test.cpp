@@ -454,3 +454,41 @@ TEST_CASE_FIXTURE(fixture, "loop: a report request -> the log lists the items in
     shared.apply(event::stop_request, {});
     CHECK(advance_until(one, [&] { return !one.advance(); }));
 }
+
+TEST_CASE_FIXTURE(fixture,
+                  "loop: the lifecycle that it follows becomes quiet and resumes -> the loop does, too") {
+    lifecycle shared(0ms);
+    loop one(options, shared);
+    REQUIRE(one.advance());
+    CHECK(shared.apply(event::quiet_request, {}));
+    CHECK_FALSE(one.may_take());  // before the loop has noticed
+    CHECK(advance_until(one, [&] { return one.taking().cancelled(); }));
+    CHECK(shared.apply(event::resume_request, {}));
+    CHECK(advance_until(one, [&] { return one.may_take() && !one.taking().cancelled(); }));
+    CHECK(one.quiet());  // it alone
+    CHECK(advance_until(one, [&] { return one.taking().cancelled(); }));
+    CHECK_FALSE(shared.apply(event::resume_request, {}));
+    CHECK(advance_until(one, [&] { return one.may_take() && !one.taking().cancelled(); }));
+    shared.apply(event::stop_request, {});
+    CHECK(advance_until(one, [&] { return !one.advance(); }));
+    CHECK(one.exit_code() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture,
+                  "loop: the grace period ends -> the items are cancelled, cancel_lead before its end") {
+    for (const bool leads : {false, true}) {
+        CAPTURE(leads);
+        options.times.shutdown_grace_period = leads ? 1h : 5ms;
+        options.times.cancel_lead = leads ? 1h - 5ms : 0ms;
+        loop one(options);
+        REQUIRE(one.advance());
+        item taken = one.begin("a");
+        one.request_stop();
+        CHECK(advance_until(one, [&] { return taken.token().cancelled(); }));
+        CHECK(taken.token().reason() == cancel_reason::grace_period_expired);
+        taken.end();
+        CHECK(advance_until(one, [&] { return !one.advance(); }));
+        CHECK(one.report().requeued == 1);
+        CHECK(one.exit_code() == 0);
+    }
+}

@@ -71,7 +71,7 @@ TEST_CASE(
 }
 
 // [River diagnose]
-TEST_CASE("worker: SIGTTIN logs the stack of a cancelled job's thread, and of no other") {
+TEST_CASE("worker: SIGTTIN -> the log lists the jobs in flight, and which of them is cancelled") {
     backend jobs;
     process worker =
         start_worker(jobs.url(), "w", {{"OJS_STUCK_AFTER", "1h"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
@@ -83,9 +83,6 @@ TEST_CASE("worker: SIGTTIN logs the stack of a cancelled job's thread, and of no
     REQUIRE(eventually([&] { return worker.count("job in flight") == 2; }));
     INFO(worker.output());
     CHECK(worker.count("cancelled=yes") == 1);
-#if OJS_SHUTDOWN_USE_UNWIND
-    CHECK(worker.count("stack=\"/") == 1);
-#endif
     CHECK(worker.count("job is stuck") == 0);
     worker.signal(SIGTERM);
     REQUIRE(worker.prints("phase draining"));

@@ -23,25 +23,65 @@ TEST_CASE("heartbeat: a lease shorter than heartbeat_interval is renewed in time
 }
 
 // [GS 5.1 (b)]
-TEST_CASE("heartbeat: quiet and terminate are sent while an earlier heartbeat waits for its response") {
+TEST_CASE("heartbeat: quiet() while a heartbeat waits for its response -> the next one says quiet") {
+    recorder::event answer;
+    recorder::transport wire;
+    wire.on.beat = [&](const heartbeat_request& request) {
+        if (request.state == "running") CHECK(answer.wait());
+        return heartbeat_response();
+    };
+    const auto tested = start_worker(wire, do_nothing);
+    REQUIRE(wire.wait_for("beat", 1, "running"));
+    CHECK(tested->quiet());
+    answer.set();
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
+    REQUIRE(tested->stop(guard));
+    check_last_word(wire);
+}
+
+TEST_CASE("heartbeat: a heartbeat hangs during the stop -> the last heartbeat is sent all the same") {
     worker_options options = recorder::options();
-    options.heartbeat_interval = 10ms;
     options.times.stop_timeout = 20s;
     recorder::event hung_may_end;
-    counter began;
     recorder::transport wire;
     wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "running" && began.add() == 2) CHECK(hung_may_end.wait());
+        if (request.state == "running") CHECK(hung_may_end.wait());
         if (request.state == "terminate") hung_may_end.set();
         return heartbeat_response();
     };
     const auto tested = start_worker(wire, options, do_nothing);
-    REQUIRE(began.wait_for(2));
-    CHECK(tested->quiet());
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));  // while the other one hangs
+    REQUIRE(wire.wait_for("beat", 1, "running"));
     REQUIRE(tested->stop(guard));
     CHECK(tested->exit_code() == 0);
     check_last_word(wire);
+}
+
+TEST_CASE("heartbeat: the second one follows after at least half of the interval, others after all of it") {
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 100ms;
+    recorder::transport wire;
+    const time_point start = steady_clock::now();
+    const auto tested = start_worker(wire, options, do_nothing);
+    REQUIRE(wire.wait_for("beat", 4));
+    const std::vector<call> beats = wire.calls("beat");
+    for (int i = 1; i < 4; ++i) CHECK(beats[static_cast<std::size_t>(i)].at - start >= i * 100ms - 50ms);
+    CHECK(tested->stop(guard));
+}
+
+TEST_CASE(
+    "heartbeat: job.heartbeat() -> a heartbeat, a fifth of the interval after the latest at the earliest") {
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 2s;
+    recorder::transport wire;
+    wire.give(make_job("a"));
+    const time_point start = steady_clock::now();
+    const auto tested = start_worker(wire, options, [&](job_context& job) {
+        job.heartbeat();
+        CHECK(wire.wait_for("beat", 2));
+    });
+    REQUIRE(wire.wait_for("ack", 1));
+    CHECK(wire.calls("beat")[1].at - start >= 400ms);
+    CHECK(tested->stop(guard));
 }
 
 // [GS 5, diagram (a)] [GS 5.3 (c)] [WP 3.4] [WP 7.2 (6)]
@@ -148,97 +188,3 @@ TEST_CASE(
         CHECK(sums(*tested.body) == "claimed 2 completed 2 exit 0");
     }
 }
-
-#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-
-TEST_CASE(
-    "heartbeat plan: at most two are unanswered; the last is sent when no call is in flight or when it is "
-    "due") {
-    using action = detail::beat_action;
-    const time_point t{1h};
-    const struct {
-        int unanswered, calls;
-        time_point requested, last_due;
-        bool registered, last_begun;
-        time_point now;
-        action next;
-        time_point until;
-    } rows[] = {
-        {0, 0, detail::never, detail::never, true, false, t + 999ms, action::wait, t + 1s},
-        {0, 0, detail::never, detail::never, true, false, t + 1s, action::send, detail::never},
-        {0, 1, t + 20ms, detail::never, true, false, t + 20ms, action::send, detail::never},
-        {1, 1, t, detail::never, true, false, t + 249ms, action::wait, t + 250ms},
-        {1, 1, t, detail::never, true, false, t + 250ms, action::send, detail::never},
-        {1, 1, t, detail::never, false, false, t + 2s, action::wait, detail::never},
-        {2, 2, t, detail::never, true, false, t + 2s, action::wait, detail::never},
-        {1, 1, t, t + 100ms, true, false, t, action::send, detail::never},
-        {2, 2, t, t + 100ms, true, false, t, action::wait, t + 100ms},
-        {0, 1, detail::never, t + 100ms, true, false, t + 99ms, action::wait, t + 100ms},
-        {0, 1, detail::never, t + 100ms, true, false, t + 100ms, action::send_last, detail::never},
-        {0, 0, detail::never, t + 100ms, true, false, t, action::send_last, detail::never},
-        {1, 1, t, t + 100ms, true, true, t + 2s, action::end, detail::never},
-    };
-    for (const auto& row : rows) {
-        CAPTURE(&row - rows);
-        detail::beat_facts facts;
-        facts.interval = 1s;
-        facts.begun = 2;
-        facts.begun_at = t;
-        facts.unanswered = row.unanswered;
-        facts.calls = row.calls;
-        facts.requested_at = row.requested;
-        facts.last_due_at = row.last_due;
-        facts.registration_tried = row.registered;
-        facts.last_begun = row.last_begun;
-        const detail::beat_plan plan = detail::plan_beat(facts, row.now);
-        CHECK(plan.action == row.next);
-        CHECK(plan.until == row.until);
-    }
-}
-
-TEST_CASE(
-    "fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
-    const detail::poll_intervals intervals = {1s, 5s};
-    const auto pause = [&](steady_clock::duration since) {
-        return detail::empty_pause(since, false, intervals);
-    };
-    CHECK(pause(0ms) == 10ms);
-    CHECK(pause(80ms) == 10ms);
-    CHECK(pause(800ms) == 100ms);
-    CHECK(pause(2s) == 250ms);
-    CHECK(pause(1min) == 250ms);
-    CHECK(pause(1min + 1ms) == 1s);
-    CHECK(detail::empty_pause(1s, false, {5ms, 5s}) == 5ms);
-    CHECK(detail::empty_pause(0ms, true, intervals) == 1s);
-    CHECK(detail::empty_pause(1min, true, intervals) == 1s);
-    CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
-}
-
-TEST_CASE("heartbeat: heartbeats on request follow a fifth of the interval after the latest, or a second") {
-    const std::pair<std::chrono::milliseconds, std::chrono::milliseconds> rows[] = {
-        {1s, 200ms}, {5s, 1s}, {1h, 1s}};
-    for (const auto& [interval, gap] : rows) {
-        detail::state_lock state;
-        detail::beat_schedule beats(state, interval);
-        std::uint64_t number = 0;
-        REQUIRE(beats.await_next(false, number) == detail::beat_action::send);
-        beats.request_soon();
-        CHECK(beats.facts().requested_at == beats.facts().begun_at + gap);
-    }
-}
-
-TEST_CASE("heartbeat: the gap before the second heartbeat is random, from half to all of the interval") {
-    std::chrono::milliseconds shortest = 1h;
-    std::chrono::milliseconds longest = 0h;
-    for (int i = 0; i < 100; ++i) {
-        detail::state_lock state;
-        const std::chrono::milliseconds gap = detail::beat_schedule(state, 1h).facts().first_gap;
-        CHECK(gap > 30min);
-        CHECK(gap <= 1h);
-        shortest = std::min(shortest, gap);
-        longest = std::max(longest, gap);
-    }
-    CHECK(longest - shortest > 15min);  // all within half of the range: once in 10^28
-}
-
-#endif  // !OJS_SHUTDOWN_SEPARATE

@@ -1,4 +1,5 @@
 #include "busy_worker.hpp"
+#include "file_tree.hpp"
 
 using namespace ojs;
 using namespace recorder;
@@ -23,6 +24,51 @@ TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once")
     CHECK(!worker->resume());
     CHECK(!worker->quiet());
     check_last_word(wire);
+}
+
+TEST_CASE("stopping: SIGCONT resumes a worker after SIGTSTP, and one that its own quiet() made quiet") {
+    recorder::transport wire;
+    lifecycle life(0ms);
+    std::vector<int> resumed_by;
+    worker_options options = recorder::options();
+    options.on_transition = [&](const lifecycle_state& now) {
+        if (now.phase == phase::running) resumed_by.push_back(now.cause.signal);
+    };
+    const auto worker = start_worker(wire, options, life, do_nothing);
+    REQUIRE(wire.wait_for("beat", 1, "running"));
+    send(life, SIGTSTP);
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));
+    send(life, SIGCONT);
+    REQUIRE(wire.wait_for("beat", 2, "running"));
+    CHECK(worker->quiet());  // it alone
+    REQUIRE(wire.wait_for("beat", 2, "quiet"));
+    CHECK(life.phase() == phase::running);
+    wire.give(make_job("a"));
+    send(life, SIGCONT);
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(wire.wait_for("beat", 3, "running"));
+    CHECK(worker->phase() == phase::running);
+    REQUIRE(worker->stop(guard));
+    CHECK(resumed_by == std::vector<int>{SIGCONT, SIGCONT});
+}
+
+TEST_CASE("stopping: a drain that follows quiet() sends no second heartbeat with quiet") {
+    const shared_event let_go = make_event();
+    const shared_event drains = make_event();
+    worker_options options = recorder::options();
+    options.on_transition = [=](const lifecycle_state& now) {
+        if (now.phase == phase::draining) drains->set();
+    };
+    busy_worker busy(options, [=](job_context&) { CHECK(let_go->wait()); });
+    REQUIRE(busy.wire.wait_for("beat", 1, "running"));
+    CHECK(busy.body->quiet());
+    REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+    busy.signal();
+    REQUIRE(drains->wait());
+    let_go->set();
+    REQUIRE(busy.body->wait(deadline_after(guard)));
+    CHECK(busy.wire.calls("beat").size() == 3);
+    check_last_word(busy.wire);
 }
 
 // [WP 2.3 (a)] [WP 4.4 (b)] [WP 7.5]
@@ -349,6 +395,58 @@ TEST_CASE(
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
+TEST_CASE("stopping: a stop cancels the jobs and calls their callbacks before its line is in the log") {
+    const shared_event cancelled = make_event();
+    const shared_event called = make_event();
+    worker_options options = patient();
+    options.log.level = log_level::info;
+    options.log.hook = [=](const log_record& record) {
+        if (value_of(record, "phase") == "stopping") CHECK((cancelled->wait() && called->wait()));
+    };
+    const shared_event listens = make_event();
+    busy_worker busy(options, [=](job_context& job) {
+        const cancel_registration kept = job.on_cancel([=] { called->set(); });
+        listens->set();
+        until_cancelled(job);
+        cancelled->set();
+        CHECK(called->wait());
+    });
+    REQUIRE(listens->wait());
+    busy.body->request_stop_and_cancel();
+    REQUIRE(busy.body->wait(deadline_after(guard)));
+    CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
+}
+
+TEST_CASE("stopping: a report request -> the log lists the jobs in flight and whether they are cancelled") {
+    recorder::transport wire;
+    job timed = make_job("a");
+    timed.timeout = 1ms;
+    wire.give(timed);
+    wire.give(make_job("b"));
+    lifecycle life(0ms);
+    counter began;
+    recorder::event cancelled, let_go;
+    worker_options options = recorder::options(2);
+    const kept_log log(options, log_level::warn);
+    const auto worker = start_worker(wire, options, life, [&](job_context& job) {
+        began.add();
+        if (job.id() == "a" && !job.sleep_for(1h)) cancelled.set();
+        CHECK(let_go.wait());
+    });
+    REQUIRE(began.wait_for(2));
+    REQUIRE(cancelled.wait());
+    life.apply(ojs::event::report_request, {});
+    const auto listed = [&] { return log.records("info job in flight"); };
+    CHECK(test::eventually([&] { return listed().size() == 2; }));  // whatever the level
+    let_go.set();
+    REQUIRE(worker->stop(guard));
+    std::string all;
+    for (const log_record& each : listed())
+        all += value_of(each, "job_id") + " " + value_of(each, "job_type") + " " +
+               value_of(each, "cancelled") + ";";
+    CHECK(all == "a work yes;b work no;");
+}
+
 TEST_CASE("stopping: the third signal ends the retries and logs all remaining jobs") {
     constexpr int jobs = 30;
     recorder::transport wire;
@@ -491,4 +589,157 @@ TEST_CASE(
         for (const stop_status status : seen) CHECK(to_string(status) == std::string("called inside"));
         CHECK(body.stop().status == stop_status::ended);
     }
+}
+
+// ---- what a stop signal means where there is a termination-mode file, or where the first signal wins ----
+
+namespace {
+
+const char* const read_file = "info File ";  // the line about a file that says NORMAL_SHUTDOWN
+const char* const reclaim_lines[] = {
+    "warn Spot instance reclamation detected",
+    "warn Initiating immediate shutdown to requeue job before VM termination"};
+
+// Options with such a file.
+struct mode_file {
+    mode_file() {
+        tree.file("/mode", "NORMAL_SHUTDOWN");
+        options.termination_mode_file = tree.root() + "/mode";
+    }
+    test::file_tree tree;
+    worker_options options = patient();
+};
+
+// Lets a test apply events to the worker itself, not to what it follows.
+struct lever final : worker_extension {
+    explicit lever(std::shared_ptr<running_worker_ref> shown) : shown_(std::move(shown)) {}
+    result<void> start(const running_worker_ref& worker) override {
+        *shown_ = worker;
+        return {};
+    }
+    void stop(time_point /*deadline*/) override { *shown_ = {}; }
+    const std::shared_ptr<running_worker_ref> shown_;
+};
+
+}  // namespace
+
+TEST_CASE("termination mode: a stop signal reads the file before on_transition is called for the drain") {
+    mode_file given;
+    const kept_log log(given.options);
+    std::atomic<std::size_t> known{99};
+    given.options.on_transition = [&](const lifecycle_state& now) {
+        if (now.phase == phase::draining) known = log.count(read_file);
+    };
+    const shared_event let_go = make_event();
+    busy_worker busy(given.options, [=](job_context&) { CHECK(let_go->wait()); });
+    busy.signal();
+    CHECK(test::eventually([&] { return known != 99; }));
+    let_go->set();
+    REQUIRE(busy.body->wait(deadline_after(guard)));
+    CHECK(known == 1);
+    CHECK(sums(*busy.body) == "claimed 1 completed 1 exit 0");
+}
+
+TEST_CASE("termination mode: a drain by a call reads no file; a signal later in that drain reads it once") {
+    for (const bool to_itself : {false, true}) {
+        CAPTURE(to_itself);
+        mode_file given;
+        given.options.dialect.first_signal_wins = to_itself;  // else it would force the stop
+        const auto shown = std::make_shared<running_worker_ref>();
+        given.options.extensions.add({"lever", [shown] { return new lever(shown); }});
+        const kept_log log(given.options);
+        recorder::event drains;  // comes after the file, if that is read
+        given.options.on_transition = [&](const lifecycle_state& now) {
+            if (now.phase == phase::draining) drains.set();
+        };
+        recorder::transport wire;
+        wire.give(make_job("a"));
+        lifecycle life(0ms);
+        recorder::event began, let_go;
+        const auto handler = [&](job_context&) {
+            began.set();
+            CHECK(let_go.wait());
+        };
+        const auto worker = to_itself ? start_worker(wire, given.options, handler)
+                                      : start_worker(wire, given.options, life, handler);
+        REQUIRE(began.wait());
+        worker->request_stop();
+        REQUIRE(drains.wait());
+        CHECK(log.count(read_file) == 0);
+        if (to_itself)
+            CHECK((*shown)->apply(ojs::event::stop_signal, {cause_kind::signal, SIGTERM}));
+        else
+            send(life, SIGTERM);
+        CHECK(log.wait_for(read_file));
+        let_go.set();
+        REQUIRE(worker->wait(deadline_after(guard)));
+        CHECK(log.count(read_file) == 1);
+        CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
+    }
+}
+
+TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after the lines about a reclaim") {
+    for (const bool drains : {false, true}) {
+        CAPTURE(drains);
+        mode_file given;
+        const kept_log log(given.options);
+        const shared_event listens = make_event();
+        const shared_event called = make_event();
+        given.options.log.hook = [keep = given.options.log.hook, called](const log_record& record) {
+            if (record.message.find("Initiating") == 0)
+                CHECK_FALSE(called->wait_until(steady_clock::now() + 50ms));
+            keep(record);
+        };
+        busy_worker busy(given.options, [listens, called](job_context& job) {
+            const cancel_registration kept = job.on_cancel([called] { called->set(); });
+            listens->set();
+            CHECK(called->wait());
+        });
+        REQUIRE(listens->wait());
+        if (drains) {
+            busy.body->request_stop();
+            REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+        }
+        send(busy.life, SIGUSR1);
+        REQUIRE(busy.body->wait(deadline_after(guard)));
+        CHECK(busy.detail("reason") == "spot_reclaim");
+        CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
+        for (const char* line : reclaim_lines) CHECK(log.count(line) == 1);
+        CHECK(log.count(read_file) == 0);
+    }
+}
+
+TEST_CASE("reclaim: SIGUSR1 ends an idle worker with status 0, and the lines about a reclaim are logged") {
+    recorder::transport wire;
+    lifecycle life(0ms);
+    worker_options options = recorder::options();
+    const kept_log log(options);
+    const auto idle = start_worker(wire, options, life, do_nothing);
+    send(life, SIGUSR1);
+    REQUIRE(idle->wait(deadline_after(guard)));
+    for (const char* line : reclaim_lines) CHECK(log.count(line) == 1);
+    CHECK(idle->exit_code() == 0);
+    check_last_word(wire);
+}
+
+TEST_CASE("stopping: where the first signal wins, later signals neither cancel jobs nor end the stop") {
+    worker_options options = patient();
+    options.dialect.first_signal_wins = true;
+    const kept_log log(options);
+    const shared_event let_go = make_event();
+    busy_worker busy(options, [=](job_context& job) {
+        CHECK(let_go->wait());
+        CHECK_FALSE(job.cancel_requested());
+    });
+    for (int i = 0; i < 3; ++i) busy.signal();
+    // Its line comes with one of the changes above at the earliest: after four of them, all three have been noticed.
+    for (std::size_t i = 1; i <= 4; ++i) {
+        busy.life.apply(ojs::event::report_request, {});
+        REQUIRE(test::eventually([&] { return log.count("info jobs in flight") == i; }));
+    }
+    CHECK(busy.body->phase() == phase::draining);
+    let_go->set();
+    REQUIRE(busy.body->wait(deadline_after(guard)));
+    CHECK(log.count("error third stop signal") == 0);
+    CHECK(sums(*busy.body) == "claimed 1 completed 1 exit 0");
 }

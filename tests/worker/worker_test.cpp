@@ -53,6 +53,15 @@ TEST_CASE("worker: a slot that becomes free is filled at once, without waiting f
     REQUIRE(wire.wait_for("ack", 2));
 }
 
+TEST_CASE("worker: a FETCH whose response is lost halves the number of the next") {
+    recorder::transport wire;
+    wire.refuse("fetch", 1, {errc::timed_out, 0, "it may have claimed jobs"});
+    worker_options options = recorder::options(10);
+    run_until("fetch", 2, wire, options, do_nothing);
+    CHECK(wire.calls("fetch")[0].count == 10);
+    CHECK(wire.calls("fetch")[1].count == 5);
+}
+
 TEST_CASE(
     "worker: a job that is malformed or of unknown type is requeued, and a job without an id is unreported") {
     recorder::transport wire;
@@ -103,7 +112,8 @@ TEST_CASE("worker: an exception of a handler is a retryable FAIL with a printabl
     const call endless =
         run_one(make_job("a"), [](job_context&) { throw std::runtime_error(std::string(1000000, 'x')); });
     CHECK(endless.error.message.size() < 10000);
-    for (const call& each : {thrown, endless}) CHECK(each.text() == "fail handler_error");
+    const call hungry = run_one(make_job("a"), [](job_context&) { throw std::bad_alloc(); });
+    for (const call& each : {thrown, endless, hungry}) CHECK(each.text() == "fail handler_error");
 }
 
 TEST_CASE("worker: each kind of outcome is reported as its own ACK or FAIL") {

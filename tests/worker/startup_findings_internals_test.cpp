@@ -1,8 +1,6 @@
 // startup_findings: every finding a worker logs at start, provoked and absent.
 #include "findings.hpp"
 
-#if !OJS_SHUTDOWN_SEPARATE  // tests internals, which the separate form does not declare
-
 using namespace test;
 using namespace std::chrono_literals;
 using ojs::finding;
@@ -115,5 +113,3 @@ TEST_CASE("startup findings: a stale termination-mode file causes a warning, and
     CHECK(problem.find("'garbage': a stop by signal hands jobs back at once") != std::string::npos);
     CHECK(problem.find("defaulting") == std::string::npos);  // operators search for these words of a stop
 }
-
-#endif

@@ -1,0 +1,161 @@
+// What a worker computes from its arguments alone: pauses, back-offs, how many jobs to ask for, and which failures count.
+#include "test.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+
+TEST_CASE(
+    "fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
+    const detail::poll_intervals intervals = {1s, 5s};
+    const auto pause = [&](steady_clock::duration since) {
+        return detail::empty_pause(since, false, intervals);
+    };
+    CHECK(pause(0ms) == 10ms);
+    CHECK(pause(80ms) == 10ms);
+    CHECK(pause(800ms) == 100ms);
+    CHECK(pause(2s) == 250ms);
+    CHECK(pause(1min) == 250ms);
+    CHECK(pause(1min + 1ms) == 1s);
+    CHECK(detail::empty_pause(1s, false, {5ms, 5s}) == 5ms);
+    CHECK(detail::empty_pause(0ms, true, intervals) == 1s);
+    CHECK(detail::empty_pause(1min, true, intervals) == 1s);
+    CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
+}
+
+TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after a pause or a back-off") {
+    const time_point now = steady_clock::now();
+    const auto found = [](std::size_t jobs) { return result<std::size_t>(jobs); };
+    const auto failed = [](errc code) { return result<std::size_t>(error{code, 0, "no"}); };
+    detail::fetch_schedule schedule({1h, 2h});
+    CHECK(schedule.due() == time_point::min());
+    CHECK(schedule.schedule_next(found(0), schedule.hints(), false, now));
+    CHECK(schedule.due() == now + 1h);
+    schedule.note_work_hint();
+    CHECK(schedule.due() == time_point::min());
+    CHECK(schedule.schedule_next(found(2), schedule.hints(), false, now));
+    CHECK(schedule.due() == time_point::min());
+    CHECK(schedule.schedule_next(found(0), schedule.hints(), false, now));
+    CHECK(schedule.due() == now + 10ms);  // soon after jobs
+    const std::uint64_t before = schedule.hints();
+    schedule.note_work_hint();  // while the FETCH is in flight
+    CHECK(schedule.schedule_next(found(0), before, false, now));
+    CHECK(schedule.due() == time_point::min());
+    CHECK(schedule.schedule_next(failed(errc::cancelled), schedule.hints(), false, now));
+    CHECK(schedule.due() == now + 10ms);
+    CHECK_FALSE(schedule.schedule_next(failed(errc::unreachable), schedule.hints(), false, now));
+    const time_point backed_off = schedule.due();
+    CHECK(backed_off > now + 50ms);
+    schedule.note_work_hint();  // ignored: the backend fails
+    CHECK(schedule.due() == backed_off);
+    CHECK(
+        schedule.schedule_next(found(1), schedule.hints(), false, now));  // an earlier FETCH, which overlaps
+    CHECK(schedule.due() == backed_off);
+    CHECK(schedule.schedule_next(found(1), schedule.hints(), false, backed_off));
+    CHECK(schedule.due() == time_point::min());
+}
+
+TEST_CASE("unknown types: the jobs of a type go back together, after a back-off that doubles to 5 s") {
+    const time_point now = steady_clock::now();
+    detail::mutex guard;
+    detail::unknown_types types(guard);
+    const auto delay = [&](const char* type, steady_clock::duration since, bool is_first) {
+        bool first = !is_first;
+        const time_point back_at = types.schedule_hand_back(type, now + since, first);
+        CHECK(first == is_first);
+        return back_at - now;
+    };
+    CHECK(delay("a", 0ms, true) == 100ms);
+    CHECK(delay("a", 99ms, false) == 100ms);
+    CHECK(delay("b", 99ms, true) == 199ms);
+    CHECK(delay("a", 100ms, false) == 300ms);
+    CHECK(delay("a", 300ms, false) == 700ms);
+    steady_clock::duration at = 700ms;
+    for (int i = 0; i < 4; ++i) at = delay("a", at, false);
+    CHECK(delay("a", at, false) == at + 5s);
+    CHECK(delay("a", at + 10s, false) == at + 10s + 100ms);  // no such job came for 5 s
+}
+
+TEST_CASE(
+    "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a "
+    "ceiling") {
+    constexpr auto all = job_extent::complete;
+    constexpr std::size_t many = ~std::size_t{0};
+    const time_point now = steady_clock::now();
+    const auto lost = [](errc code) { return result<std::size_t>(error{code, 0, "lost"}); };
+    struct step {
+        std::size_t asked;
+        result<std::size_t> claimed;
+        job_extent least;
+        std::size_t next;
+        time_point at;
+    };
+    detail::fetch_limit limit;
+    for (const step& each :
+         {step{10, lost(errc::unreachable), all, many, now},  // it claimed nothing
+          step{10, lost(errc::timed_out), all, 5, now},
+          step{5, std::size_t{0}, all, 5, now},  // shows nothing
+          step{5, std::size_t{5}, job_extent::cut_off, 2, now}, step{2, std::size_t{2}, all, 4, now},
+          step{4, std::size_t{4}, all, 4, now},  // not 5
+          step{4, std::size_t{4}, all, 8, now + 1min}, step{8, lost(errc::bad_response), all, 1, now + 1min},
+          step{1, std::size_t{1}, job_extent::too_large, 1, now + 1min},  // that job alone
+          step{1, std::size_t{1}, all, 2, now + 1min}}) {
+        CAPTURE(each.next);
+        limit.note(each.asked, each.claimed, each.least, each.at);
+        CHECK((each.next == many ? limit.max_count() > 10000 : limit.max_count() == each.next));
+    }
+}
+
+TEST_CASE("settlement: a back-off takes at most half of the time to the deadline, or half a second") {
+    const time_point now = steady_clock::now();
+    const auto delay = [now](time_point deadline, std::chrono::milliseconds wanted) {
+        return detail::next_try_at(now, deadline, wanted) - now;
+    };
+    CHECK(delay(time_point::max(), 20s) == 20s);
+    CHECK(delay(now + 30s, 20s) == 15s);
+    CHECK(delay(now + 30s, 100ms) == 100ms);
+    CHECK(delay(now + 4500ms, 20s) == 2250ms);
+    CHECK(delay(now + 800ms, 20s) == 500ms);
+    CHECK(delay(now - 1s, 20s) == 500ms);
+    CHECK(delay(now + 10ms, 100ms) == 100ms);
+}
+
+TEST_CASE("outage: an outage lasts from the earliest failed request to the next response") {
+    const auto at = [](int seconds) { return time_point(std::chrono::seconds(seconds)); };
+    detail::mutex guard;
+    detail::outage_watch watch(guard);
+    CHECK(watch.note_response(at(10)) == 0s);
+    watch.note_failure(at(9));  // a request that the backend has outlived
+    watch.note_failure(at(10));
+    CHECK(watch.note_response(at(20)) == 0s);
+    watch.note_failure(at(23));
+    watch.note_failure(at(22));
+    watch.note_failure(at(24));
+    CHECK(watch.note_response(at(30)) == 8s);
+    CHECK(watch.note_response(at(31)) == 0s);
+}
+
+TEST_CASE("outage: only a request without a response, or with a 502, 503 or 504, counts as unanswered") {
+    CHECK(detail::is_unanswered({errc::unreachable, 0, ""}));
+    CHECK(detail::is_unanswered({errc::disconnected, 0, ""}));
+    CHECK(detail::is_unanswered({errc::timed_out, 0, ""}));
+    for (const int proxy_status : {502, 503, 504})
+        CHECK(detail::is_unanswered({errc::unavailable, 0, "", proxy_status}));
+    for (const int status : {0, 401, 429, 500, 501, 505})
+        CHECK_FALSE(detail::is_unanswered({errc::unavailable, 0, "", status}));
+    CHECK_FALSE(detail::is_unanswered({errc::cancelled, 0, ""}));
+    CHECK_FALSE(detail::is_unanswered({errc::rejected, 0, "", 400}));
+}
+
+TEST_CASE("log: a backend's URL is shown without user, password and query") {
+    CHECK(detail::public_url("http://h:1/base?key=x") == "http://h:1/base");
+    CHECK(detail::public_url("amqp://u:p@h:5672/v") == "amqp://h:5672/v");
+    CHECK(detail::public_url("host=h password=x").find("=x") == std::string::npos);
+    CHECK(detail::public_url("secret@h").find("secret") == std::string::npos);
+}
+
+TEST_CASE("claim: only a query that the backend does not serve or rejects is inconclusive") {
+    for (const errc code : {errc::unsupported, errc::rejected}) CHECK(detail::is_inconclusive(code));
+    for (const errc code : {errc::unreachable, errc::timed_out, errc::unavailable, errc::disconnected,
+                            errc::bad_response, errc::cancelled})
+        CHECK_FALSE(detail::is_inconclusive(code));
+}
