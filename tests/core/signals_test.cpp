@@ -367,12 +367,12 @@ void polite_handler(int number, siginfo_t* info, void* context) {
 }
 
 // Sets it over ours, as a polite host does; returns what it found.
-struct sigaction set_host_over_us() {
+struct sigaction set_host_over_us(int number = SIGTERM) {
     struct sigaction host {};
     struct sigaction found {};
     host.sa_sigaction = polite_handler;
     host.sa_flags = SA_SIGINFO;
-    ::sigaction(SIGTERM, &host, &found);
+    ::sigaction(number, &host, &found);
     set_over = found.sa_sigaction;
     return found;
 }
@@ -405,6 +405,37 @@ TEST_CASE("signals: a host handler that chains back to the library's handler is 
         }
     }
     check_calls(1);
+}
+
+TEST_CASE("signals: a thread begins to handle SIGTSTP only after a later SIGCONT was handled -> not quiet") {
+    lifecycle target(0ms);
+    signals installed = claim(target);
+    // The handler that the kernel chose, for a thread that loses its processor before it can begin.
+    const auto chosen = disposition_of(SIGTSTP).sa_sigaction;
+    send_self(SIGCONT);
+    chosen(SIGTSTP, nullptr, nullptr);
+    CHECK(target.phase() == phase::running);
+    CHECK(target.state().cause.signal == SIGCONT);
+    CHECK(installed.wait(guard()).number == SIGCONT);
+    CHECK(installed.wait(guard()).number == SIGTSTP);
+    for (int i = 0; i < 40; ++i) {
+        send_self(SIGTSTP);
+        CHECK(target.phase() == phase::quiet);
+        send_self(SIGCONT);
+        CHECK(target.phase() == phase::running);
+    }
+}
+
+TEST_CASE("signals: a host sets its handler over ours for SIGTSTP -> SIGCONT leaves it, and both still run") {
+    lifecycle target(0ms);
+    const signals installed = claim(target);
+    const with_disposition ours(SIGTSTP, disposition_of(SIGTSTP));  // set again before `installed` ends
+    set_host_over_us(SIGTSTP);
+    foreign_calls = 0;
+    send_self(SIGCONT);
+    send_self(SIGTSTP);
+    CHECK(foreign_calls == 1);
+    CHECK(target.phase() == phase::quiet);
 }
 
 TEST_CASE(

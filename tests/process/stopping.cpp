@@ -196,6 +196,31 @@ TEST_CASE(
     CHECK(plain.wait() == -SIGTERM);  // not among them
 }
 
+TEST_CASE("worker: SIGTSTP and SIGCONT come in quick succession -> after the last SIGCONT it takes jobs") {
+    backend jobs;
+    process worker = start_worker(jobs.url(), "w", {{"OJS_CONCURRENCY", "10"}});
+    await_beat(jobs, "w");
+    for (const std::string& id : jobs.push("test.sleep", "[600000]", 9))
+        REQUIRE(worker.prints("start " + id));  // as many threads that a signal may interrupt
+    for (int round = 0; round < 150; ++round) {
+        for (int pair = 0; pair < 10; ++pair) {
+            worker.signal(SIGTSTP);
+            worker.signal(SIGCONT);
+        }
+        REQUIRE(jobs.reaches(jobs.push_one("test.result", "[]"), "completed"));
+    }
+}
+
+#ifdef __linux__
+TEST_CASE("worker: a handler starts a program by popen() -> no signal is blocked in it") {
+    backend jobs;
+    const process worker = start_worker(jobs.url(), "w");
+    const std::string id = jobs.push_one("test.mask", "[]");
+    REQUIRE(jobs.reaches(id, "completed"));
+    CHECK(jobs.job(id)["result"].text == "0000000000000000");
+}
+#endif
+
 // [Spot SIGTERM]
 TEST_CASE("worker: SIGHUP stops the worker, unless SIGHUP was ignored at start-up (nohup)") {
     backend jobs;

@@ -53,6 +53,9 @@ struct received_signal {
 /// threads for the stack of a stuck job.) It runs on the alternate stack of a thread that has one. A signal ignored at
 /// process start stays ignored: see ignored().
 ///
+/// Two threads may handle two signals at once, in either order. A SIGCONT undoes every SIGTSTP sent before it, and may
+/// undo one sent a moment after it. So each SIGCONT sets the handler of SIGTSTP again, unless that is the program's.
+///
 /// A child made by fork() without exec has the previous dispositions, so it can be stopped like any process; objects
 /// made before hold nothing there. A child that continues as a server (pre-fork, daemon()) claims the signals again, by
 /// install() or worker::run(). The parent keeps its own.

@@ -54,6 +54,7 @@ struct process_state {
     atomic<std::uint32_t> repeat_gap_ms{0};  // of the latest target, see is_repeated_stop()
     atomic<bool> third_signal_exits{false};
     atomic<int> exit_timer{0};  // its number plus 1; 0: none
+    atomic<unsigned> turn{0};   // of the handlers of SIGTSTP, see signal_handlers
     // Written before the handler is installed, read by it and after fork.
     std::uint32_t owner = 0;                    // the process that installed them
     const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
@@ -76,10 +77,46 @@ inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
     return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
 }
 
+// Two threads may handle a SIGTSTP and the SIGCONT sent after it, the SIGCONT first: a thread may lose its processor
+// after the kernel chose its handler and before that begins. So each SIGCONT gives SIGTSTP the next of these handlers,
+// and a SIGTSTP that runs another one is older. (The kernel drops a SIGTSTP that no thread has taken yet.)
+using signal_handler = void (*)(int, siginfo_t*, void*);
+template <unsigned Turn>
 void on_signal(int number, siginfo_t* info, void* context);
+inline constexpr signal_handler signal_handlers[] = {
+    on_signal<0>,  on_signal<1>,  on_signal<2>,  on_signal<3>, on_signal<4>,  on_signal<5>,
+    on_signal<6>,  on_signal<7>,  on_signal<8>,  on_signal<9>, on_signal<10>, on_signal<11>,
+    on_signal<12>, on_signal<13>, on_signal<14>, on_signal<15>};
+inline constexpr unsigned signal_turns = sizeof signal_handlers / sizeof *signal_handlers;
 
 inline bool is_ours(const struct sigaction& action) noexcept {
-    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_signal;
+    bool out = false;
+    for (const signal_handler each : signal_handlers) out = out || action.sa_sigaction == each;
+    return out && (action.sa_flags & SA_SIGINFO) != 0;
+}
+
+// False: SIGTSTP is ignored, or the program has set its own handler.
+inline bool read_quiet_action(struct sigaction& out) noexcept {
+    return ::sigaction(SIGTSTP, nullptr, &out) == 0 && is_ours(out);
+}
+
+// For SIGCONT, before its event is applied; runs in signal context.
+inline void start_next_turn() noexcept {
+    struct sigaction action {};
+    if (!read_quiet_action(action)) return;
+    process.turn.fetch_add(1);
+    unsigned turn = 0;
+    do {  // another thread may set an earlier one meanwhile
+        turn = process.turn.load();
+        action.sa_sigaction = signal_handlers[turn % signal_turns];
+        ::sigaction(SIGTSTP, &action, nullptr);
+    } while (turn != process.turn.load());
+}
+
+// For SIGTSTP, after its event is applied: whether a SIGCONT came meanwhile; runs in signal context.
+inline bool is_past(unsigned turn) noexcept {
+    struct sigaction action {};
+    return turn != process.turn.load() % signal_turns && read_quiet_action(action);
 }
 
 inline bool is_foreign(const struct sigaction& action) noexcept {
@@ -150,8 +187,8 @@ inline void stop_exit_timer() noexcept {
 }
 
 // Runs in signal context.
-inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number, siginfo_t* info,
-                          void* context) {
+inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned turn, int number,
+                          siginfo_t* info, void* context) {
     if (number == SIGTTIN && !sent_by_process(info)) {
         raise(SIGSTOP);  // the default action: a background process reads the terminal
         return;
@@ -168,7 +205,10 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, int number
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
     if (is_stop(claimed.event)) process.last_stop.store(stop_time());
+    if (number == SIGCONT) start_next_turn();
     const bool changed = target.apply(claimed.event, {cause_kind::signal, number});
+    if (number == SIGTSTP && is_past(turn))
+        target.apply(event::resume_request, {cause_kind::signal, SIGCONT});
     if (changed && process.third_signal_exits && target.state().exit_now) start_exit_timer(number);
     process.unread->put(packed);
     call_previous(claimed.previous, number, info, context);
@@ -201,7 +241,7 @@ inline void deliver_without_us(const struct sigaction& previous, int number, sig
     }
 }
 
-inline void on_signal(int number, siginfo_t* info, void* context) {
+inline void receive_signal(unsigned turn, int number, siginfo_t* info, void* context) {
     // A handler set over ours may call ours and be chained by our next installer: this ends the recursion.
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
@@ -211,13 +251,18 @@ inline void on_signal(int number, siginfo_t* info, void* context) {
     lifecycle* const target = process.target.load();
     const bool is_owner = self == process.owner;
     if (claimed.known && target != nullptr && is_owner) {
-        handle_signal(claimed, *target, number, info, context);
+        handle_signal(claimed, *target, turn, number, info, context);
     } else if (claimed.known && !(is_owner && is_repeated_stop(claimed.event))) {
         deliver_without_us(claimed.previous, number, info, context);
     }
     // False in a child that a foreign handler has forked.
     if (fork_generation() == self) process.handlers_running.fetch_sub(1);
     errno = saved;
+}
+
+template <unsigned Turn>
+void on_signal(int number, siginfo_t* info, void* context) {
+    receive_signal(Turn, number, info, context);
 }
 
 // In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
@@ -258,7 +303,7 @@ inline error signal_error(const char* problem, int number) {
 // Installs the handler for each rule and unblocks its signal. Ignored signals stay so and are appended to `ignored`.
 inline result<void> install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
     struct sigaction action {};
-    action.sa_sigaction = on_signal;
+    action.sa_sigaction = signal_handlers[process.turn.load() % signal_turns];
     action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     for (int number = 1; number < signal_limit; ++number) {

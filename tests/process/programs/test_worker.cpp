@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <ojs_ops.hpp>
 #include <ojs_spool.hpp>
 #include <stdexcept>
@@ -95,6 +96,15 @@ ojs::outcome stubborn_handler(ojs::job_context& job) {
     });
 }
 
+// The signals that are blocked in a program that the handler starts.
+std::string mask_handler(ojs::job_context&) {
+    char mask[32] = "";
+    std::FILE* const child = ::popen("sed -n 's/^SigBlk:[[:space:]]*//p' /proc/self/status", "r");
+    const bool read = child != nullptr && std::fscanf(child, "%31s", mask) == 1;
+    if (child != nullptr) ::pclose(child);
+    return read ? std::string("\"") + mask + "\"" : "null";
+}
+
 void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.run", &run_handler);
     worker.register_handler("test.sleep", &sleep_handler);
@@ -102,6 +112,7 @@ void register_handlers(ojs::worker& worker) {
     worker.register_handler("test.stubborn", &stubborn_handler);
     worker.register_handler("test.deaf", &deaf_handler);
     worker.register_handler("test.exit", &exit_handler);
+    worker.register_handler("test.mask", &mask_handler);
     worker.register_handler("test.result", [](ojs::job_context& job) { return job.args_json(); });
     worker.register_handler("test.not_json", [](ojs::job_context&) { return "not { json"; });
     worker.register_handler("test.throw_argument", [](ojs::job_context& job) -> ojs::outcome {
