@@ -74,12 +74,16 @@ void print_stage(const ojs::lifecycle_state& now) {
         print("Soft stop timeout; initiating hard stop (cancel everything)");
 }
 
-ojs::stuck_action print_stuck(const ojs::stuck_job& job) {
-    if (!job.abandoned) return job.default_action;
-    std::printf("Hard stop timeout; ignoring stop procedure and exiting unsafely\n  abandoned: job %s (%s)\n",
-                job.id.c_str(), job.type.c_str());
-    std::fflush(stdout);
-    return job.default_action;
+// Prints errors, and in River's words that the worker leaves a job's handler.
+void print_record(const ojs::log_record& record, const std::string& type) {
+    if (record.level >= ojs::log_level::error)
+        return ojs::write_log_line(2, ojs::format_log_record(record, ojs::log_format::text));
+    for (const ojs::log_field& field : record.fields) {
+        if (field.name != "job_ids") continue;  // "handlers have not returned; ..."
+        print("Hard stop timeout; ignoring stop procedure and exiting unsafely");
+        std::printf("  abandoned: job %s (%s)\n", field.value.c_str(), type.c_str());
+        std::fflush(stdout);
+    }
 }
 
 }  // namespace
@@ -96,9 +100,9 @@ int main(int argc, char** argv) {
     options.use(ojs::dialect::river());
     options.times.shutdown_grace_period = options.times.cancel_wait = *stage;
     options.times.stop_timeout = *stage + 5s;
-    options.log.level = ojs::log_level::error;
+    options.log.level = ojs::log_level::warn;
+    options.log.hook = [&type](const ojs::log_record& record) { print_record(record, type); };
     options.on_transition = print_stage;
-    options.on_stuck_job = print_stuck;
     ojs::memory_transport queue;
     queue.push(type);
     ojs::worker worker(options, queue);

@@ -1,4 +1,4 @@
-// ojs_ops.hpp: probes, metrics, control, systemd, a doctor, and stacks of stuck jobs.
+// ojs_ops.hpp: probes, metrics, control, systemd, and a doctor.
 //
 //     options->extensions.add(ojs::ops());  // before the worker is made; OJS_HEALTH_ADDR=:8081
 #ifndef OJS_SHUTDOWN_OPS_HPP
@@ -27,7 +27,6 @@ static_assert(false, "ojs_ops.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #include "set_inline.hpp"
 
 // clang-format off
-#include "ojs/ops/detail/thread_stack.ipp"
 #include "ojs/ops/detail/pid1.ipp"
 #include "ojs/ops/detail/advice.ipp"
 #include "ojs/ops/detail/metrics.ipp"

@@ -65,7 +65,7 @@ SYNTAX := $(COMMON) -fsyntax-only $(WARNINGS)
 # $(warned.NAME): the flags of warnings/COMPILER/NAME and warnings/NAME; of a standard, those of the headers.
 warned.src         := -Isrc
 warned.no-eventfd  := $(HEADERS) -DOJS_SHUTDOWN_USE_EVENTFD=0
-warned.no-proc     := $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
+warned.no-proc     := $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0
 warned.no-pidfd    := $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
 warned.no-inotify  := $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
 WARNED := $(addprefix warnings/,$(call each,g++ clang++,c++17 c++20 c++2b src) no-eventfd no-proc no-pidfd no-inotify)
@@ -136,7 +136,7 @@ $(RESULTS)/fuzz/%: $(BUILD)/fuzz/% FORCE
 # ---- make sim --------------------------------------------------------------------------------------------------------
 
 # Optimised, as a schedule is computed. What reads /proc or unwinds sees the one thread of the machine.
-compiler.simulation := $(CXX) $(COMMON) -Isrc -Itests/sim -O1 -g1 -DOJS_SHUTDOWN_USE_PROC=0 -DOJS_SHUTDOWN_USE_UNWIND=0
+compiler.simulation := $(CXX) $(COMMON) -Isrc -Itests/sim -O1 -g1 -DOJS_SHUTDOWN_USE_PROC=0
 SIM := $(BUILD)/sim/sim
 sim: deps  ## the worker, simulated: make sim SECONDS=600, or one schedule again: make sim SEED=7 TRACE=1
 	$(call build,sim/sim)

@@ -47,7 +47,7 @@ $(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker riv
 
 # 200 mutants take up to an hour on two processors.
 N ?= 200
-LAYER ?= core worker net launcher
+LAYER ?= core stop loop worker net launcher
 MUTATOR := $(BUILD)/universalmutator-1.14.1
 mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## what no test would notice: make mutants N=200 SEED=1 LAYER=core
 	@$(MUTATOR)/bin/python -B tests/mutants/mutants.py --count '$(N)' --folder $(BUILD)/mutants --compiler '$(CLANGXX)' \

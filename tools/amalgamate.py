@@ -21,7 +21,7 @@ from pathlib import Path
 
 # Each header: its layers, from the lowest, and the headers it includes.
 PRODUCTS = {
-    "shutdown": (["base", "core", "host", "loop", "net", "worker"], []),
+    "shutdown": (["base", "core", "host", "stop", "loop", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
     "ops": (["ops"], ["server"]),
     "spool": (["spool"], ["shutdown"]),
@@ -41,7 +41,7 @@ ADAPTERS = ["tls", "river", "amqp", "redis_streams", "stop_token"]
 LAYERS = [layer for layers, _ in PRODUCTS.values() for layer in layers]
 PRODUCT_OF = {layer: product for product, (layers, _) in PRODUCTS.items() for layer in layers}
 # Internals are in folders of these names, and in the namespace detail.
-INTERNAL = {"detail", "state", "options", "jobs", "stop", "http"}
+INTERNAL = {"detail"}
 FIRST_SCREEN = 100  # columns
 FRAGMENTS = ["set_inline.hpp", "set_define.hpp"]  # in src/: templates include their lines, without the comment
 CONFIG = "base/config.hpp"  # the version and the macros: part of every header, without an include
@@ -240,7 +240,6 @@ def check_tree(tree):
             if not may_include(part.layer, target.split("/")[0]):
                 fix = f"move the needed code to {part.layer}/ or a layer before it, or pass it as a parameter"
                 raise Problem(part.at(number), f"upward include: {part.layer}/ must not include {target}", fix)
-            check_public_header(tree, part, number, target)
     check_cycles("include cycle", "move the shared code to a file of its own", includes_by(tree, lambda name: name))
     check_folders(tree)
     check_version(tree)
@@ -273,13 +272,6 @@ def check_template(tree, template, emitted):
             missing.remove(LOCAL_INCLUDE.match(line).group(1))
     if missing:
         raise Problem(template.at(1), f"{missing[0]} is not included", f'write #include "{missing[0]}" below the guard')
-
-
-def check_public_header(tree, part, number, target):
-    """Public headers include no internals but those in detail/."""
-    if part.is_public and tree.parts[target].internal and "detail" not in target.split("/"):
-        fix = "include it in the .ipp, or move the needed code to detail/"
-        raise Problem(part.at(number), f"{part.name} is public, {target} is internal", fix)
 
 
 def check_version(tree):
@@ -577,7 +569,7 @@ def main_banner(tree, names, generated, merged):
         "",
         *(EXTENSIONS if has_worker and not extensions else []),
         "To find a module, search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come last.",
-        "Folders within a module, other than transports/, are internal." + (" Begin with worker/worker." if has_worker else ""),
+        "Folders within a module are internal." + (" Begin with worker/worker." if has_worker else ""),
     ]
 
 

@@ -50,15 +50,13 @@ int main() {
     print("last_beat_time", detail::last_beat_time(defaults.times));
     print("last_beat_timeout", detail::last_beat_timeout);
     print("min_try_time", detail::min_try_time);
-    print("max_request_gap", detail::beat_schedule::max_request_gap);
+    print("max_request_gap", detail::max_request_gap);
     print_backoff("fetch_backoff", detail::fetch_backoff);
     print_backoff("report_backoff", detail::report_backoff);
     print_backoff("last_beat_backoff", detail::last_beat_backoff);
     std::printf("\"retry_after\":");
     print_samples([] { return detail::backoff({}).next(std::chrono::seconds(1)); });
     std::printf(",\"first_gap\":");
-    detail::state_lock state;
-    print_samples(
-        [&] { return detail::beat_schedule(state, defaults.heartbeat_interval).facts().first_gap; });
+    print_samples([&] { return detail::first_gap(defaults.heartbeat_interval); });
     std::printf(",\"concurrency\":%d}\n", static_cast<int>(defaults.concurrency));
 }

@@ -171,7 +171,7 @@ class Worker:
         self.send_beat()
         self.fetch_if_due()
 
-    # ---- FETCH: job_pool.ipp, fetch_schedule ----
+    # ---- FETCH: slots.ipp, fetch_schedule ----
 
     def fetch_if_due(self):
         if self.phase != RUNNING:
@@ -227,7 +227,7 @@ class Worker:
             return delay
         return retry_after * self.sim.draw(self.inputs.retry_after)
 
-    # ---- ACK and FAIL: settlement.ipp ----
+    # ---- ACK and FAIL: reports.ipp ----
 
     def on_handler_returned(self, job):
         if self.jobs.get(job):
@@ -289,7 +289,7 @@ class Worker:
         for again in list(self.waiting.values()):
             self.retry(again)
 
-    # ---- BEAT: beat_schedule.ipp ----
+    # ---- BEAT: heartbeats.ipp, beat_plan.ipp ----
 
     def send_beat(self):
         if self.phase == ENDED:
@@ -326,7 +326,7 @@ class Worker:
         if self.beat_requested:
             self.send_beat()
 
-    # ---- the stop: supervisor.ipp ----
+    # ---- the stop: machine.ipp, stop_stages.ipp ----
 
     def stop(self):
         """SIGTERM."""

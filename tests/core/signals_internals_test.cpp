@@ -47,33 +47,21 @@ TEST_CASE("signals: a refused signal_claim stays inactive after the active one i
     CHECK_FALSE(refused->active());
 }
 
-TEST_CASE(
-    "signals: fork() -> the child has no request for a thread's stack and no chained handler in progress") {
+TEST_CASE("signals: fork() in a chained handler -> the child has no chained handler in progress") {
     using detail::process;
     lifecycle target(0ms);
     const signals installed = claim(target);
-    static bool answers = true;
-    static bool forgotten = false;
-    const detail::thread_request request{[](const siginfo_t*) noexcept { return answers; },
-                                         []() noexcept { forgotten = true; }};
-    const auto* const previous = process.thread_request_handler.exchange(&request);
-    for (; answers; answers = false) send_self(SIGTTIN);
-    CHECK(target.report_requests() == 0);
-    send_self(SIGTTIN);
-    CHECK(target.report_requests() == 1);
     const siginfo_t in_progress{};
     for (auto& slot : process.chained) slot.store(&in_progress);
     const pid_t child = test::forked([&] {
         for (auto& slot : process.chained) {
             if (slot.load() != nullptr) return 4;
         }
-        if (!forgotten) return 2;
         lifecycle own(0ms);
         return signals::install(own) ? 0 : 3;
     });
     CHECK(test::status_of(child) == 0);
     for (auto& slot : process.chained) slot.store(nullptr);
-    process.thread_request_handler.store(previous);
 }
 
 }  // namespace

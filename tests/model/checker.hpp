@@ -29,7 +29,7 @@ namespace model {
 
 using ojs::detail::memory_order;
 
-using view = std::array<std::uint16_t, 128>;  // for each atomic, the oldest value that may be read
+using view = std::array<std::uint16_t, 160>;  // for each atomic, the oldest value that may be read
 
 class checker {
   public:

@@ -1,5 +1,5 @@
-// The ordering promises of src/ojs/core and of a job's state, tried in every order there is, also
-// on processors that are not x86.
+// The ordering promises of src/ojs/core and of a stop's phase, tried in every order there is, also on processors that are
+// not x86.
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -57,10 +57,11 @@ void unlock_model(pthread_mutex_t* native) {
 #include "ojs/base/detail/sync.ipp"
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/error.ipp"
+#include "ojs/core/cancel_token.ipp"
 #include "ojs/core/completion_ledger.hpp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
-#include "ojs/worker/state/job_flags.ipp"
+#include "ojs/stop/detail/stop_phase.ipp"
 
 namespace {
 
@@ -80,7 +81,6 @@ namespace {
 
 using ojs::event;
 using ojs::phase;
-using ojs::detail::job_flags;
 
 // Tests the checker: with acquire and release alone, two threads may both load before the other's store.
 struct store_then_load {
@@ -162,115 +162,42 @@ struct unsubscribe_under_way {
     bool is_wrong() const { return wrote_to_nobody; }
 };
 
-// A job as its thread, the stop or the end of its timeout, and the backend's answers see it: run_job(), call_threads and
-// active_job::lose().
-struct claimed_job {
-    job_flags word;
-    int uses = 0;  // of the job, which is freed when it is removed
-    int settlements = 0;
-    int removals = 0;
-    bool handler_ran = false;
-    bool requeued = false;  // as a job that was never begun
-    bool removed_in_use = false;
+// A job's token, which a stop cancels with all others, and its backend alone: it keeps the reason that it has shown.
+struct cancelled_twice {
+    const ojs::detail::ref<ojs::detail::cancel_group> group =
+        ojs::detail::make_ref<ojs::detail::cancel_group>();
+    ojs::cancel_source job = group->member();
+    const ojs::cancel_token token = job.token();
+    bool revoked = false;
+    bool wrong = false;
 
-    void remove() {
-        ++removals;
-        removed_in_use = removed_in_use || uses > 0;
-    }
-    void report() {
-        ++uses;
-        ++settlements;
-        --uses;
-        if (word.end_report()) remove();
-    }
+    void stop() { group->request(ojs::cancel_reason::grace_period_expired); }
+    void revoke() { revoked = job.request(ojs::cancel_reason::revoked); }
     void handle() {
-        if (!word.begin()) return;
-        ++uses;
-        handler_ran = true;
-        word.add(job_flags::returned);
-        if (word.take()) report();
-        --uses;
-        if (word.leave()) remove();
-    }
-    void stop() {
-        if (!word.take()) return;
-        requeued = !word.has(job_flags::began);
-        report();
-    }
-    void lose() {
-        word.add(job_flags::reassigned);
-        if (word.add(job_flags::revoked)) word.remove(job_flags::revoked);
+        const ojs::cancel_reason first = token.reason();
+        wrong = first != ojs::cancel_reason::none && (token.reason() != first || !token.seen());
     }
     bool is_wrong() {
-        const bool again = word.take();
-        return settlements != 1 || removals != 1 || removed_in_use || again || (requeued && handler_ran);
+        const ojs::cancel_reason last = token.reason();
+        return wrong || (last == ojs::cancel_reason::revoked) != revoked;
     }
 };
 
-// job_context::save_checkpoint() on two threads of a handler, and the FAIL.
-struct save_and_report {
-    job_flags word;
-    int saving = 0;
-    bool reported = false;
-    bool wrong = false;
+// The machine, which notices a drain, and a handler that has asked for its end before.
+struct drain_that_is_noticed {
+    static inline const ojs::loop_options options;
+    ojs::detail::stop_phase phases{options, nullptr};
+    ojs::time_point noticed, asked, asked_again;
 
-    void save() {
-        if (!word.add(job_flags::checkpoint_locked, job_flags::taken)) return;
-        wrong = wrong || ++saving > 1 || reported;
-        word.remove(job_flags::checkpoint_locked);
-        --saving;
+    drain_that_is_noticed() { phases.own.apply(event::stop_request, {}); }
+    void notice() { noticed = phases.begin_drain(ojs::time_point() + std::chrono::hours(1)); }
+    void ask() {
+        asked = phases.drain_deadline();
+        asked_again = phases.drain_deadline();
     }
-    void report() {
-        if (!word.take() || word.has(job_flags::checkpoint_locked)) return;  // or it waits
-        wrong = wrong || saving > 0;
-        reported = true;
+    bool is_wrong() const {
+        return asked != noticed || asked_again != noticed || noticed == ojs::detail::never;
     }
-    bool is_wrong() const { return wrong; }
-};
-
-// active_job::claim_again() while a report gets `gone` for the earlier claim.
-struct claimed_anew {
-    job_flags word;
-    bool claiming = false;
-    bool joined = false;
-    bool reported_new = false;
-
-    void report() {
-        do {
-            word.remove(job_flags::claimed_again);
-            reported_new = claiming;
-        } while (!word.add_unless(job_flags::superseded, job_flags::claimed_again));
-    }
-    void claim() {
-        claiming = true;
-        joined = word.add_unless(job_flags::claimed_again, job_flags::superseded);
-    }
-    bool is_wrong() const { return joined && !reported_new; }
-};
-
-// active_job::with_thread() and end_handler().
-struct pinned_thread {
-    job_flags word;
-    bool has_thread = false;
-    bool in_use = false;
-    bool wrong = false;
-
-    void handle() {
-        has_thread = true;
-        word.begin();
-        word.add(job_flags::returned);
-        while (word.has(job_flags::pinned)) ojs::detail::pause_for(std::chrono::milliseconds(1));
-        has_thread = false;
-        wrong = wrong || in_use;
-    }
-    void use() {
-        if (!word.in_handler() || !word.add(job_flags::pinned, job_flags::returned)) return;
-        in_use = true;
-        wrong = wrong || !has_thread;
-        word.remove(job_flags::pinned);
-        in_use = false;
-    }
-    bool is_wrong() const { return wrong; }
 };
 
 // Handlers that finish in any order, and a consumer that commits what they did, or whose partition is revoked meanwhile.
@@ -330,14 +257,9 @@ int main() {
             {&every_change::quieten, &every_change::stop});
     explore("nothing is written to a subscriber that has left",
             {&unsubscribe_under_way::quieten, &unsubscribe_under_way::leave});
-    explore("a job is settled once and removed once, after its last use",
-            {&claimed_job::handle, &claimed_job::stop, &claimed_job::stop});
-    explore("the same while the backend takes it back",
-            {&claimed_job::handle, &claimed_job::stop, &claimed_job::lose});
-    explore("no checkpoint is sent beside another one or the FAIL",
-            {&save_and_report::save, &save_and_report::save, &save_and_report::report});
-    explore("a new claim that joins a report is reported", {&claimed_anew::report, &claimed_anew::claim});
-    explore("a pinned thread stays in its job", {&pinned_thread::handle, &pinned_thread::use});
+    explore("a token keeps the reason that it has shown",
+            {&cancelled_twice::stop, &cancelled_twice::revoke, &cancelled_twice::handle});
+    explore("a drain has one end", {&drain_that_is_noticed::notice, &drain_that_is_noticed::ask});
     explore("what is committed has been done, by all handlers",
             {&out_of_order::handle_first, &out_of_order::handle_second, &out_of_order::commit});
     explore("a revoked partition begins again beside a handler",

@@ -231,7 +231,7 @@ class Tests:
         command = [*sandbox(self.options), str(program), "--abort-after=1", "--duration=true"]
         folder = self.layer.folder
         with tempfile.TemporaryDirectory(dir=folder) as own, tempfile.TemporaryFile(dir=folder) as output:
-            variables = {**os.environ, "TMPDIR": own, "TSAN_OPTIONS": "halt_on_error=1 report_thread_leaks=0"}
+            variables = {**os.environ, "TMPDIR": own, "TSAN_OPTIONS": "halt_on_error=1 report_thread_leaks=0 die_after_fork=0"}
             try:
                 subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, cwd=own,
                                env=variables, timeout=limit)  # fmt: skip

@@ -112,6 +112,7 @@ class loop_system final : public system {
     }
     void handle(std::size_t which, ojs::item& item) {
         ++begun_;
+        note("item %zu begins", which);
         const std::uint64_t kind = dice().below(3);
         bool done = true;
         if (has_deaf_ && which == 0) {
@@ -121,7 +122,9 @@ class loop_system final : public system {
         } else {
             sleep_for(some_time(400 * millisecond));
         }
+        note("item %zu ends: %d", which, done);
         settle(which, done ? state::done : state::waiting);
+        free_since_ = std::max(free_since_, now());  // its end may wake the loop at once
         item.end();
         free_since_ = std::max(free_since_, now());
     }

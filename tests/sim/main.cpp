@@ -11,6 +11,9 @@
 #include <random>
 #include <utility>
 
+#include "atomic.hpp"
+
+#include "ojs_shutdown.hpp"
 #include "system.hpp"
 
 namespace {
@@ -44,7 +47,6 @@ sim::plan plan_of(std::uint64_t seed, const sim::limits& most) {
     out.expected_steps = 200U << from.below(6);
     out.switch_one_in = 2U << from.below(6);
     out.switches = most.switches;
-    out.may_end_early = "ojs-job";  // an idle thread of the pool, once the stop has begun
     return out;
 }
 
@@ -226,6 +228,10 @@ int main(int argc, char** argv) {
             if (flag == std::string("--") + each.name) most.*each.limit = number, is_known = true;
         if (!is_known) return usage();
     }
+    // Nothing makes up for a wake-up that is missing.
+    ojs::detail::max_sleep_ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(ojs::time_point::max().time_since_epoch())
+            .count();
     sum = static_cast<totals*>(
         ::mmap(nullptr, sizeof(totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     const int status = seed != 0 ? replay(seed, most) : explore(seconds, first, failures);

@@ -112,7 +112,6 @@ void network::check_request(const std::string& name) {
 // The last heartbeat waits for those in flight, a quarter of a second where it has the time.
 std::shared_ptr<void> network::note_beat(const std::string& name, nanoseconds left) {
     if (name != "REGISTER" && name.compare(0, 4, "BEAT") != 0) return nullptr;
-    allow_early("ojs-beat-helper");  // it waits for a time, and nobody tells it of an earlier one
     const bool is_fresh = beats_ > 0 && now() - beats_since_ < 50 * millisecond;
     if (name == "BEAT terminate" && is_fresh && left > 150 * millisecond && backend_.is_exact)
         violate_("the last heartbeat overtakes another");
@@ -171,7 +170,8 @@ ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& requ
                                                   ojs::time_point deadline) {
     const bool drains = phase() >= ojs::phase::draining;
     latest_fetch = now();
-    allow_early("ojs-job");
+    if (is_fetching())
+        allow_early("ojs-job");  // beside another FETCH, no slot waits for the time of the next
     const nanoseconds end = until(deadline);
     bool is_sent = false;
     const ojs::function<bool()> should_send = [&] {
@@ -231,11 +231,16 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
     const claim* const known = job.known_to(worker_);
-    const bool is_late = std::exchange(asked.of, nullptr) == &job && asked.at == now() && known != nullptr &&
-                         asked.runs == known->runs;
-    if (is_late && backend_.is_exact && !fetches_.empty() && *fetches_.rbegin() > now() &&
-        phase() < ojs::phase::draining)
-        violate_(name + " after the lease is sent beside a FETCH");
+    const auto number = known == nullptr ? 0 : static_cast<std::size_t>(known - job.claims.data());
+    const bool is_late = std::exchange(asked.of, nullptr) == &job && now() - asked.at < millisecond &&
+                         known != nullptr && asked.runs == known->runs;
+    // The next claim could be ended by it.
+    const bool is_beside_fetch = !fetches_.empty() && *fetches_.rbegin() > now();
+    if (is_beside_fetch && backend_.is_exact && phase() < ojs::phase::draining) {
+        if (is_late) violate_(name + " after the lease is sent beside a FETCH");
+        if (known != nullptr && known->may_be_failed && !job.is_mixed)
+            violate_(name + " is repeated beside a FETCH");
+    }
     auto out = call<ojs::settle_result>(name, &request.should_send, deadline, [&](bool arrives) {
         return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
             const bool can_run = job.type != "unknown" && job.type != "malformed";
@@ -260,6 +265,9 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
         });
     });
     if (!out && out.error().code == ojs::errc::rejected) job.runs[worker_].is_refused = true;
+    const bool is_unsent =
+        out || out.error().code == ojs::errc::unreachable || out.error().code == ojs::errc::cancelled;
+    if (known != nullptr && !is_unsent) job.claims[number].may_be_failed = true;
     return out;
 }
 
@@ -306,6 +314,7 @@ ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::tim
 ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline,
                                            const ojs::function<bool()>& should_send) {
     const auto out = call<bool>("REGISTER", &should_send, deadline, [](bool) { return true; });
+    is_registered = true;
     return out ? ojs::result<void>() : ojs::result<void>(out.error());
 }
 ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::time_point deadline) {
@@ -331,15 +340,30 @@ ojs::result<std::string> network::load_checkpoint(const std::string& id, ojs::ti
 
 void network::on_job_cancelled(ojs::function<void(const std::string&)> callback) {
     const outside calm;
-    const std::lock_guard<std::mutex> held(cancelling_);
+    if (is_closed) violate_("a callback is set after the worker's end");
+    const std::lock_guard<std::mutex> held(calling_back_);
     on_cancelled_ = std::move(callback);
+}
+void network::on_work_available(ojs::function<void()> callback) {
+    const outside calm;
+    if (is_closed) violate_("a callback is set after the worker's end");
+    const std::lock_guard<std::mutex> held(calling_back_);
+    on_available_ = std::move(callback);
+}
+void network::on_phase(ojs::phase) {
+    if (is_closed || last_beat_ended_) violate_("on_phase() after the last heartbeat");
+}
+void network::hint() {
+    const std::lock_guard<std::mutex> held(calling_back_);
+    note("there may be work");
+    if (on_available_) on_available_();
 }
 void network::cancel(const std::string& id) {
     ledger_job& job = backend_.jobs.at(id);
     if (job.is != ledger_job::state::active || job.claims.back().worker != worker_) return;
     note("the backend cancels %s", id.c_str());
     job.is_cancelled = true;
-    const std::lock_guard<std::mutex> held(cancelling_);
+    const std::lock_guard<std::mutex> held(calling_back_);
     if (on_cancelled_) on_cancelled_(id);
 }
 

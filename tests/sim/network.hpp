@@ -34,16 +34,16 @@ struct claim {
     std::int64_t attempt = 1;
     bool delivered = false;  // its response arrived
     nanoseconds delivered_at = 0;
-    bool overlaps = false;   // with an earlier one of the same worker, which lost it unnoticed
-    bool reported = false;   // the response to its report arrived
-    bool requeued = false;   // by requeueing it
-    bool unstarted = false;  // because its handler has not begun
+    bool overlaps = false;       // with an earlier one of the same worker, which lost it unnoticed
+    bool reported = false;       // the response to its report arrived
+    bool may_be_failed = false;  // a FAIL may have arrived
+    bool requeued = false;       // by requeueing it
+    bool unstarted = false;      // because its handler has not begun
     int runs = 0;
 };
 
 // The handler of a worker for a job.
 struct handler_run {
-    bool is_running = false;
     std::string saved;        // its latest checkpoint
     std::string saving;       // the one that it saves, or that one
     bool ack_is_due = false;  // it was sent, and no response has ended the claim
@@ -95,6 +95,7 @@ class network : public ojs::transport {
     std::function<ojs::phase()> phase;  // of the worker
     std::function<void()> on_event;     // called when a response arrives
     bool has_started = false;           // it says so
+    bool is_registered = false;         // or it was tried: then FETCH may begin
     bool has_stopped = false;           // likewise; a signal has its default effect soon
     bool is_closed = false;             // the worker is gone
     nanoseconds latest_fetch = 0;
@@ -104,6 +105,10 @@ class network : public ojs::transport {
     bool is_fetching() const { return !fetches_.empty(); }
     // The backend cancels a job of this worker.
     void cancel(const std::string& id);
+    // It says that there may be work.
+    void hint();
+    // It has those of the worker.
+    bool has_callbacks() const { return on_available_ || on_cancelled_; }
 
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override;
@@ -120,6 +125,8 @@ class network : public ojs::transport {
                                                     ojs::time_point deadline) override;
     ojs::result<std::string> load_checkpoint(const std::string& id, ojs::time_point deadline) override;
     void on_job_cancelled(ojs::function<void(const std::string&)> callback) override;
+    void on_work_available(ojs::function<void()> callback) override;
+    void on_phase(ojs::phase now) override;
 
   private:
     template <class T, class CarryOut>
@@ -141,7 +148,8 @@ class network : public ojs::transport {
     int beats_ = 0;                       // in flight, or registrations
     nanoseconds beats_since_ = 0;         // some are, with short gaps at most
     nanoseconds beats_until_ = -second;
-    std::mutex cancelling_;  // while on_job_cancelled()'s callback is called
+    std::mutex calling_back_;  // while a callback is called
+    ojs::function<void()> on_available_;
     ojs::function<void(const std::string&)> on_cancelled_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <optional>
+#include <shared_mutex>
 #include <stdexcept>
 
 #include "network.hpp"
@@ -28,7 +29,6 @@ struct scenario {
     int late_threads = 0;        // that begin to run late
     int slow_threads = 0;
     std::uint64_t stop_on_event = 0;  // not at a time
-    int memory_lasts = -1;
     int descriptors = -1;
     nanoseconds stop_at = 0;
     nanoseconds clock_jumps_at = 0;
@@ -56,7 +56,6 @@ scenario draw(std::uint64_t seed, const limits& most) {
     if (from.one_in(4)) out.slow_threads = 1 + static_cast<int>(from.below(4));
     if (from.one_in(8)) out.late_threads = 1 + static_cast<int>(from.below(4));
     out.installs_first = from.one_in(2);
-    if (from.one_in(8)) out.memory_lasts = static_cast<int>(from.below(from.one_in(2) ? 100 : 1000));
     if (from.one_in(16)) out.descriptors = static_cast<int>(from.below(4));
     if (from.one_in(8)) out.clock_jumps_at = moment(3 * second);
     if (from.one_in(6)) {
@@ -109,10 +108,11 @@ class worker_world : public system {
               }) {}
         std::string id;
         network line;
-        std::mutex calling;  // a member of it, or its destructor
+        std::shared_mutex calling;  // shared: a member of it; else its destructor
         std::optional<ojs::worker> worker;
         int status = -1;
-        bool is_stuck = false;  // it stopped because of that
+        std::size_t handlers = 0;  // that run
+        bool is_stuck = false;     // it stopped because of that
         bool is_closed = false;
     };
 
@@ -128,8 +128,11 @@ class worker_world : public system {
     void at(nanoseconds when, std::function<void()> act);
     void on_event(member& one);
     void call(member& one, std::uint64_t which);
+    void stop_and_wait(member& one);
     void stop_until_it_does();
     void request_stop();
+    bool has_free_slot(const member& one);
+    void hint(member& one, bool is_calm);
     bool all_closed() const;
     bool drains() const;
     void watch_pickup(member& one);
@@ -137,7 +140,9 @@ class worker_world : public system {
     void check_account(const member& one);
     bool is_exact() const { return chosen_.clock_jumps_at == 0; }
     // What the stop has given up may still come, to a thread that does not run at once.
-    bool is_slow() const { return chosen_.late_threads + chosen_.slow_threads + chosen_.freezes_for > 0; }
+    bool is_slow() const {
+        return chosen_.late_threads + chosen_.slow_threads + chosen_.freezes_for > 0 || chosen_.lacks_threads;
+    }
     nanoseconds max_stop_time() const;
     void check_time(nanoseconds limit);
 
@@ -172,7 +177,7 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
         backend_.jobs[job.id] = job;
     }
     backend_.is_exact = chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 &&
-                        chosen_.memory_lasts < 0 && chosen_.freezes_for == 0;
+                        chosen_.freezes_for == 0;
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
     times_.shutdown_grace_period = std::chrono::milliseconds(from.one_in(4) ? 0 : from.below(2000));
     times_.stop_timeout = std::chrono::milliseconds(500 + from.below(1000));
@@ -195,7 +200,6 @@ std::string worker_world::describe() const {
                (chosen_.lacks_threads ? " and all later ones fail" : " fails");
     if (chosen_.late_threads != 0) out += ", threads begin late";
     if (chosen_.slow_threads != 0) out += ", threads are slow";
-    if (chosen_.memory_lasts >= 0) out += ", allocation " + std::to_string(chosen_.memory_lasts) + " fails";
     if (chosen_.descriptors >= 0) out += ", " + std::to_string(chosen_.descriptors) + " descriptors";
     out += ", " + std::to_string(chosen_.calls) + (chosen_.by_run ? " signals" : " calls");
     return out + (chosen_.destroys ? ", destroyed" : ", stopped");
@@ -236,7 +240,7 @@ void worker_world::wait(ojs::job_context& job) {
 void worker_world::check_timeout(const ledger_job& record, nanoseconds began) {
     const nanoseconds latest = began + record.timeout / 1ns + 100 * millisecond +
                                (chosen_.late_threads + chosen_.slow_threads) * slowness;
-    const bool is_exact = chosen_.threads_start < 0 && chosen_.memory_lasts < 0 && chosen_.freezes_for == 0;
+    const bool is_exact = chosen_.threads_start < 0 && chosen_.freezes_for == 0;
     if (record.timeout > 0ms && is_exact && now() > latest)
         violate(record.id + " runs longer than its timeout");
 }
@@ -263,17 +267,22 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     handler_run& run = record.runs[one.id];
     if (run.ack_is_due) violate(job.id() + " runs again while its ACK is due");
     run = {};
-    run.is_running = true;
-    const std::shared_ptr<void> ended(nullptr, [&](void*) { run.is_running = false; });
+    ++one.handlers;
+    const std::shared_ptr<void> ended(nullptr, [&one](void*) { --one.handlers; });
 
     const std::string& type = record.type;
     if (type == "quick") sleep_for(some_time(20 * millisecond));
     if (type == "deaf") sleep_for(record.timeout > 0ms ? second : some_time(3 * second));
     if (type == "saves") save(one, job);
     if (type == "waits") wait(job);
+    const auto is_over = std::make_shared<bool>();
+    const std::shared_ptr<void> ends(nullptr, [is_over](void*) { *is_over = true; });
     const ojs::cancel_registration registration =
-        type != "calls" ? ojs::cancel_registration()
-                        : job.on_cancel([] { sleep_for(some_time(3 * second)); });
+        type != "calls" ? ojs::cancel_registration() : job.on_cancel([this, is_over] {
+            if (*is_over) violate("a callback begins after the end of its registration");
+            sleep_for(some_time(3 * second));
+            if (*is_over) violate("a registration ends during its callback");
+        });
     if (type == "long" || type == "calls") {
         const nanoseconds began = now();
         const bool is_whole = job.sleep_for(std::chrono::nanoseconds(some_time(4 * second)));
@@ -298,7 +307,6 @@ ojs::worker_options worker_world::options_of(member& one) {
     out.visibility_timeout = std::chrono::milliseconds(backend_.lease / millisecond);
     out.request_timeout = std::chrono::milliseconds(request_timeout / millisecond);
     out.stuck_after = 500ms;
-    if (seed_ % 4 == 0) out.on_stuck_job = [](const ojs::stuck_job&) { return ojs::stuck_action::keep; };
     out.worker_id = one.id;
     out.log.hook = [this, &one](const ojs::log_record& record) {
         const outside calm;
@@ -346,11 +354,13 @@ void worker_world::call(member& one, std::uint64_t which) {
     }
     note("call %lu", which % 9);
     if (which % 9 > 6) {
-        if (shared_)
-            shared_->apply(which % 9 == 7 ? ojs::event::quiet_request : ojs::event::resume_request, {});
+        if (!shared_) return;
+        const bool is_quiet = which % 9 == 7;
+        shared_->apply(is_quiet ? ojs::event::quiet_request : ojs::event::resume_request, {});
+        if (is_quiet && dice().one_in(3)) shared_->apply(ojs::event::resume_request, {});
         return;
     }
-    const std::lock_guard<std::mutex> held(one.calling);
+    const std::shared_lock<std::shared_mutex> held(one.calling);
     if (one.is_closed) return;
     ojs::worker& on = *one.worker;
     switch (which % 9) {
@@ -365,15 +375,42 @@ void worker_world::call(member& one, std::uint64_t which) {
         case 5:
             if (!backend_.jobs.empty()) one.line.cancel("j0");
             break;
-        default: on.request_stop(); break;
+        default: dice().one_in(2) ? stop_and_wait(one) : static_cast<void>(on.request_stop()); break;
     }
+}
+// Several threads may at once.
+void worker_world::stop_and_wait(member& one) {
+    using status = ojs::stop_status;
+    const auto source = std::make_shared<ojs::cancel_source>();
+    const auto cancelled_at = std::make_shared<nanoseconds>(INT64_MAX);
+    if (dice().one_in(2))
+        at(now() + some_time(dice().one_in(2) ? second : 10 * microsecond), [source, cancelled_at] {
+            *cancelled_at = now();
+            source->cancel(ojs::cancel_reason::cancelled);
+        });
+    const auto limit = std::chrono::milliseconds(dice().below(600));
+    const nanoseconds deadline = now() + limit / 1ns;
+    const ojs::stop_result got = one.worker->stop(limit, source->token());
+    note("stop(): %s", to_string(got.status));
+    const nanoseconds slow = chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
+    if (now() > std::min(deadline, *cancelled_at) + 20 * millisecond + slow)
+        violate("stop() returns long after its deadline or cancellation");
+    const bool has_ended = got.status == status::ended || got.status == status::unreported;
+    if (has_ended && !one.worker->stopped()) violate("stop() returns before the worker has ended");
+    if (has_ended && (got.status == status::ended) != one.worker->report().unreported.empty())
+        violate("stop() says something else than the report");
+    if (!has_ended && got.status != status::never_started && got.status != status::called_inside &&
+        now() < std::min(deadline, *cancelled_at))
+        violate("stop() returns too early");
+    if (got.status == status::called_inside) violate("stop() takes its caller for one of the worker's own");
 }
 
 void worker_world::disturb() {
     random from(seed_ ^ 0x99);
     calls_on_events_ = chosen_.calls / 2;
     for (std::uint64_t i = calls_on_events_; i < chosen_.calls; ++i) {
-        const nanoseconds when = static_cast<nanoseconds>(from.below(4 * second));
+        const bool is_early = from.one_in(8);  // during the start
+        const auto when = static_cast<nanoseconds>(from.below(is_early ? 100 * microsecond : 4 * second));
         member& one = *members_[from.below(members_.size())];
         const std::uint64_t which = from.below(72);
         at(when, [this, &one, which] { call(one, which); });
@@ -389,10 +426,15 @@ void worker_world::disturb() {
             stand_still(chosen_.freezes_for);
         });
     const bool is_calm = chosen_.wrong.one_in == 0 && chosen_.wrong.down_from == 0 &&
-                         chosen_.freezes_for == 0 && chosen_.memory_lasts < 0 && chosen_.threads_start < 0 &&
+                         chosen_.freezes_for == 0 && chosen_.threads_start < 0 &&
                          chosen_.late_threads + chosen_.slow_threads == 0;
     for (const auto& each : members_)
         if (is_calm) at(0, [this, one = each.get()] { watch_pickup(*one); });
+    for (std::uint64_t i = from.below(4); i > 0; --i) {
+        member& one = *members_[from.below(members_.size())];
+        at(static_cast<nanoseconds>(from.below(3 * second)),
+           [this, is_calm, &one] { hint(one, is_calm && is_exact()); });
+    }
     if (!chosen_.destroys)
         at(chosen_.stop_on_event != 0 ? 3 * second : chosen_.stop_at, [this] { stop_until_it_does(); });
 }
@@ -404,6 +446,27 @@ void worker_world::on_event(member& one) {
     --calls_on_events_;
     const std::uint64_t which = dice().below(72);
     at(now(), [this, &one, which] { call(one, which); });
+}
+
+// It runs, and could FETCH.
+bool worker_world::has_free_slot(const member& one) {
+    const ojs::worker& on = *one.worker;
+    // By signals alone a worker is as its lifecycle.
+    const ojs::phase phase = chosen_.by_run && shared_ ? shared_->phase() : on.phase();
+    return phase == ojs::phase::running && on.phase() < ojs::phase::draining &&
+           on.active_jobs() + one.handlers < static_cast<std::size_t>(chosen_.slots);
+}
+// A worker with a free slot then fetches at once.
+void worker_world::hint(member& one, bool is_calm) {
+    const std::shared_lock<std::shared_mutex> held(one.calling);
+    if (one.is_closed) return;
+    const nanoseconds since = now();
+    const bool is_watched =
+        is_calm && one.line.is_registered && has_free_slot(one) && !one.line.is_fetching();
+    one.line.hint();
+    sleep_for(10 * millisecond);
+    if (is_watched && !is_paused_ && has_free_slot(one) && one.line.latest_fetch < since)
+        violate("no FETCH after a hint");
 }
 
 bool worker_world::all_closed() const {
@@ -423,7 +486,12 @@ void worker_world::request_stop() {
         return send_signal(SIGTERM);
     }
     for (const auto& each : members_) {
-        const std::lock_guard<std::mutex> held(each->calling);
+        for (std::uint64_t i = dice().below(3); i > 0; --i)
+            at(now(), [this, one = each.get()] {
+                const std::shared_lock<std::shared_mutex> held(one->calling);
+                if (!one->is_closed) stop_and_wait(*one);
+            });
+        const std::shared_lock<std::shared_mutex> held(each->calling);
         if (!each->is_closed && each->worker) each->worker->request_stop();
     }
 }
@@ -446,8 +514,10 @@ void worker_world::open(member& one) {
     one.line.phase = [&one] { return one.worker->phase(); };
     one.line.on_event = [this, &one] { on_event(one); };
     // Two calls that end late, of which one is a heartbeat, delay the next heartbeat; nothing else does.
-    one.line.max_silence = beat_interval + 2 * request_timeout + 300 * millisecond + chosen_.freezes_for +
-                           (chosen_.late_threads + chosen_.slow_threads) * slowness;
+    // Where threads are missing, the one that sends them may have a report to repeat.
+    if (!chosen_.lacks_threads)
+        one.line.max_silence = beat_interval + 2 * (request_timeout + second) + 300 * millisecond +
+                               chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     for (const char* type :
          {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
         one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
@@ -470,9 +540,10 @@ void worker_world::close(member& one) {
     note("%s ends with %d", one.id.c_str(), one.status);
     if (one.status >= 0) check_account(one);
     if (one.status >= 0) check_time(max_stop_time());
-    const std::lock_guard<std::mutex> held(one.calling);
+    const std::unique_lock<std::shared_mutex> held(one.calling);
     one.worker.reset();
     one.is_closed = one.line.is_closed = true;
+    if (one.line.has_callbacks()) violate("the transport has a callback of a worker that is gone");
     note("%s is destroyed", one.id.c_str());
     check_time(max_stop_time() + request_timeout + second);  // it waits for calls in flight
 }
@@ -499,7 +570,6 @@ void worker_world::run() {
     };
     for (std::size_t i = 1; i < members_.size(); ++i)
         start("second", [live, one = members_[i].get()] { live(*one); });
-    fail_memory(chosen_.memory_lasts);
     fail_descriptors(chosen_.descriptors);
     live(*members_.front());
 }
@@ -508,7 +578,7 @@ void worker_world::run() {
 
 nanoseconds worker_world::max_stop_time() const {
     const std::chrono::nanoseconds times = times_.shutdown_grace_period + times_.stop_timeout;
-    // Where a callback gets no thread, the supervisor calls it.
+    // Where a callback gets no thread, the one that sends heartbeats calls it.
     const auto callbacks = static_cast<nanoseconds>(chosen_.lacks_threads ? chosen_.jobs : 0) * 3 * second;
     return times.count() + callbacks + chosen_.freezes_for +
            (chosen_.late_threads + chosen_.slow_threads) * slowness + second;
@@ -519,20 +589,14 @@ void worker_world::watch_pickup(member& one) {
     nanoseconds since = now();
     nanoseconds in_flight = now();
     for (;; sleep_for(100 * millisecond)) {
-        const std::lock_guard<std::mutex> held(one.calling);
+        const std::shared_lock<std::shared_mutex> held(one.calling);
         if (!one.worker || is_paused_) return;
         const ojs::worker& on = *one.worker;
-        // By signals alone a worker is as its lifecycle.
-        const ojs::phase phase = chosen_.by_run && shared_ ? shared_->phase() : on.phase();
-        const auto in_handlers = static_cast<std::size_t>(
-            std::count_if(backend_.jobs.begin(), backend_.jobs.end(),
-                          [&](auto& each) { return each.second.runs[one.id].is_running; }));
-        const bool is_free = phase == ojs::phase::running &&
-                             on.active_jobs() + in_handlers < static_cast<std::size_t>(chosen_.slots);
+        const bool is_free = has_free_slot(one);
         if (!is_free) since = now();
         if (now() - std::max(since, one.line.latest_fetch) > 300 * millisecond + request_timeout)
             return violate("no FETCH for a free slot");
-        if (on.phase() != ojs::phase::draining || on.active_jobs() + in_handlers > 0 ||
+        if (on.phase() != ojs::phase::draining || on.active_jobs() + one.handlers > 0 ||
             one.line.is_fetching())
             in_flight = now();
         if (now() - in_flight > 300 * millisecond)
@@ -555,13 +619,10 @@ bool worker_world::is_held_too_long(ledger_job& job, const std::string& worker) 
 
 void worker_world::check_account(const member& one) {
     if (one.status == ojs::exit_status::usage) {
-        if (chosen_.memory_lasts < 0 && chosen_.threads_start < 0 && chosen_.descriptors < 0)
-            violate("not started");
+        if (chosen_.threads_start < 0 && chosen_.descriptors < 0) violate("not started");
         return;
     }
     const ojs::worker_report report = one.worker->report();
-    if (chosen_.memory_lasts >= 0 && one.status == ojs::exit_status::unreported)
-        return;  // no memory for a name
     if (one.line.gave_up_fetch && is_slow()) return;
     if (report.claimed !=
         report.completed + report.failed + report.requeued + report.gone + report.unreported.size())
@@ -581,8 +642,7 @@ void worker_world::check_end(const ending& how) {
     if (how.how == ending::kind::deadlock) violate("deadlock:\n" + how.waiting);
     if (how.how == ending::kind::too_many_steps) violate("it does not end:\n" + how.waiting);
     // Where a thread cannot be had, another does its work later.
-    if (!how.lost_wake_up.empty() && chosen_.threads_start < 0 && chosen_.memory_lasts < 0)
-        violate("not woken: " + how.lost_wake_up);
+    if (!how.lost_wake_up.empty() && chosen_.threads_start < 0) violate("not woken: " + how.lost_wake_up);
     if (how.how != ending::kind::exited) return;
     const bool by_signal = how.status == 128 + SIGTERM || how.status == 128 + SIGINT;
     // Before and after a worker's run a signal has its default effect.

@@ -189,10 +189,6 @@ REFUSALS = {
                                  "ojs/base/text.ipp:1", "<sstream>", "base/detail"),
     "internal names outside of detail": ([("ojs/base/detail/bits.hpp", None, BITS)],
                                          "ojs/base/detail/bits.hpp:1", "internal names", "namespace detail"),
-    "a public part that needs an internal one": (
-        [("ojs/net/stop/motor.hpp", None, "// motor: turns.\n#pragma once\nnamespace detail {\n}\n"),
-         ("ojs/net/json.hpp", '"../base/text.hpp"', '"stop/motor.hpp"')],
-        "ojs/net/json.hpp:4", "net/json.hpp is public, net/stop/motor.hpp is internal", "detail/"),
     # Of an extension.
     "the main header uses it": ([("ojs/net/json.ipp", '"json.hpp"', '"../server/server.hpp"')],
                                 "ojs/net/json.ipp:1", "upward include", "move the needed code to net/"),

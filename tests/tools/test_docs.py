@@ -120,7 +120,7 @@ def parse_shell(block):
 SUITES = ("unit", "process", "recovery")
 MAKEFILES = [ROOT / "Makefile", *(path for folder in ("bench", "tests", "packaging") for path in (ROOT / folder).rglob("*.mk"))]
 TARGETS = {target for path in MAKEFILES for line in re.findall(r"(?m)^([a-z][a-z -]*):", path.read_text()) for target in line.split()}
-OPTIONS = [read(f"src/ojs/{name}.ipp") for name in ("loop/loop_options", "worker/options/worker_options")]
+OPTIONS = [read(f"src/ojs/{name}.ipp") for name in ("stop/loop_options", "worker/worker_options")]
 KNOWN_VARIABLES = set(re.findall(r"OJS_[A-Z_]+", "".join(OPTIONS))) | {"OJS_TEST_BIN"}
 
 
@@ -218,7 +218,7 @@ class Names(unittest.TestCase):
         """Or a worker started with one of them warns of a variable that it does not know."""
         source = "".join(path.read_text() for root in ("src", "tools") for path in (ROOT / root).rglob("*.?pp"))
         read_by_name = set(re.findall(r'"(OJS_[A-Z_]+)=?"', source))
-        known = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/loop/detail/environment.ipp")))
+        known = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/stop/detail/environment.ipp")))
         not_of_a_worker = {"OJS_PROCESS_PID"}  # of the launcher's hooks
         self.assertIn("OJS_CONTROLLER_CONFIG", read_by_name)
         self.assertEqual(set(), read_by_name - known - KNOWN_VARIABLES - not_of_a_worker)

@@ -123,7 +123,6 @@ struct deaf_worker {
 TEST_CASE(
     "stuck: a job that ignores its timeout fails after stuck_after, and its slot stays taken meanwhile") {
     worker_options options = for_stuck(2);
-    options.on_stuck_job = [](const stuck_job&) { return stuck_action::keep; };
     deaf_worker deaf(options, do_nothing);
     REQUIRE(deaf.wire.wait_for("fail", 1));
     REQUIRE(deaf.log.wait_for("warn job is stuck"));

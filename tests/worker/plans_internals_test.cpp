@@ -56,8 +56,7 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
 
 TEST_CASE("unknown types: the jobs of a type go back together, after a back-off that doubles to 5 s") {
     const time_point now = steady_clock::now();
-    detail::mutex guard;
-    detail::unknown_types types(guard);
+    detail::unknown_types types;
     const auto delay = [&](const char* type, steady_clock::duration since, bool is_first) {
         bool first = !is_first;
         const time_point back_at = types.schedule_hand_back(type, now + since, first);
@@ -121,8 +120,7 @@ TEST_CASE("settlement: a back-off takes at most half of the time to the deadline
 
 TEST_CASE("outage: an outage lasts from the earliest failed request to the next response") {
     const auto at = [](int seconds) { return time_point(std::chrono::seconds(seconds)); };
-    detail::mutex guard;
-    detail::outage_watch watch(guard);
+    detail::outage_watch watch;
     CHECK(watch.note_response(at(10)) == 0s);
     watch.note_failure(at(9));  // a request that the backend has outlived
     watch.note_failure(at(10));
@@ -158,4 +156,76 @@ TEST_CASE("claim: only a query that the backend does not serve or rejects is inc
     for (const errc code : {errc::unreachable, errc::timed_out, errc::unavailable, errc::disconnected,
                             errc::bad_response, errc::cancelled})
         CHECK_FALSE(detail::is_inconclusive(code));
+}
+
+TEST_CASE(
+    "slots: a thread runs what is ready, fetches when that is due, else leads or waits, until the end") {
+    using detail::slot_action;
+    const auto plan = [](bool closed, bool ready, bool led, bool due) {
+        return detail::plan_slot({closed, ready, led, due});
+    };
+    for (const bool led : {false, true}) {
+        for (const bool due : {false, true}) {
+            CHECK(plan(false, true, led, due) == slot_action::run);
+            CHECK(plan(true, true, led, due) == slot_action::run);
+            CHECK(plan(true, false, led, due) == slot_action::end);
+        }
+        CHECK(plan(false, false, led, true) == slot_action::fetch);
+    }
+    CHECK(plan(false, false, false, false) == slot_action::lead);
+    CHECK(plan(false, false, true, false) == slot_action::idle);
+}
+
+TEST_CASE(
+    "heartbeat plan: one is in flight at a time, the interval or a request makes the next due, one is last") {
+    using detail::beat_action;
+    const time_point now = steady_clock::now();
+    detail::beat_facts facts;
+    facts.interval = 5s;
+    facts.first_gap = 3s;
+    CHECK(detail::plan_beat(facts, now).action == beat_action::send);  // the first at once
+    facts.requested_at = detail::never;
+    facts.begun_at = now;
+    facts.begun = 1;
+    const auto waits_until = [&](time_point when) {
+        const detail::beat_plan plan = detail::plan_beat(facts, now);
+        return plan.action == beat_action::wait && plan.until == when;
+    };
+    CHECK(waits_until(now + 3s));
+    facts.begun = 2;
+    CHECK(waits_until(now + 5s));
+    facts.requested_at = now + 1s;
+    CHECK(waits_until(now + 1s));
+    CHECK(detail::plan_beat(facts, now + 1s).action == beat_action::send);
+    facts.is_unanswered = true;
+    facts.calls = 1;
+    CHECK(detail::plan_beat(facts, now + 1h).action == beat_action::wait);
+    facts.last_due_at = now + 2s;
+    CHECK(waits_until(now + 2s));
+    CHECK(detail::plan_beat(facts, now + 2s).action == beat_action::send_last);  // beside one that hangs
+    facts.is_unanswered = false;
+    CHECK(detail::plan_beat(facts, now + 1s).action == beat_action::send);  // what was requested goes first
+    facts.requested_at = detail::never;
+    CHECK(waits_until(now + 2s));  // a query is in flight
+    facts.calls = 0;
+    CHECK(detail::plan_beat(facts, now).action == beat_action::send_last);
+    facts.last_has_begun = true;
+    CHECK(waits_until(detail::never));
+}
+
+TEST_CASE(
+    "report plan: what is rejected is repeated once without its payload, a stray 4xx six times as it is") {
+    using detail::retry_action;
+    int strays = 0;
+    const error rejected{errc::rejected, 0, "no", 400};
+    CHECK(detail::plan_retry(rejected, true, true, strays) == retry_action::without_payload);
+    CHECK(detail::plan_retry(rejected, true, false, strays) == retry_action::none);
+    const error unreachable{errc::unreachable, 0, "no"};
+    CHECK(detail::plan_retry(unreachable, true, false, strays) == retry_action::later);
+    const error proxy{errc::bad_response, 0, "no", 404};
+    for (int i = 0; i < 5; ++i) CHECK(detail::plan_retry(proxy, true, true, strays) == retry_action::later);
+    CHECK(detail::plan_retry(proxy, false, true, strays) == retry_action::later);  // of a query: not counted
+    CHECK(detail::plan_retry({errc::bad_response, 0, "no", 502}, true, true, strays) == retry_action::later);
+    CHECK(detail::plan_retry(proxy, true, true, strays) == retry_action::without_payload);
+    CHECK(detail::plan_retry(proxy, true, false, strays) == retry_action::none);
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "../server/detail/listener.ipp"
-#include "../worker/options/worker_options.ipp"
+#include "../worker/worker_options.ipp"
 #include "coordinator.hpp"
 #include "detail/coordinator_body.hpp"
 

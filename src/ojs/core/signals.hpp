@@ -49,9 +49,8 @@ struct received_signal {
 ///     auto signals = ojs::signals::install(lifecycle);
 ///
 /// The handler records the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and with
-/// chain_foreign calls the handler it replaced. (It also answers the SIGTTIN that this library sends to one of its
-/// threads for the stack of a stuck job.) It runs on the alternate stack of a thread that has one. A signal ignored at
-/// process start stays ignored: see ignored().
+/// chain_foreign calls the handler it replaced. It runs on the alternate stack of a thread that has one. A signal
+/// ignored at process start stays ignored: see ignored().
 ///
 /// Two threads may handle two signals at once, in either order. A SIGCONT undoes every SIGTSTP sent before it, and may
 /// undo one sent a moment after it. So each SIGCONT sets the handler of SIGTSTP again, unless that is the program's.

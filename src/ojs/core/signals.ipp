@@ -21,12 +21,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// A SIGTTIN that we send to one of our threads and that is no event: see ops/detail/thread_stack.ipp.
-struct thread_request {
-    bool (*answer)(const siginfo_t* info) noexcept;  // in the handler; false: not one of ours
-    void (*forget)() noexcept;                       // in the child of a fork
-};
-
 struct signal_rule {
     int number;
     ojs::event event;
@@ -49,7 +43,6 @@ struct process_state {
     atomic<int> handlers_running{0};
     atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers in progress
     atomic<bool> fork_handler_set{false};
-    atomic<const thread_request*> thread_request_handler{nullptr};  // answers our own SIGTTIN
     atomic<std::uint64_t> last_stop{0};      // time of the last stop signal or reclaim; 0: none
     atomic<std::uint32_t> repeat_gap_ms{0};  // of the latest target, see is_repeated_stop()
     atomic<bool> third_signal_exits{false};
@@ -193,8 +186,6 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned t
         raise(SIGSTOP);  // the default action: a background process reads the terminal
         return;
     }
-    const thread_request* const request = process.thread_request_handler.load();
-    if (number == SIGTTIN && request != nullptr && request->answer(info)) return;
     const bool is_timer =
         info != nullptr && info->si_code == SI_TIMER && info->si_value.sival_ptr == &process;
     const lifecycle_state before = target.state();
@@ -270,7 +261,6 @@ inline void forget_parent() noexcept {
     process.exit_timer.store(0);
     process.handlers_running.store(0);  // in threads that this process does not have
     for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);
-    if (const thread_request* const request = process.thread_request_handler.load()) request->forget();
     if (lifecycle* const target = process.target.exchange(nullptr)) target->after_fork();
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }

@@ -2,7 +2,7 @@
 
 #include "../base/detail/light.hpp"
 #include "../core/detail/wake.hpp"
-#include "../worker/options/transport_scheme.ipp"
+#include "../worker/transport_scheme.ipp"
 #include "detail/event_stream.ipp"
 #include "queue_events.hpp"
 

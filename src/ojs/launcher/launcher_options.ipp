@@ -8,7 +8,7 @@
 
 #include "../net/http_client.ipp"
 #include "../server/detail/listener.ipp"
-#include "../worker/options/worker_options.ipp"
+#include "../worker/worker_options.ipp"
 #include "launcher_options.hpp"
 
 namespace ojs {

@@ -7,16 +7,14 @@
 #include <vector>
 
 #include "../core/cancel_token.hpp"
-#include "../core/drain_barrier.hpp"
 #include "../core/lifecycle.hpp"
-#include "loop_options.hpp"
-#include "worker_extension.hpp"
+#include "../stop/loop_options.hpp"
+#include "../stop/worker_extension.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-class loop_machine;
-class loop_state;
+class loop_core;
 struct loop_item;
 }  // namespace detail
 
@@ -39,7 +37,7 @@ class [[nodiscard]] item {
     void end() noexcept;
 
   private:
-    friend class detail::loop_state;
+    friend class detail::loop_core;
     explicit item(detail::ref<detail::loop_item> entry) noexcept : entry_(std::move(entry)) {}
     detail::ref<detail::loop_item> entry_;
 };
@@ -65,13 +63,13 @@ class slot {
     std::size_t index() const noexcept { return index_; }  ///< 0, 1, ... among the loop's threads
 
   private:
-    friend class detail::loop_state;
+    friend class detail::loop_core;
     enum class turn { take, wait, end };
-    slot(detail::loop_state& loop, std::size_t index) noexcept : loop_(loop), index_(index) {}
+    slot(detail::loop_core& loop, std::size_t index) noexcept : loop_(loop), index_(index) {}
     turn await_turn(time_point deadline);
-    detail::loop_state& loop_;
+    detail::loop_core& loop_;
     const std::size_t index_;
-    drain_barrier::ticket ticket_;  // held but while it waits in next()
+    bool takes_ = false;  // but while it waits in next()
 };
 
 /// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines
@@ -152,7 +150,7 @@ class loop {
     loop(result<loop_options> options, lifecycle* shared);
     bool apply(event request);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
-    detail::ref<detail::loop_machine> machine_;
+    detail::ref<detail::loop_core> core_;
 };
 
 }  // namespace v0_1_0

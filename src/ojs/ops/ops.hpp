@@ -1,21 +1,15 @@
-// ops: probes, metrics, control, systemd, stacks of stuck jobs, PID 1.
+// ops: probes, metrics, control, systemd, PID 1.
 #pragma once
 
 #include "../base/error.hpp"
-#include "../loop/worker_extension.hpp"
-
-#ifndef OJS_SHUTDOWN_USE_UNWIND
-/// 0: no stacks of stuck jobs, as everywhere but on Linux (a toolchain without `<unwind.h>`).
-#define OJS_SHUTDOWN_USE_UNWIND OJS_SHUTDOWN_ON_LINUX
-#endif
+#include "../stop/worker_extension.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 
 /// options.extensions.add(ojs::ops()). The worker then
 /// - answers HTTP requests on worker_options::health_address, if that is set;
-/// - in run(): notifies the service manager that $NOTIFY_SOCKET names, and serves its watchdog (see service_notifier);
-/// - adds the stack of a stuck job to its log records, if signals are installed and the platform has an unwinder.
+/// - in run(): notifies the service manager that $NOTIFY_SOCKET names, and serves its watchdog (see service_notifier).
 worker_extension_factory ops();
 
 /// How as_init() behaves.

@@ -13,7 +13,6 @@
 #include "../server/service_notifier.ipp"
 #include "detail/exit_notice.ipp"
 #include "detail/health.ipp"
-#include "detail/thread_stack.ipp"
 #include "ops.hpp"
 
 namespace ojs {
@@ -50,10 +49,6 @@ class ops_extension final : public worker_extension {
         if (service_.active() && service_.tick(now, worker_->stop_deadline())) report_service();
         return service_.next_due();
     }
-    std::string stack_of(pthread_t thread, time_point deadline) override {
-        return capture_stack(thread, deadline);
-    }
-
     void on_heartbeat(bool answered) override {
         if (metrics_) count_one(answered ? metrics_->beats_ok : metrics_->beats_failed);
     }

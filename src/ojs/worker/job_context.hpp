@@ -68,8 +68,9 @@ class bad_argument : public std::exception {
 };
 
 namespace detail {
-class active_job;
-class worker_context;
+struct active_job;
+class job_runner;
+class worker_state;
 // An argument, or a member of it; `member` without data(): the argument itself.
 struct argument_place {
     std::size_t index;
@@ -208,8 +209,8 @@ class job_context {
     void heartbeat() const noexcept;
 
   private:
-    friend class detail::active_job;
-    job_context(detail::worker_context& worker, detail::active_job& job, const ojs::job& claimed) noexcept
+    friend class detail::job_runner;
+    job_context(detail::worker_state& worker, detail::active_job& job, const ojs::job& claimed) noexcept
         : worker_(worker), job_(job), claimed_(claimed) {}
 
     template <class T>
@@ -255,7 +256,7 @@ class job_context {
         return value_or_throw(read_argument<value_type>(place));
     }
 
-    detail::worker_context& worker_;
+    detail::worker_state& worker_;
     detail::active_job& job_;
     const ojs::job& claimed_;
 };

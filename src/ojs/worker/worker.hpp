@@ -36,7 +36,7 @@ struct stop_result {
 };
 
 namespace detail {
-struct worker_impl;
+class worker_core;
 
 template <class F, class = void>
 inline constexpr bool takes_job = false;
@@ -84,8 +84,8 @@ class worker {
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
     /// Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
-    /// flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook,
-    /// on_transition or on_stuck_job: abandoned threads get errors and log to standard error.
+    /// flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook
+    /// or on_transition: abandoned threads get errors and log to standard error.
     /// Not in a callback, hook, extension or transport call of this worker: that aborts the process.
     ~worker();
 
@@ -116,8 +116,7 @@ class worker {
     /// Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
     /// and descriptors. [River Stopped()]
     cancel_token stopped_token() const;
-    /// Cancelled after the first response of the backend to a heartbeat or a FETCH, like /readyz. Its callbacks
-    /// run after a heartbeat.
+    /// Cancelled after the first response of the backend to a heartbeat or a FETCH, like /readyz.
     cancel_token connected_token() const;
     /// The status that run() returns, once stopped() is true. Thread-safe.
     int exit_code() const noexcept;
@@ -171,7 +170,7 @@ class worker {
     bool apply(event request);
     bool add_handler(std::string type, job_handler handler, handler_options options);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
-    detail::ref<detail::worker_impl> impl_;
+    detail::ref<detail::worker_core> core_;
     detail::thread background_;  // start()'s; joined when the worker is destroyed
 };
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "../base/function.hpp"
-#include "../loop/loop_options.hpp"
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
+#include "../stop/loop_options.hpp"
 #include "transport_scheme.hpp"
 
 namespace ojs {
@@ -19,25 +19,6 @@ enum class unknown_type_action {
     requeue,  ///< requeued, after a back-off of 100 ms to 5 s
     fail,     ///< its attempt fails and is retried
     discard   ///< its attempt fails and is not retried
-};
-
-/// What happens to the slot of a stuck job.
-enum class stuck_action {
-    keep,     ///< it stays taken until the handler returns
-    replace,  ///< a new thread works in it
-    stop      ///< the worker drains and ends with exit_status::unreported (75)
-};
-
-/// A cancelled job whose handler has not returned.
-struct stuck_job {
-    std::string id;                          ///< job::id
-    std::string type;                        ///< job::type
-    std::chrono::milliseconds age{0};        ///< since it was claimed
-    std::chrono::milliseconds cancelled{0};  ///< since it was cancelled
-    bool abandoned = false;                  ///< the stop has reported it and does not wait for its handler
-    std::size_t count = 0;  ///< of stuck jobs whose handlers have not returned, this one included
-    /// What happens without a callback: replace while fewer than `concurrency` are stuck, then stop.
-    stuck_action default_action = stuck_action::keep;
 };
 
 struct http_client_options;
@@ -64,11 +45,6 @@ struct worker_options : loop_options {
     http_events_factory http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
     std::string registration_path;    ///< below /ojs/v1 ("/workers"); empty: heartbeats register the worker
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
-    /// Called when a job becomes stuck, and again, with `abandoned` set, when a stop abandons it; that second
-    /// result is ignored. `replace` takes effect only for a reported job. Called on separate threads, several at
-    /// once. It may block: the slot stays taken, and a stop waits for it until stop_timeout. After an exception
-    /// `default_action` applies.
-    function<stuck_action(const stuck_job&)> on_stuck_job;
 
     /// As loop_options::from_environment(). The URL is checked at the start of the worker, when `transports` is
     /// complete.

@@ -5,8 +5,6 @@
 //   deprived file              a worker whose termination-mode file is on a disk that does not respond; stops itself by SIGTERM
 //   deprived threads           a worker for which no thread can be created once its stop has begun; prints what became of its
 //                              shutdown step
-//   deprived threads memory    in which also the allocations for that step fail for as long as they are tried; and first, a
-//                              completion_ledger that has no memory for its second position
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,14 +17,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <ojs_shutdown.hpp>
 
 namespace {
 
 std::atomic<bool> never_runs{false};  // no thread does, though it is created
 std::atomic<bool> no_threads{false};
-thread_local int failures = 0;  // of the allocations to come
 
 }  // namespace
 
@@ -45,18 +41,6 @@ extern "C" int open(const char* path, int flags, ...) {
     while (std::strcmp(path, "/hung/mode") == 0) ::pause();
     static const auto real = reinterpret_cast<int (*)(const char*, int, mode_t)>(::dlsym(RTLD_NEXT, "open"));
     return real(path, flags, mode);
-}
-
-void* operator new(std::size_t size) {
-    void* const out = failures > 0 && failures-- > 0 ? nullptr : std::malloc(size);
-    if (out == nullptr) throw std::bad_alloc();
-    return out;
-}
-void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
 }
 
 namespace {
@@ -81,28 +65,13 @@ int read_hung_file() {
     return worker.run();
 }
 
-void print_ledger_without_memory() {
-    ojs::completion_ledger ledger;
-    auto first = ledger.begin(1);
-    failures = 1;
-    const auto second = ledger.begin(2);
-    ledger.begin(3)->done();
-    first->done();
-    std::printf("ledger: %s, next position %llu\n", second ? "begun" : "refused",
-                static_cast<unsigned long long>(ledger.next_position()));
-}
-
-int run_step(bool has_memory) {
-    if (!has_memory) print_ledger_without_memory();
+int run_step() {
     ojs::worker_options options;
     options.url = "memory:";
     options.on_transition = [](const ojs::lifecycle_state& now) {
         if (now.phase == ojs::phase::stopping) no_threads = true;
     };
-    // The record of the step's begin is the last before its thread.
-    options.log.level = ojs::log_level::debug;
-    options.log.hook = [has_memory](const ojs::log_record& record) {
-        if (!has_memory && record.message == "shutdown step started") failures = 110;
+    options.log.hook = [](const ojs::log_record& record) {
         if (record.message == "worker started") ::kill(::getpid(), SIGTERM);
     };
     ojs::worker worker(options);
@@ -110,7 +79,6 @@ int run_step(bool has_memory) {
     bool ran = false;
     worker.on_shutdown("flush", [&] { ran = true; });
     const int status = worker.run();
-    failures = 0;
     for (const ojs::step_result& each : worker.report().steps)
         std::printf("%s: %s, ran: %d\n", each.name.c_str(), ojs::to_string(each.status), ran);
     return status;
@@ -122,5 +90,5 @@ int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IONBF, 0);
     const std::string lacks = argc > 1 ? argv[1] : "";
     if (lacks == "log") return write_log(argc > 2);
-    return lacks == "file" ? read_hung_file() : run_step(argc == 2);
+    return lacks == "file" ? read_hung_file() : run_step();
 }

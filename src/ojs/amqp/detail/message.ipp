@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "../../base/detail/text.hpp"
-#include "../../loop/job.hpp"
 #include "../../net/json_view.hpp"
+#include "../../stop/job.hpp"
 #include "connection.ipp"
 
 namespace ojs::detail {

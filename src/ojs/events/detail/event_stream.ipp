@@ -5,7 +5,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../net/http_client.ipp"
-#include "../../worker/transports/http.ipp"
+#include "../../worker/http_transport.ipp"
 #include "event_parser.ipp"
 
 namespace ojs::detail {

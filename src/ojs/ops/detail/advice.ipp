@@ -1,8 +1,9 @@
 // advice: the settings of a stop, and what an unknown variable or URL was probably meant to be.
 #pragma once
 
-#include "../../loop/detail/startup_findings.ipp"
-#include "../../worker/options/worker_options.ipp"
+#include "../../stop/detail/startup_findings.ipp"
+#include "../../stop/detail/stop_stages.ipp"
+#include "../../worker/worker_options.ipp"
 #include "../doctor.hpp"
 
 namespace ojs::detail {

@@ -7,8 +7,8 @@
 
 #include "../../base/detail/files.ipp"
 #include "../../base/detail/sync.hpp"
-#include "../../loop/detail/stop_log.ipp"
-#include "../../loop/worker_extension.hpp"
+#include "../../stop/detail/stop_log.ipp"
+#include "../../stop/worker_extension.hpp"
 
 namespace ojs::detail {
 

@@ -11,8 +11,8 @@
 #include "../../base/detail/text.hpp"
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../../loop/worker_extension.hpp"
 #include "../../server/detail/prometheus.ipp"
+#include "../../stop/worker_extension.hpp"
 
 namespace ojs::detail {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../base/detail/light.hpp"
-#include "../../worker/transports/http/job_json.ipp"
+#include "../../worker/detail/job_json.ipp"
 #include "owner.ipp"
 
 namespace ojs::detail {

@@ -1,0 +1,278 @@
+// loop_core: the machine of a loop: its consumers, the items in flight, and their renewal.
+#pragma once
+
+#include "../../stop/detail/machine.ipp"
+#include "../../stop/loop_options.ipp"
+#include "../loop.hpp"
+
+namespace ojs::detail {
+
+struct loop_item : work {
+    loop_item(ojs::job&& shown, cancel_source source, const ref<loop_core>& of)
+        : work(std::move(shown), std::move(source)), loop(of) {}
+    const ref<loop_core> loop;
+};
+
+class loop_core final : public held_options<loop_options>, public machine {
+  public:
+    loop_core(loop_options given, lifecycle* followed)
+        : held_options{std::move(given)},
+          machine(options, "loop", followed,
+                  {"item", "items", "item has not ended in time", "loop stopped"}) {}
+
+    // Claims the signals.
+    void prepare() {
+        if (status) status = check_loop_options(options);
+        if (status) status = check_extensions(options);
+        if (status) status = claim_all();
+    }
+    void run() {
+        while (advance()) waker.await(due);
+        while (must_exit) ::pause();  // another run() ends the process
+    }
+    // False: it has ended.
+    bool advance() { return start() && turn(); }
+    // What is added after the start is not used.
+    bool accepts(const char* addition) const {
+        if (stage_ == stage::ready) return true;
+        log.write(log_level::error, "added to a loop after its start, and not used",
+                  {field("addition", addition)});
+        return false;
+    }
+    // At the end of the loop object: ends what has begun.
+    void close() {
+        if (is_forked()) return;
+        if (stage_ != stage::ready && stage_ != stage::over) {
+            phases.own.apply(event::cancel_request, {cause_kind::api, 0});
+            run();
+        }
+        signals_.release();
+        user.callbacks.close();  // an item that outlives the loop calls nothing
+        user.callbacks.wait_until(deadline_after(std::chrono::seconds(1)));
+    }
+
+    // ---- items ----
+
+    item begin_item(std::string id) {
+        job shown;
+        shown.id = std::move(id);
+        shown.queue = "default";
+        const ref<loop_item> added =
+            make_ref<loop_item>(std::move(shown), new_member(), ref<loop_core>(this));
+        const unique_lock held(guard);
+        add(ref<work>(added.get()));
+        if (all_cancelled_at != never) check_soon(all_cancelled_at + options.stuck_after);
+        return item(added);
+    }
+    void end_item(loop_item& ended) noexcept {
+        if (is_forked()) return;  // it is the parent's
+        const cancel_token token = ended.cancel.token();
+        const bool is_cut_short = token.seen();
+        {
+            const unique_lock held(guard);
+            remove_work(in_flight, ended);
+            if (!detail::exchange(ended.is_over, true)) {
+                const bool is_lost = is_cut_short && token.reason() == cancel_reason::revoked;
+                ++(is_lost ? counts.gone : is_cut_short ? counts.requeued : counts.completed);
+                if (is_cut_short) ++counts.interrupted;
+            }
+            notify_if_idle();
+        }
+        if (!has_extensions_) return;
+        const job_settlement settled{ended.job.queue,
+                                     {},
+                                     is_cut_short ? settled_state::available : settled_state::completed,
+                                     steady_clock::now() - ended.since};
+        user.notify_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
+    }
+    cancel_token current_taking() const {
+        if (!is_forked()) return taking();
+        cancel_source ended;  // nothing is taken, and a thread of the parent may have held the mutex
+        ended.request(cancel_reason::cancelled);
+        return ended.token();
+    }
+    slot::turn await_turn(slot& self, time_point deadline) {
+        exit_if_child();
+        unique_lock held(guard);
+        leave(self);
+        for (;;) {
+            if (phases.has_stop_begun()) return slot::turn::end;
+            if (phases.may_take() && !taking_->cancel.requested()) {
+                self.takes_ = true;
+                ++takers_;
+                return slot::turn::take;
+            }
+            if (!changed.wait_until(held, deadline)) return slot::turn::wait;
+        }
+    }
+
+    result<void> status;  // why it cannot run
+    // Not changed after the start.
+    array<function<void(slot&)>> consumers;
+    milliseconds renew_interval{0};
+    function<std::vector<std::string>(const std::vector<std::string>&)> renew;
+
+  private:
+    result<void> claim_all() {
+        result<void> claimed = claim_process({});
+        if (!claimed) return claimed;
+        identity.queues = {"default"};
+        owns_process = true;
+        return install_signals(options, phases.signalled(), log, signals_);
+    }
+    // False: it cannot run. True: it runs, or some of its threads do and it stops.
+    bool start() {
+        if (stage_ != stage::ready) return true;
+        if (status) status = prepare_start();
+        const bool begins = status.has_value();
+        if (begins) begin_all();
+        if (!status) report_usage(status.error());
+        if (begins) return true;
+        tear_down();
+        set_stage(stage::over);
+        return false;
+    }
+    result<void> prepare_start() {
+        result<void> claimed = is_forked() ? claim_all() : result<void>();  // by daemon()
+        if (!claimed) return claimed;
+        if (!consumers.empty()) identity.concurrency = static_cast<std::int64_t>(consumers.size());
+        return prepare_turns();
+    }
+    void begin_all() {
+        has_extensions_ = !user.extensions.empty();
+        begin_run();
+        begin("loop started", loop_variables());
+        status = start_threads();
+        if (!status) phases.own.apply(event::stop_request, {cause_kind::api, 0});
+    }
+    // An error: not all could be started. Those that were end as the loop stops.
+    result<void> start_threads() {
+        result<void> started;
+        if (renew) started = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
+        for (std::size_t i = 0; i < consumers.size() && started; ++i)
+            started = start_counted(consuming_, "ojs-consumer", true, [this, i] { consume(i); });
+        return started;
+    }
+    result<void> start_counted(std::size_t& count, const char* name, bool takes_signals,
+                               const function<void()>& body) {
+        {
+            const unique_lock held(guard);
+            ++count;
+        }
+        result<void> started = threads.start(name, takes_signals, body);
+        if (started) return started;
+        const unique_lock held(guard);
+        --count;
+        return started;
+    }
+    void consume(std::size_t index) {
+        slot self(*this, index);
+        try {
+            consumers[index](self);
+        } catch (...) {
+            exit_if_child();
+            has_thrown_ = true;
+            log.write(log_level::error, "a consumer threw; the loop stops", {field("error", thrown_text())});
+        }
+        exit_if_child();
+        const unique_lock held(guard);
+        leave(self);
+        if (--consuming_ == 0 || has_thrown_) phases.own.apply(event::stop_request, {cause_kind::api, 0});
+        waker.notify();
+    }
+    void renew_until_ended() {
+        unique_lock held(guard);
+        for (time_point next = deadline_after(renew_interval); !renewal_ends_;) {
+            if (steady_clock::now() < next) {
+                changed.wait_until(held, next);
+                continue;
+            }
+            const work_list asked = in_flight;
+            held.unlock();
+            next = deadline_after(renew_interval);  // from the begin of the call
+            if (!asked.empty()) user.guard("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
+            exit_if_child();
+            held.lock();
+        }
+        --renewals_;
+        waker.notify();
+    }
+    // Cancels the tokens of those that renew() has lost.
+    void lose(const work_list& asked, const std::vector<std::string>& ids) {
+        for (const ref<work>& each : asked) {
+            if (!contains(ids, each->job.id)) continue;
+            {
+                const unique_lock held(guard);
+                if (each->is_over || !each->cancel.request(cancel_reason::revoked)) continue;
+                each->cancelled_at = steady_clock::now();
+                check_soon(each->cancelled_at + options.stuck_after);
+            }
+            log.write({log_level::warn, "item lost: another consumer may have it", fields_of(*each), {}});
+            deliver_cancellation(each);
+        }
+    }
+
+    // ---- with the guard held ----
+
+    void leave(slot& self) noexcept {
+        if (!detail::exchange(self.takes_, false)) return;
+        --takers_;
+        notify_if_idle();
+    }
+    // Between two turns an item may come although it is quiet.
+    bool may_come() const noexcept override { return takers_ > 0 || !taking_->cancel.requested(); }
+    bool is_idle() const noexcept override { return in_flight.empty() && consuming_ == 0; }
+    bool has_parted() const noexcept override { return renewals_ == 0; }
+
+    // ---- of the turning thread ----
+
+    void on_change(bool /*moved*/) override { update_taking(); }
+    milliseconds parting_time() const noexcept override { return milliseconds(0); }
+    void begin_parting(time_point /*deadline*/) override {
+        const unique_lock held(guard);
+        renewal_ends_ = true;
+        changed.notify_all();
+    }
+    // Items that were cancelled and have not ended are logged once.
+    time_point do_due_work(time_point now) override {
+        work_list stuck;
+        time_point next = never;
+        {
+            const unique_lock held(guard);
+            if (now < next_check) return next_check;
+            for (const ref<work>& each : in_flight) {
+                const time_point cancelled = each->cancelled_since(all_cancelled_at);
+                if (each->is_stuck || each->is_over || cancelled == never) continue;
+                each->is_stuck = now >= cancelled + options.stuck_after;
+                if (each->is_stuck) stuck.push_back(each);
+                if (!each->is_stuck) next = detail::min(next, cancelled + options.stuck_after);
+            }
+            next_check = next;
+        }
+        for (const ref<work>& each : stuck)
+            log.write(
+                {log_level::warn, "item is stuck: cancelled, but still in flight", fields_of(*each), {}});
+        return next;
+    }
+    int choose_status(bool all_ended) const override {
+        if (unreported() > 0) return exit_status::unreported;
+        if (!all_steps_ran_) return exit_status::steps_not_run;
+        if (!all_ended) return exit_status::unreported;
+        return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : exit_status::usage;
+    }
+    std::vector<log_field> fields_of(const work& one) const override {
+        return {field("item", one.job.id), field("elapsed_ms", milliseconds_since(one.since)),
+                field("cancelled", one.cancel.requested() ? "yes" : "no")};
+    }
+
+    run_signals signals_;
+    atomic<bool> has_extensions_{false};  // an item may end before they start
+    atomic<bool> has_thrown_{false};
+    // Guarded.
+    std::size_t takers_ = 0;     // consumers that may take an item
+    std::size_t consuming_ = 0;  // threads of consumers
+    std::size_t renewals_ = 0;   // 1: its thread runs
+    bool renewal_ends_ = false;
+};
+
+}  // namespace ojs::detail

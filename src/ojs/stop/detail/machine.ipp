@@ -1,0 +1,397 @@
+// machine: takes a loop or a worker from its start through the stages of a stop to its end.
+#pragma once
+
+#include <poll.h>
+
+#include "../../host/termination_mode.ipp"
+#include "../worker_extension.ipp"
+#include "runs.ipp"
+#include "stop_log.ipp"
+#include "stop_stages.ipp"
+
+namespace ojs::detail {
+
+// Should the program have closed the descriptor that wakes the machine. The simulation sleeps for ever.
+inline std::int64_t max_sleep_ms = 5000;
+
+// One thread turns it, that of run(), and it never blocks: what may is done by the threads of jobs or consumers, and by
+// tasks.
+class machine : public machine_state {
+  public:
+    // Before any thread starts: if an extension fails, none does. After an error the caller calls tear_down().
+    result<void> prepare_turns() {
+        steps_timeout = steps.timeout();
+        result<void> ready = start_worker_extensions(ref<machine_state>(this));
+        if (ready && !phases.subscribe(waker.notify_fd()))
+            ready = error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
+        return ready;
+    }
+    virtual void tear_down() {
+        stop_worker_extensions(*this, detail::min(deadline_after(return_time), ends_.stop));
+        phases.unsubscribe(waker.notify_fd());
+    }
+    // Acts on every change and on what is due; sets when to call it again. False: it has ended. A lack of memory ends the
+    // process: leases return its jobs.
+    bool turn() noexcept {
+        exit_if_child();
+        waker.clear();
+        while (stage_ != stage::over) {
+            act_on_changes();
+            const time_point extensions_due = user.tick_extensions();
+            const time_point now = steady_clock::now();
+            const time_point stage_due = deadline_of(stage_, ends_);
+            if (is_over(stage_, facts(now)) || now >= stage_due) {
+                end_stage();
+                continue;
+            }
+            due = detail::min(detail::min(stage_due, extensions_due), do_due(now));
+            const milliseconds max_sleep(max_sleep_ms);
+            if (due > now && due - now > max_sleep) due = now + max_sleep;
+            return true;
+        }
+        return false;
+    }
+    void run_turns() {
+        while (turn()) waker.await(due);
+    }
+
+    time_point due = never;  // of the next turn
+    bool must_exit = false;  // at the end: run() must not return, see end_run()
+
+  protected:
+    // Words of the log.
+    struct texts {
+        const char* thing;
+        const char* things;
+        const char* unreported;
+        const char* stopped;
+    };
+    machine(const loop_options& given, const char* component, lifecycle* followed, const texts& said)
+        : machine_state(given, component, followed), said_(said), lines_(log, given) {}
+
+    // ---- what a loop and a worker do differently; with * the guard is held ----
+
+    virtual void on_change(bool moved) = 0;  // of a phase (`moved`), or of another that taking depends on
+    virtual void begin_drain() {}
+    virtual time_point do_due_work(time_point now) = 0;      // returns when to call it again
+    virtual milliseconds parting_time() const noexcept = 0;  // the last part of stop_timeout
+    virtual void begin_reporting() {}                        // of what has not returned
+    virtual void begin_parting(time_point deadline) = 0;     // the last heartbeat, the last renewal
+    virtual bool has_parted() const noexcept = 0;            // *
+    virtual void end_parting() {}
+    virtual bool may_return(bool /*seen_only*/) const noexcept { return false; }  // * a handler, in time
+    virtual std::size_t hung_threads() const noexcept { return 0; }               // * these need not end
+    virtual void on_left_threads() {}
+    virtual int choose_status(bool all_ended) const = 0;
+    virtual std::vector<log_field> fields_of(const work& one) const = 0;
+    virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }
+
+    // Logs the start, with a warning of each OJS_* variable that is not among `known`. Acts on changes until now.
+    void begin(const char* message, const array<std::string>& known) {
+        set_stage(stage::working);
+        lines_.write_started(message, identity, backend_url, job_types);
+        if (log.enabled(log_level::warn)) {
+            lines_.write_findings(startup_findings(settings, {}, steps_timeout));
+            lines_.write_findings(unknown_variables(known));
+        }
+        user.notify_phase(seen_);
+        shared_seen_ = phases.shared.state();
+        phases.follow({}, shared_seen_);
+        act_on_changes();
+    }
+    void set_stage(stage next) {
+        const unique_lock held(guard);
+        stage_ = next;
+    }
+    // After each change of phase: ends what waits for work, or begins a new period.
+    void update_taking() {
+        const bool may_take = phases.may_take();
+        ref<work> ended;
+        {
+            const unique_lock held(guard);
+            if (may_take && taking_->cancel.requested()) taking_ = make_taking();
+            if (!may_take && taking_->cancel.request(cancel_reason::cancelled)) ended = taking_;
+            changed.notify_all();
+        }
+        if (ended) deliver_cancellation(ended);
+    }
+    // With the guard held: what a late stage waits for may have happened.
+    void notify_if_stopping() const noexcept {
+        if (stage_ >= stage::cancelling) waker.notify();
+    }
+    cancel_reason reason_of_stop() const noexcept { return stop_reason(phases.own.state()); }
+
+    lifecycle_state seen_;        // the change last acted on; the lifecycle itself may be ahead
+    stage stage_ = stage::ready;  // the turning thread writes it with the guard held
+    stop_deadlines ends_;         // likewise `reports`; the rest is that thread's
+    bool all_steps_ran_ = true;   // guarded
+
+  private:
+    // ---- changes ----
+
+    void act_on_changes() {
+        for (bool any = true; any;) {
+            const lifecycle_state shared_before = shared_seen_;
+            const lifecycle_state before = seen_;
+            const bool shared_changed = phases.shared.next_change(shared_seen_);
+            if (shared_changed) phases.follow(shared_before, shared_seen_);
+            const std::uint32_t resumes = phases.shared.resume_requests();
+            if (detail::exchange(resumes_seen_, resumes) != resumes) phases.resume();
+            const bool own_changed = phases.own.next_change(seen_);
+            if (own_changed) act_on(before);
+            if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
+            if (needs_mode_file(seen_, shared_seen_)) decide_mode();
+            if (must_exit_now(seen_, shared_seen_, settings.dialect.first_signal_wins)) give_up();
+            any = own_changed || shared_changed;
+        }
+        const std::uint32_t asked = phases.own.report_requests() + phases.shared.report_requests();
+        if (detail::exchange(reports_seen_, asked) != asked) log_in_flight();
+    }
+    void act_on(const lifecycle_state& before) {
+        const bool moved = before.phase != seen_.phase;
+        const auto enters = [&](ojs::phase next) { return before.phase < next && seen_.phase >= next; };
+        const bool reclaims = enters(phase::stopping) && seen_.mode == stop_mode::reclaim;
+        if (enters(phase::draining)) enter_drain();
+        if (enters(phase::stopping)) enter_stop();
+        if (moved) user.notify_phase(seen_);
+        on_change(moved);
+        const bool cancels = seen_.phase >= phase::stopping && request_cancellation();
+        if (cancels && !reclaims) call_cancel_callbacks();
+        const std::size_t jobs = active();
+        lines_.write_interactive_notice(before.phase, seen_, jobs);
+        lines_.write_change(before.phase, seen_, jobs);
+        if (reclaims) lines_.write_reclaim(has_reclaim_source_ || seen_.last_event == event::reclaim);
+        if (needs_mode_file(seen_, shared_seen_)) decide_mode();
+        if (cancels && reclaims) call_cancel_callbacks();  // after the lines of the controller guide
+        if (moved && settings.on_transition)
+            user.call_back("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
+    }
+    // The grace period starts here, not at an earlier quiet. [WIRE]
+    void enter_drain() {
+        draining_since_ = lifecycle::changed_at(seen_);
+        ends_.drain = phases.begin_drain(draining_since_);
+        next_progress_ = steady_clock::now() + settings.progress_interval;
+        const milliseconds lead = settings.times.cancel_lead;
+        if (lead.count() > 0 && ends_.drain != never) cancel_at_ = ends_.drain - lead;
+        begin_drain();
+    }
+    // All that follows is bounded by stop_timeout.
+    void enter_stop() {
+        const milliseconds timeout = settings.times.stop_timeout;
+        limit_log_flush(seen_.mode == stop_mode::reclaim ? timeout / 50 : timeout / 10);
+        ends_.stop = steady_clock::now() + timeout;
+        ends_.margin = parting_time() / 4;
+        set_report_deadline(ends_.stop - parting_time());
+        if (has_given_up_) shorten_stop();  // three signals at once
+    }
+    // One store. True: the first; then call_cancel_callbacks().
+    bool request_cancellation() {
+        if (!group_->request(reason_of_stop())) return false;
+        const unique_lock held(guard);
+        all_cancelled_at = steady_clock::now();
+        check_soon(all_cancelled_at + settings.stuck_after);
+        return true;
+    }
+    void call_cancel_callbacks() {
+        const work_list all = works();
+        for (const ref<work>& each : all) each->cancel.wake_waiters();  // first: threads may be slow to start
+        for (const ref<work>& each : all) deliver_cancellation(each);
+    }
+    // Reads, for up to a second, whether a stop by signal is a reclaim. [Spot, WIRE 3]
+    void decide_mode() {
+        const std::string& file = settings.termination_mode_file;
+        if (file.empty() || detail::exchange(mode_is_decided_, true)) return;
+        const cause why = drain_cause(seen_, shared_seen_);
+        const termination_mode mode = read_termination_mode(file);
+        // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
+        if (settings.dialect.first_signal_wins) ::poll(nullptr, 0, 10);
+        const bool is_requested = phases.own.reclaim_requests() + phases.shared.reclaim_requests() > 0;
+        if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
+        if (!is_requested && !mode.is_reclaim()) return lines_.write_grace_period(why);
+        has_reclaim_source_ = is_requested || mode.evidence == termination_evidence::reclaim;
+        phases.own.apply(event::mode_reclaim, why);
+    }
+    // A third stop signal: ends the process. What does not own its process stops waiting instead.
+    void give_up() {
+        if (detail::exchange(has_given_up_, true)) return;
+        const cause why = seen_.exit_now ? seen_.cause : shared_seen_.cause;
+        lines_.write_third_signal(why, works(), open_fetches());
+        if (owns_process) {
+            flush_log();
+            _exit(exit_status::signal_base + why.signal);
+        }
+        shorten_stop();
+    }
+    void shorten_stop() {
+        if (ends_.stop == never) return;  // see enter_stop()
+        set_report_deadline(steady_clock::now());
+        ends_.stop = detail::min(ends_.stop, deadline_after(parting_time()));
+    }
+    void set_report_deadline(time_point when) {
+        const unique_lock held(guard);
+        ends_.reports = when;
+        retry_reports();
+    }
+
+    // ---- what is due ----
+
+    time_point do_due(time_point now) {
+        if (now >= cancel_at_) {
+            cancel_at_ = never;
+            if (request_cancellation()) call_cancel_callbacks();
+        }
+        if (now >= next_progress_ && stage_ < stage::parting) {
+            next_progress_ = now + settings.progress_interval;
+            lines_.write_progress(works(), phases.drain_deadline(), now);
+        }
+        time_point next = detail::min(
+            do_due_work(now), detail::min(cancel_at_, stage_ < stage::parting ? next_progress_ : never));
+        if (stage_ == stage::returning && now < ends_.entered + return_time)
+            next = detail::min(next, ends_.entered + return_time);
+        return next;
+    }
+    void log_in_flight() {  // SIGTTIN
+        work_list all = works();
+        {
+            const unique_lock held(guard);
+            for (const ref<work>& each : left_behind) all.push_back(each);
+        }
+        log.write_requested(
+            cat({said_.things, " in flight"}),
+            {field("phase", to_string(phases.now())), field(cat({"active_", said_.things}), all.size())});
+        for (const ref<work>& each : all)
+            log.write_requested(cat({said_.thing, " in flight"}), in_flight_fields(*each));
+    }
+
+    // ---- stages ----
+
+    stop_facts facts(time_point now) const {
+        const unique_lock held(guard);
+        stop_facts out;
+        out.phase = seen_.phase;
+        out.is_idle = is_idle();
+        out.was_signalled = phases.own.state().stop_signals > signals_before_;
+        out.has_given_up = has_given_up_;
+        out.has_parted = has_parted();
+        out.may_return = stage_ == stage::returning && may_return(now >= ends_.entered + return_time);
+        out.has_closed = has_closed_;
+        out.only_hung_threads = threads.live() <= hung_threads();
+        return out;
+    }
+    void end_stage() {
+        const stage ended = stage_;
+        set_stage(static_cast<stage>(static_cast<int>(ended) + 1));
+        ends_.entered = steady_clock::now();
+        switch (ended) {
+            case stage::draining: return end_drain();
+            case stage::cancelling: return begin_reporting();
+            case stage::reporting: return end_reporting();
+            case stage::parting: return end_parting();
+            case stage::returning: return start_steps();
+            case stage::closing: return end_stop();
+            case stage::ending: return finish();
+            case stage::ready:
+            case stage::working:
+            case stage::over: break;
+        }
+    }
+    void end_drain() {
+        bool drained = false;
+        {
+            const unique_lock held(guard);
+            drained = is_idle();
+        }
+        phases.own.apply(drained ? event::drained : event::grace_expired, {});
+        act_on_changes();
+        signals_before_ = phases.own.state().stop_signals;
+        ends_.cancelling =
+            cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, ends_.reports);
+    }
+    // Nothing waits any more for what is left.
+    void end_reporting() {
+        do_due_work(ends_.entered);  // else not seen after a freeze
+        work_list rest;
+        {
+            const unique_lock held(guard);
+            for (const ref<work>& each : in_flight) {
+                if (detail::exchange(each->is_over, true)) continue;
+                rest.push_back(each);
+                count_unreported(each->job.id);
+            }
+        }
+        for (const ref<work>& each : rest)
+            log.write({log_level::error, said_.unreported, fields_of(*each), {}});
+        // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
+        ends_.parting = detail::max(ends_.stop, ends_.entered + parting_time() / 2);
+        begin_parting(ends_.parting);
+    }
+    // On another thread, if there is one: this one must notice signals.
+    void start_steps() {
+        has_closed_ = steps.size() == 0;
+        if (has_closed_ || threads.start("ojs-steps", false, [this] { run_steps(); })) return;
+        run_steps();
+    }
+    void run_steps() {
+        sequence_options wanted;
+        wanted.log.level = log_level::off;  // log_step() writes them
+        wanted.progress = [this](const step_result& step) { log_step(log, step); };
+        wanted.thread_stack_size = settings.thread_stack_size;
+        std::vector<step_result> done = steps.run(wanted);
+        const unique_lock held(guard);
+        counts.steps = std::move(done);
+        has_closed_ = true;
+        waker.notify();
+    }
+    void end_stop() {
+        phases.own.apply(event::finished, {});
+        act_on_changes();
+        threads.close();
+    }
+    void finish() {
+        std::size_t hung = 0;
+        bool all_steps_finished = true;
+        {
+            const unique_lock held(guard);
+            hung = detail::min(threads.live(), hung_threads());
+            for (const step_result& step : counts.steps) {
+                all_steps_ran_ = all_steps_ran_ && step.status != step_status::not_started;
+                all_steps_finished = all_steps_finished && step.status != step_status::timed_out;
+            }
+        }
+        on_left_threads();
+        const std::size_t left = threads.join(
+            detail::max(deadline_after(join_time), ends_.stop - settings.times.stop_timeout / 5));
+        if (left > hung) lines_.write_abandoned_threads(left - hung);
+        tear_down();
+        const int status = choose_status(left == 0);
+        lines_.write_stopped(said_.stopped, status, phases.own.state(), report(), unreported(),
+                             draining_since_);
+        flush_log();
+        if (owns_process) must_exit = end_run(status, left > 0 || !all_steps_finished);
+        exit_code = status;
+        stopped.request(cancel_reason::cancelled);  // first: who has waited for the end finds it
+        {
+            const unique_lock held(guard);
+            has_ended = true;
+            changed.notify_all();
+        }
+        stopped.run_callbacks();
+    }
+
+    const texts said_;
+    const stop_log lines_;
+    // Of the turning thread.
+    lifecycle_state shared_seen_;                                   // as seen_
+    std::uint32_t resumes_seen_ = phases.shared.resume_requests();  // not those from before
+    std::uint32_t reports_seen_ = 0;
+    time_point cancel_at_ = never;  // stop_times::cancel_lead before the drain ends
+    time_point next_progress_ = never;
+    time_point draining_since_ = steady_clock::now();
+    unsigned signals_before_ = 0;  // the end of the drain
+    bool has_given_up_ = false;    // after a third stop signal
+    bool mode_is_decided_ = false;
+    bool has_reclaim_source_ = false;  // SPOT_RECLAIM is in the termination-mode file
+    bool has_closed_ = false;          // guarded
+};
+
+}  // namespace ojs::detail

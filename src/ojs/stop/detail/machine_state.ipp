@@ -1,0 +1,193 @@
+// machine_state: the state that a loop or a worker shares with its threads and its extensions, below one mutex.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "../../core/shutdown_sequence.ipp"
+#include "machine_threads.ipp"
+#include "stop_phase.ipp"
+#include "user_code.ipp"
+#include "work.ipp"
+
+namespace ojs::detail {
+
+using std::chrono::milliseconds;
+
+// "worker_" and a UUIDv7: unique, and sortable by start time.
+inline std::string make_worker_id() {
+    const auto millis = static_cast<unsigned long long>(wall_clock_ms());
+    const unsigned long long random[] = {random_number(), random_number()};
+    char text[64];
+    std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx", millis >> 16 & 0xffffffff,
+                  millis & 0xffff, random[0] & 0xfff, (random[0] >> 16 & 0x3fff) | 0x8000,
+                  random[1] & 0xffffffffffff);
+    return text;
+}
+
+// A base before the machine, which uses them.
+template <class Options>
+struct held_options {
+    const Options options;
+};
+
+// Lives as long as the last of its threads.
+class machine_state : public ref_counted {
+  public:
+    machine_state(const loop_options& given, const char* component, lifecycle* followed)
+        : settings(given),
+          user(log),
+          phases(given, followed),
+          threads(*this, guard, given, waker),
+          component_(component) {
+        set_log({}, {});
+    }
+
+    virtual bool connected() const noexcept { return true; }  // the backend has responded
+    // Nothing is in flight, and nothing follows.
+    bool is_drained() const noexcept {
+        if (phases.may_take()) return false;
+        const unique_lock held(guard);
+        return in_flight.empty() && !may_come();
+    }
+    std::size_t active() const noexcept {
+        if (is_forked()) return 0;
+        const unique_lock held(guard);
+        return in_flight.size();
+    }
+    work_list works() const {
+        const unique_lock held(guard);
+        return in_flight;
+    }
+    worker_report report() const {
+        if (is_forked()) return {};
+        const unique_lock held(guard);
+        worker_report out = counts;
+        for (const work_list* const list : {&in_flight, &left_behind}) {
+            for (const ref<work>& each : *list) {
+                if (each->is_stuck) out.stuck.push_back(each->job.id);
+            }
+        }
+        return out;
+    }
+    std::uint64_t unreported() const noexcept {
+        const unique_lock held(guard);
+        return not_reported;
+    }
+    // Cancelled with the next quiet, or the stop.
+    cancel_token taking() const {
+        const unique_lock held(guard);
+        return taking_->cancel.token();
+    }
+
+    // In a child of the process that has started it: threads and mutex are the parent's.
+    bool is_forked() const noexcept { return owner_ != 0 && owner_ != fork_generation(); }
+    void exit_if_child() const noexcept {
+        if (owner_ != 0) exit_if_forked(owner_);
+    }
+    // This process is the one. It names itself anew.
+    result<void> claim_process(std::vector<std::string> secrets) {
+        result<ojs::detail::wake> made = ojs::detail::wake::create();
+        if (!made) return made.error();
+        {
+            const unique_lock held(guard);
+            waker = std::move(*made);
+        }
+        owner_ = fork_generation();
+        identity.worker_id = settings.worker_id.empty() ? make_worker_id() : settings.worker_id;
+        char host[256] = "";
+        if (gethostname(host, sizeof host - 1) == 0) identity.hostname = host;
+        identity.pid = getpid();
+        identity.concurrency = settings.concurrency;
+        identity.started_at = utc_timestamp();
+        secrets.push_back(settings.health_token);
+        set_log(identity.worker_id, std::move(secrets));
+        return {};
+    }
+    // Ends the waits for the cancellation, and has the callbacks called.
+    void deliver_cancellation(const ref<work>& of) {
+        of->cancel.wake_waiters();
+        if (!of->cancel.has_pending_callbacks()) return;
+        threads.post(task_kind::callback, [this, of] {
+            const user_call entered(cancel_callbacks);
+            of->cancel.run_callbacks();
+        });
+    }
+
+    const loop_options& settings;
+    logger log;  // replaced by one with the worker's id before any thread starts
+    user_code user;
+    stop_phase phases;
+    ojs::detail::wake waker;         // of the thread that turns the machine
+    drain_barrier cancel_callbacks;  // entered by the threads that call those of works
+
+    // Set before any thread starts.
+    shutdown_sequence steps;
+    worker_identity identity;
+    std::vector<std::string> job_types;  // that have a handler
+    std::string backend_url;             // without credentials; empty: none
+    milliseconds steps_timeout{0};       // of on_shutdown(), all together
+    bool owns_process = false;           // run() may end the process if a handler is stuck
+
+    cancel_source stopped;  // once it has ended
+    atomic<int> exit_code{exit_status::usage};
+
+    mutable mutex guard;  // of the state; never held during a request, a callback or a log line
+    condition changed;    // ends the waits for a phase, a response, the next try, the end
+    machine_threads threads;
+
+    bool is_started = false;  // guarded, like the rest
+    bool has_ended = false;
+    work_list in_flight;    // in the order of their claims
+    work_list left_behind;  // reported, but their handlers have not returned
+    worker_report counts;   // without `stuck`
+    std::uint64_t not_reported = 0;
+    time_point all_cancelled_at = never;
+    time_point next_check = never;  // of what is in flight: for timeouts, and what is stuck
+
+    // ---- with the guard held ----
+
+    // Work may, from a FETCH in flight: without another look at the phase.
+    virtual bool may_come() const noexcept = 0;
+    // What a drain waits for.
+    virtual bool is_idle() const noexcept { return in_flight.empty() && !may_come(); }
+    virtual std::size_t open_fetches() const noexcept { return 0; }
+    virtual void retry_reports() {}  // ends the waits for the next try
+    void add(const ref<work>& added) {
+        in_flight.push_back(added);
+        ++counts.claimed;
+    }
+    void count_unreported(std::string_view name) {
+        constexpr std::size_t max_names = 10000;  // a backend that sends many must not grow the worker
+        ++not_reported;
+        if (counts.unreported.size() < max_names) counts.unreported.emplace_back(name);
+    }
+    void check_soon(time_point when) noexcept {
+        if (when >= next_check) return;
+        next_check = when;
+        waker.notify();
+    }
+    // After an end: of a work, or of what may bring one.
+    void notify_if_idle() const noexcept {
+        if (in_flight.empty() && !phases.may_take()) waker.notify();
+    }
+
+    cancel_source new_member() { return group_->member(); }
+
+  protected:
+    ref<work> make_taking() { return make_ref<work>(ojs::job(), new_member()); }
+
+    const ref<cancel_group> group_ = make_ref<cancel_group>();  // of all works: one store cancels them
+    ref<work> taking_ = make_taking();                          // guarded; ends with the next quiet
+
+  private:
+    void set_log(std::string id, std::vector<std::string> secrets) {
+        log = logger(user.with_gated_hook(settings.log), component_, std::move(id), std::move(secrets));
+    }
+
+    const char* const component_;
+    atomic<std::uint32_t> owner_{0};  // the process that has started it; 0: none yet
+};
+
+}  // namespace ojs::detail

@@ -1,0 +1,114 @@
+// loop_options: the settings of a loop; stop_times and dialect.
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "../base/function.hpp"
+#include "../base/log.hpp"
+#include "../core/lifecycle.hpp"
+#include "../core/signals.hpp"
+#include "worker_extension.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+/// The times of a stop. Jobs in flight are cancelled `cancel_lead` before the end of the grace period. Handlers
+/// that have not returned `cancel_wait` after its end are reported as interrupted.
+///
+///     SIGTERM                          grace period ends                    the process has ended
+///     |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|
+///                         |--- cancel_lead ---|-- cancel_wait --|-- reports, last beat ----|
+///
+/// In a reclaim, stop_timeout begins at the signal, and reclaim_wait replaces cancel_wait.
+struct stop_times {
+    /// From SIGTERM; ojs::no_limit: only a second signal or stop_and_cancel() interrupts jobs. [GS 6.1, River]
+    std::chrono::milliseconds shutdown_grace_period{30000};
+    std::chrono::milliseconds cancel_lead{0};  ///< how long before that end jobs are cancelled
+    /// For cancelled jobs to return; 0: none, but 1 s after stop_and_cancel(). Half of stop_timeout, at most
+    /// 3 s, is reserved for reporting them.
+    std::chrono::milliseconds cancel_wait{0};
+    std::chrono::milliseconds reclaim_wait{0};     ///< cancel_wait of a reclaim
+    std::chrono::milliseconds stop_timeout{5000};  ///< from the end of the drain to the last heartbeat
+};
+
+/// A protocol profile: where the published documents differ, which one a worker follows. [WIRE 1]
+struct dialect {
+    std::string name = "graceful_shutdown";              ///< as in OJS_DIALECT
+    std::string interrupted_error = "ShutdownError";     ///< type and code of an interrupted job [GS-005]
+    std::string long_running_error = "ShutdownTimeout";  ///< type and code for long_running handlers [GS 7.2]
+    bool requeue_interrupted = true;  ///< an interrupted job uses up no attempt, if the backend supports that
+    std::string quiet_state = "quiet";     ///< `state` of heartbeats while quiet [GS 5.1]
+    std::string drain_state = "quiet";     ///< `state` while draining and stopping [GS 5.3]
+    std::string last_state = "terminate";  ///< `state` of the last heartbeat
+    /// `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.
+    bool active_jobs_as_count = false;
+    bool first_signal_wins = false;  ///< signals during a stop change nothing [Spot]
+    int stuck_exit_status = 0;  ///< exit status if a reported job's handler has not returned; 0: none [River]
+    stop_times times = {};      ///< worker_options::use() sets the options of that name [GS-003, River, Spot]
+    std::string termination_mode_file = {};  ///< set likewise by use()
+
+    static dialect graceful_shutdown();  ///< the specification's text; the default
+    static dialect website();            ///< the project's web page
+    static dialect worker_protocol();    ///< the worker protocol's text
+    /// Three stages: a soft stop of 10 s; a hard stop, in which cancelled jobs have 10 s to return; the exit.
+    /// A signal in one stage begins the next.
+    static dialect river();
+    /// The spot controller's guide. A file decides between a normal stop, with nearly an hour for jobs, and a
+    /// reclaim, which hands them back at once.
+    static dialect spot_controller();
+};
+
+/// The settings of a loop, and of a worker.
+struct loop_options {
+    std::int64_t concurrency = 10;  ///< jobs at a time, 1 to 1000
+    stop_times times;               ///< of a stop
+    /// The file that decides whether SIGTERM or SIGINT is a normal stop or a reclaim, see
+    /// read_termination_mode(). SIGUSR1 is always a reclaim. Empty: no reclaims. [Spot, WIRE 3]
+    std::string termination_mode_file;
+    /// A job or item that has not returned this long after its cancellation is stuck. If its own timeout cancelled the
+    /// job, it is then reported, and its later result is dropped. Once all slots are stuck, the worker drains. [WIRE 5]
+    std::chrono::milliseconds stuck_after{5000};
+    std::chrono::milliseconds signal_debounce{250};  ///< two stop signals closer together count as one
+    /// Stop run(), see signal_options::stop_signals. One ignored at process start stays ignored (nohup's SIGHUP).
+    std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
+    std::chrono::milliseconds progress_interval{5000};    ///< between progress lines of the drain [GS 5.2]
+    std::chrono::milliseconds container_grace_period{0};  ///< SIGTERM to SIGKILL, to warn; 0: unset [GS 6.3]
+    std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
+    std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
+    ojs::dialect dialect;                                 ///< see use()
+    detail::extension_list<worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
+    /// With ojs_ops.hpp: the address of GET /healthz, /readyz, /livez and /metrics, as http_server::start()
+    /// takes it; empty: none. If the address is taken, the worker does not start. /healthz and /readyz return 200
+    /// while the worker is running and connected to the backend, else 503; /livez, for liveness probes, always
+    /// 200. On loopback, a Host that is neither an address nor localhost gets 403. [WIRE]
+    std::string health_address;
+    /// Adds POST /quiet, /resume, /stop, and for a preStop hook POST or GET /drain?timeout=25s, which quiets the
+    /// worker and returns 200 when nothing is in flight, or 503 at the timeout (at most 1h). Without a token the
+    /// address must be loopback, where GET is refused then, or unix:. Requests caused by a web page are refused.
+    bool health_control = false;
+    std::string health_token;  ///< the bearer token that those four require; empty: none; never logged
+    log_options log;           ///< level, format and hook
+    /// Bytes, for threads that run jobs; at least 64 KiB; 0: the platform's default. Threads that call transports,
+    /// hooks and callbacks have at least 256 KiB.
+    std::size_t thread_stack_size = 0;
+    /// Called after every change of phase, from the supervising thread, in order.
+    function<void(const lifecycle_state&)> on_transition;
+
+    /// Sets the dialect and the other options that it has values for.
+    void use(ojs::dialect preset);
+
+    /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error,
+    /// with variable and value. In Kubernetes, Amazon ECS, Cloud Run and Heroku, if neither the grace period nor the
+    /// container's is set, the grace period is the platform's default (30 s, 30 s, 10 s, 30 s) minus reporting
+    /// (stop_timeout, at least 5 s) and the preStop hook.
+    /// For tests: `lookup` replaces the environment, and `root` is the prefix of paths that identify a container.
+    static result<loop_options> from_environment(const environment_lookup& lookup = nullptr,
+                                                 const std::string& root = "");
+};
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,164 @@
+// active_job: a claimed job until it is reported and its handler has returned; its ACK or FAIL.
+#pragma once
+
+#include <pthread.h>
+
+#include "../../net/json_view.ipp"
+#include "../../stop/detail/work.ipp"
+#include "../job_context.hpp"
+#include "../transport.hpp"
+
+namespace ojs::detail {
+
+struct registered_handler : ref_counted {
+    std::string type;
+    job_handler call;
+    handler_options options;
+};
+using handler_list = array<ref<registered_handler>>;
+
+inline ref<registered_handler> find_handler(const handler_list& handlers, const std::string& type) {
+    for (const ref<registered_handler>& handler : handlers) {
+        if (handler->type == type) return handler;
+    }
+    return {};
+}
+
+// 0: the backend does not say.
+inline std::int64_t attempt_of(const job& claimed) noexcept {
+    const bool says = claimed.envelope_json.empty() || !raw_member(claimed.envelope_json, "attempt").empty();
+    return says ? claimed.attempt : 0;
+}
+
+// How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
+// `requeued`: it never ran. `gone`: the backend had reassigned it. `unreported`: listed by name.
+enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone, unreported };
+inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
+                                                  "job requeued"};
+
+// What to report about a job, an ACK or a FAIL, and what became of it.
+struct job_report {
+    bool ack = false;
+    std::string result_json;                    // ACK
+    job_error failure;                          // FAIL
+    std::string checkpoint;                     // FAIL: JSON; empty: none
+    bool requeue = false;                       // FAIL
+    job_status status = job_status::completed;  // of the run
+    log_level level = log_level::debug;
+    cancel_reason reason = cancel_reason::none;
+    int signal = 0;                                // that caused an interruption
+    settle_result response = settle_result::gone;  // the backend's
+    job_status ended = job_status::unreported;     // how the claim ended
+
+    // An error: no response settles the job.
+    void note_response(const result<settle_result>& got) noexcept {
+        if (!got) return;
+        response = *got;
+        const job_status requested = status != job_status::interrupted ? status
+                                     : requeue                         ? job_status::requeued
+                                                                       : job_status::failed;
+        ended = response == settle_result::gone ? job_status::gone : requested;
+    }
+    bool accepted() const noexcept { return response != settle_result::gone; }
+};
+
+// Shared by the thread that runs it, the list of those in flight, and the tasks that report it.
+struct active_job : work {
+    // `default_lease` is for jobs without a visibility timeout.
+    active_job(ojs::job&& claimed, cancel_source source, time_point claimed_at,
+               const lease_time& leased_since, milliseconds default_lease, ref<registered_handler> registered)
+        : work(std::move(claimed), std::move(source), claimed_at),
+          handler(std::move(registered)),
+          lease(detail::max(min_lease,
+                            job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
+          leased_at(leased_since),
+          claim(job.claim) {}
+
+    // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response shows it.
+    static constexpr milliseconds min_lease{20};
+
+    const ref<registered_handler> handler;  // null: none for its type
+    const milliseconds lease;               // how long the claim holds without a heartbeat
+
+    // ---- guarded by the machine's mutex, like the functions ----
+
+    // After it the claim is confirmed before it is used.
+    bool lease_expired(const lease_time& now = lease_time::now()) const noexcept {
+        return now.boot - leased_at.boot >= lease || now.wall - leased_at.wall >= lease;
+    }
+    void extend_lease(const lease_time& from) noexcept {
+        if (leased_at.boot < from.boot) leased_at = from;
+    }
+    // The backend has handed it out to this worker once more. True: this run, and its report, are for the new claim.
+    // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
+    bool claim_again(ojs::job& claimed, const lease_time& from) noexcept {
+        const std::int64_t latest = attempt_of(claimed);
+        if (latest != 0 && latest < latest_attempt()) return true;  // the response is older than this claim
+        is_superseded = is_superseded || fail_sent;
+        if (is_superseded) return false;
+        claimed_again = true;
+        claim.swap(claimed.claim);
+        attempt = latest;
+        ++claims;
+        extend_lease(from);
+        is_lost = false;
+        return true;
+    }
+    std::int64_t latest_attempt() const noexcept { return claims > 0 ? attempt : attempt_of(job); }
+    // No response confirms the claim of that number: another worker may have the job, so nothing is reported for it.
+    // False: it was claimed again meanwhile.
+    bool lose(std::uint32_t number) noexcept {
+        if (claims != number) return false;
+        is_lost = true;
+        return true;
+    }
+    // For its own timeout or by the backend, not by a stop.
+    bool cancel_alone(cancel_reason reason) {
+        if (!cancel.request(reason)) return false;
+        cancelled_at = steady_clock::now();
+        return true;
+    }
+    bool cancelled_alone() const noexcept {
+        const cancel_reason reason = cancel.reason();
+        return reason == cancel_reason::timeout || reason == cancel_reason::revoked;
+    }
+    // The response to a heartbeat sent at `sent` omits it, and no query was sent since it was last listed. The response
+    // to an earlier heartbeat may arrive after the query.
+    bool is_missing(time_point sent) const noexcept {
+        return !is_taken && listed_at < sent && queried_at <= listed_at;
+    }
+    bool is_in_handler() const noexcept { return has_begun && !has_returned; }
+
+    bool is_taken = false;             // one thread reports it, and no other ever will
+    bool has_begun = false;            // a thread has called its handler
+    bool has_returned = false;         // and the handler has returned
+    bool is_lost = false;              // another worker may have it: nothing is reported
+    bool is_superseded = false;        // its next claim is another job: no more requests
+    bool claimed_again = false;        // since the latest try to report it
+    bool fail_sent = false;            // a FAIL may have arrived, which ends the claim
+    bool has_checkpoint_call = false;  // a thread of its handler saves or loads a checkpoint
+    bool checkpoint_loaded = false;    // the backend has returned its checkpoint, or none
+    std::uint32_t claims = 0;          // further ones
+    lease_time leased_at;
+    std::string claim;          // of the latest claim, like the next
+    std::int64_t attempt = 0;   // 0: unknown
+    std::string saved;          // JSON of this run; empty: nothing saved
+    std::string loaded;         // JSON of an earlier run
+    time_point due_at = never;  // when it times out; without a handler: when it is handed back
+    time_point listed_at{};     // when the latest heartbeat was sent whose response lists it
+    time_point queried_at{};
+    pthread_t thread{};  // of the handler
+};
+using job_list = array<ref<active_job>>;
+
+inline active_job& as_job(const ref<work>& one) noexcept {
+    return static_cast<active_job&>(*one);
+}
+
+// Never the arguments.
+inline std::vector<log_field> job_fields(const work& one) {
+    return {field("job_id", one.job.id), field("job_type", one.job.type), field("queue", one.job.queue),
+            field("attempt", one.job.attempt), field("elapsed_ms", milliseconds_since(one.since))};
+}
+
+}  // namespace ojs::detail

@@ -1,0 +1,164 @@
+// fetch_plan: when a worker fetches and how many jobs, and what its free threads do, as functions of facts and the time.
+#pragma once
+
+#include "../../base/detail/clock.ipp"
+#include "../../base/detail/light.hpp"
+#include "../../base/error.hpp"
+#include "../../stop/job.hpp"
+
+namespace ojs::detail {
+
+inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100),
+                                                std::chrono::milliseconds(10000)};
+
+struct poll_intervals {
+    std::chrono::milliseconds usual;
+    std::chrono::milliseconds rare;  // for a job whose announcement is lost
+};
+
+// The pause after a FETCH that found nothing. Soon after a job, the next is likely.
+inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced,
+                                             const poll_intervals& intervals) noexcept {
+    const bool is_idle = since_job > std::chrono::minutes(1);
+    if (is_idle && is_work_announced) return intervals.rare;
+    if (is_idle || is_work_announced) return intervals.usual;
+    const auto eighth = std::chrono::duration_cast<std::chrono::milliseconds>(since_job / 8);
+    return detail::min(intervals.usual, detail::max(std::chrono::milliseconds(10),
+                                                    detail::min(eighth, std::chrono::milliseconds(250))));
+}
+
+// When the next FETCH is due: at once while jobs arrive or are expected, then after a pause; after a failure, when its
+// back-off ends. Guarded by the machine's mutex.
+class fetch_schedule {
+  public:
+    explicit fetch_schedule(const poll_intervals& intervals) : intervals_(intervals) {}
+
+    time_point due() const noexcept { return due_; }
+
+    // There may be work earlier. Ignored while the backend fails.
+    void note_work_hint() noexcept {
+        ++hints_;
+        if (!backing_off_) due_ = time_point::min();
+    }
+    std::uint64_t hints() const noexcept { return hints_; }
+
+    // After a FETCH that was sent when hints() was `seen_hints`. False: it failed and is to be logged.
+    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints, bool is_work_announced,
+                       time_point now) {
+        if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
+        backing_off_ = !fetched && fetched.error().code != errc::cancelled;
+        if (backing_off_) {
+            due_ = deadline_after(backoff_.next(fetched.error().retry_after));
+            return false;
+        }
+        backoff_.reset();
+        const bool more_expected = seen_hints != hints_ || (fetched && *fetched > 0);
+        if (fetched && *fetched > 0) latest_job_at_ = now;
+        due_ = more_expected ? time_point::min()
+                             : now + empty_pause(now - latest_job_at_, is_work_announced, intervals_);
+        return true;
+    }
+
+  private:
+    const poll_intervals intervals_;
+    time_point due_ = time_point::min();
+    time_point latest_job_at_ = time_point();  // the start of the clock: none
+    std::uint64_t hints_ = 0;
+    bool backing_off_ = false;
+    backoff backoff_{fetch_backoff};
+};
+
+// How many jobs a FETCH asks for: fewer after one that may have claimed jobs whose response was lost, because each loss
+// uses up an attempt of all of them. Guarded by the machine's mutex. [WIRE 7]
+class fetch_limit {
+  public:
+    std::size_t max_count() const noexcept { return limit_; }
+
+    // `extent`: of the least complete of the jobs.
+    void note(std::size_t asked, const result<std::size_t>& fetched, job_extent extent,
+              time_point now) noexcept {
+        if (!fetched && !may_have_claimed(fetched.error().code)) return;
+        if (fetched && extent == job_extent::complete) {
+            const std::size_t ceiling = now < failed_at_ + retry_interval ? ceiling_ : none;
+            if (*fetched >= asked && asked >= limit_) limit_ = detail::min(asked * 2, ceiling);
+            return;
+        }
+        // One job may make every response unusable: its neighbours are not fetched with it again.
+        const bool one_by_one =
+            fetched ? extent == job_extent::too_large : fetched.error().code == errc::bad_response;
+        limit_ = one_by_one ? 1 : detail::max<std::size_t>(asked / 2, 1);
+        // Where one job alone failed, the number was not the cause. Otherwise as many are not asked for soon.
+        ceiling_ = asked == 1 ? none : one_by_one ? 1 : asked - 1;
+        failed_at_ = now;
+    }
+
+  private:
+    static constexpr std::size_t none = ~std::size_t{0} / 2;
+    static constexpr std::chrono::minutes retry_interval{1};
+
+    static bool may_have_claimed(errc code) noexcept {
+        return code == errc::timed_out || code == errc::disconnected || code == errc::bad_response ||
+               code == errc::system;
+    }
+
+    std::size_t limit_ = none;
+    std::size_t ceiling_ = none;  // of limit_, for retry_interval
+    time_point failed_at_ = time_point();
+};
+
+// Holds jobs of types without a handler. All jobs of a type go back together, after a back-off that doubles
+// from 100 ms to 5 s, so that many of them do not make FETCHes more frequent. Remembers 64 types; all others
+// share the back-off of the last. Guarded by the machine's mutex.
+class unknown_types {
+  public:
+    // Returns when a job goes back. `is_first`: the first of its type.
+    time_point schedule_hand_back(const std::string& type, time_point now, bool& is_first) {
+        std::size_t i = 0;
+        while (i < entries_.size() && entries_[i].type != type && i + 1 < max_types) ++i;
+        is_first = i == entries_.size();
+        if (is_first) entries_.push_back({type, now, {}});
+        entry& found = entries_[i];
+        if (now >= found.hand_back_at) {
+            const bool is_recent = now < found.hand_back_at + max_backoff;
+            found.backoff = is_recent ? detail::max(min_backoff, detail::min(found.backoff * 2, max_backoff))
+                                      : min_backoff;
+            found.hand_back_at = now + found.backoff;
+        }
+        return found.hand_back_at;
+    }
+
+  private:
+    struct entry {
+        std::string type;
+        time_point hand_back_at;
+        std::chrono::milliseconds backoff{0};
+    };
+    static constexpr std::size_t max_types = 64;
+    static constexpr std::chrono::milliseconds min_backoff{100};
+    static constexpr std::chrono::milliseconds max_backoff{5000};
+
+    array<entry> entries_;
+};
+
+// What a thread without a job does next.
+enum class slot_action : std::uint8_t {
+    run,    // the next ready job
+    fetch,  // for the free slots
+    lead,   // wait until a FETCH is due, or a change
+    idle,   // wait for a ready job or the lead
+    end
+};
+struct slot_facts {
+    bool is_closed = false;  // no FETCH follows
+    bool has_ready = false;
+    bool has_leader = false;
+    bool fetch_is_due = false;
+};
+constexpr slot_action plan_slot(const slot_facts& slots) noexcept {
+    if (slots.has_ready) return slot_action::run;
+    if (slots.is_closed) return slot_action::end;
+    if (slots.fetch_is_due) return slot_action::fetch;
+    return slots.has_leader ? slot_action::idle : slot_action::lead;
+}
+
+}  // namespace ojs::detail

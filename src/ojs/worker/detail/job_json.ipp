@@ -1,0 +1,75 @@
+// job_json: reads jobs and their errors from JSON, for all transports that store JSON.
+#pragma once
+
+#include "../../base/detail/text.hpp"
+#include "../../base/duration.hpp"
+#include "../../net/json_view.ipp"
+#include "../transport.hpp"
+
+namespace ojs::detail {
+
+inline constexpr std::int64_t max_exact_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
+
+inline void read_if_integer(std::string_view source, std::int64_t& out) {
+    std::uint64_t number = 0;
+    if (parse_number(source, max_exact_integer, number)) out = static_cast<std::int64_t>(number);
+}
+
+// A count of `unit` milliseconds; limited to 24 days, which every deadline can hold.
+inline void read_if_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
+    std::uint64_t count = 0;
+    if (parse_number(source, max_exact_integer, count))
+        out = std::chrono::milliseconds(min<std::uint64_t>(count, max_duration_ms / unit) * unit);
+}
+
+// Reads one member. `args` stays source text, which job_fault() checks at the end.
+inline void read_job_member(job& out, std::string_view& args, const json_item& member) {
+    std::string decoded;
+    const std::string_view key = json_key_text(member.key, decoded);
+    const auto is = [key](std::string_view name) { return key == name; };
+    const std::string_view value = member.value.text();
+    if (is("id")) read_json_string(value, out.id);
+    if (is("type")) read_json_string(value, out.type);
+    if (is("queue")) read_json_string(value, out.queue);
+    if (is("args")) args = value;
+    if (is("meta") && value.front() == '{') out.meta_json = std::string(value);
+    if (is("attempt")) read_if_integer(value, out.attempt);
+    if (is("max_attempts")) read_if_integer(value, out.max_attempts);
+    if (is("timeout_ms")) read_if_duration(value, 1, out.timeout);
+    if (is("timeout") && out.timeout.count() == 0) read_if_duration(value, 1000, out.timeout);
+    if (is("visibility_timeout_ms")) read_if_duration(value, 1, out.visibility_timeout);
+    if (is("visibility_timeout") && out.visibility_timeout.count() == 0)
+        read_if_duration(value, 1000, out.visibility_timeout);
+}
+
+// Why a job with these arguments cannot run; empty if it can.
+inline std::string args_error(std::string_view args) {
+    const result<void> valid = check_json(args);
+    if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
+    return json_view(args).type() == json_type::array ? "" : "args is not an array";
+}
+
+inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
+    if (read.type.empty()) return "type is missing or not a string";
+    const result<void> valid = check_json(source);
+    if (valid && json_view(args).type() == json_type::array) return {};
+    const std::string fault = args_error(args);
+    return fault.empty() ? valid.error().text : fault;
+}
+
+// Reads as much as it can: a claimed job with an id can at least be FAILed.
+inline job read_job(std::string_view source) {
+    job out;
+    std::string_view args;
+    for (json_iterator at(source, '{'); at; ++at) read_job_member(out, args, *at);
+    out.malformed = job_fault(out, args, source);
+    if (out.malformed.empty()) out.args_json = std::string(args);
+    out.envelope_json = std::string(source);
+    return out;
+}
+
+inline std::string details_of(const job_error& failure) {
+    return is_json_object(failure.details_json) ? failure.details_json : "{}";
+}
+
+}  // namespace ojs::detail

@@ -1,0 +1,314 @@
+// reports: sends the ACK or FAIL of a job until the backend accepts it or the stop is over.
+#pragma once
+
+#include "claims.ipp"
+#include "job_report.ipp"
+
+namespace ojs::detail {
+
+inline constexpr backoff_range report_backoff = {milliseconds(50), milliseconds(20000)};
+
+// After at most half of the time that a drain or stop has left, or half a second.
+inline time_point next_try_at(time_point now, time_point deadline, milliseconds delay) noexcept {
+    const time_point earliest = now + detail::min(delay, milliseconds(500));
+    return detail::max(earliest, detail::min(now + delay, now + (deadline - now) / 2));
+}
+
+// What follows a try that failed. A 400 without an API error may be a proxy's: it is final when repeated. What is rejected
+// is repeated without its payload, which may have been too large.
+enum class retry_action : std::uint8_t { later, without_payload, none };
+inline retry_action plan_retry(const error& failure, bool was_sent, bool has_payload, int& strays) noexcept {
+    constexpr int max_strays = 6;
+    const bool stray = was_sent && failure.code == errc::bad_response && failure.http_status / 100 == 4;
+    const bool rejected = failure.code == errc::rejected || (stray && ++strays >= max_strays);
+    if (!rejected) return retry_action::later;
+    return has_payload ? retry_action::without_payload : retry_action::none;
+}
+
+// Whether a failed job runs again: as the backend says, else by its attempts. Empty: unknown, or not reported.
+inline const char* will_retry(const active_job& job, const job_report& report) noexcept {
+    if (report.response == settle_result::gone) return "";
+    if (report.response == settle_result::will_retry) return "yes";
+    if (report.response == settle_result::discarded || !report.failure.retryable) return "no";
+    if (job.job.max_attempts == 0) return "";
+    return job.job.attempt < job.job.max_attempts ? "yes" : "no";
+}
+
+// Each function is called by the one thread that has taken the job.
+class reports {
+  public:
+    reports(worker_state& worker, const claims& of) : worker_(worker), claims_(of) {}
+
+    // Reports a job and logs that.
+    void settle(const ref<active_job>& job, job_report report) const {
+        send_and_release(*job, report);
+        log_status(*job, report);
+    }
+    // In a task; its log line, which may block, in another.
+    void post(const ref<active_job>& job, job_report report) const {
+        worker_.threads.post(task_kind::report, [this, job, report = std::move(report)]() mutable {
+            settle_in_task(job, std::move(report));
+        });
+    }
+    void settle_in_task(const ref<active_job>& job, job_report report) const {
+        send_and_release(*job, report);
+        {
+            const unique_lock held(worker_.guard);
+            if (worker_.phases.may_take()) worker_.on_work_hint();
+        }
+        worker_.threads.post(task_kind::log,
+                             [this, job, report = std::move(report)] { log_status(*job, report); });
+    }
+    // Never the arguments.
+    void log_job(const active_job& job, log_level level, std::string_view message,
+                 const job_report& report = {}) const {
+        if (!worker_.log.enabled(level)) return;
+        std::vector<log_field> fields = job_fields(job);
+        if (!report.failure.code.empty()) add_failure(job, report, fields);
+        if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
+        if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
+        worker_.log.write({level, std::string(message), std::move(fields), {}});
+    }
+
+  private:
+    // No FETCH begins while it lives. The constructor waits for those in flight, until try_deadline() at most. A FAIL that
+    // has arrived lets this worker claim the job again: repeated beside a FETCH, it could end that claim.
+    class fetch_pause {
+      public:
+        explicit fetch_pause(worker_state& worker) : worker_(worker) {
+            time_point until = worker.try_deadline();
+            unique_lock held(worker.guard);
+            ++worker.fetch_pauses;
+            while (worker.fetches > 0 && worker.changed.wait_until(held, until))
+                until = detail::min(until, worker.reports_end());  // a stop leaves less time
+        }
+        fetch_pause(const fetch_pause&) = delete;
+        fetch_pause& operator=(const fetch_pause&) = delete;
+        ~fetch_pause() {
+            const unique_lock held(worker_.guard);
+            if (--worker_.fetch_pauses == 0) worker_.on_work_hint();
+        }
+
+      private:
+        worker_state& worker_;
+    };
+    // The tries of one report.
+    struct tries {
+        backoff delays{report_backoff};
+        int stray_queries = 0;
+        int stray_responses = 0;
+        bool was_sent = false;          // the latest, rather than a claim query before it
+        bool may_have_arrived = false;  // one of them
+        unsigned seen_changes = 0;
+    };
+
+    void send_and_release(active_job& job, job_report& report) const {
+        {
+            unique_lock held(worker_.guard);
+            await_checkpoint_call(held, job);
+            if (!report.ack) report.checkpoint = job.saved;
+            if (report.status == job_status::interrupted) ++worker_.counts.interrupted;
+        }
+        report.note_response(send(job, report));
+        end_account(job, report.ended);
+        if (report.accepted()) notify_settled(job, report);
+        worker_.release(job);
+    }
+    // The FAIL carries the checkpoint too: a stop waits for little of the call.
+    void await_checkpoint_call(unique_lock& held, const active_job& job) const {
+        const time_point begun = steady_clock::now();
+        worker_.changed.notify_all();  // a second such call of the handler returns
+        while (job.has_checkpoint_call) {
+            const stop_times& times = worker_.options.times;
+            const milliseconds patience = worker_.reports_end() == never
+                                              ? worker_.options.request_timeout
+                                              : detail::min(times.stop_timeout / 20, milliseconds(250));
+            if (!worker_.changed.wait_until(held, begun + patience)) return;
+        }
+    }
+    // An error: the job is unreported. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
+    result<settle_result> send(active_job& job, job_report& report) const {
+        for (tries so_far; begin_try(job, so_far);) {
+            if (is_gone(job)) return settle_result::gone;
+            result<settle_result> response = try_once(job, report, so_far);
+            const bool gone = response && *response == settle_result::gone;
+            if (gone && report.ack) const fetch_pause paused(worker_);  // a FETCH may have the next claim
+            if (gone && !end_claim(job)) continue;
+            if (response) return response;
+            if (!await_next_try(job, report, response.error(), so_far)) return response;
+        }
+        return error{errc::timed_out, 0, "the stop is over"};
+    }
+    // False: the stop is over.
+    bool begin_try(active_job& job, tries& so_far) const {
+        const unique_lock held(worker_.guard);
+        if (is_over()) return false;
+        so_far.seen_changes = worker_.report_changes;
+        so_far.was_sent = false;
+        job.claimed_again = false;
+        return true;
+    }
+    bool is_over() const noexcept {
+        const time_point end = worker_.reports_end();
+        return end != never && steady_clock::now() >= end;
+    }
+    bool is_gone(active_job& job) const {
+        const unique_lock held(worker_.guard);
+        job.is_superseded = job.is_superseded || job.is_lost;  // what comes from now on is another job
+        return job.is_superseded;
+    }
+    // False: it was claimed again meanwhile, so the report is still due.
+    bool end_claim(active_job& job) const {
+        const unique_lock held(worker_.guard);
+        if (job.claimed_again) return false;
+        return job.is_superseded = true;
+    }
+    bool is_lease_over(const active_job& job) const {
+        const unique_lock held(worker_.guard);
+        return job.lease_expired();
+    }
+    result<settle_result> try_once(active_job& job, job_report& report, tries& so_far) const {
+        if (report.ack || !(so_far.may_have_arrived || is_lease_over(job)))
+            return confirm_and_send(job, report, so_far);
+        const fetch_pause paused(worker_);
+        if (is_gone(job)) return settle_result::gone;
+        return confirm_and_send(job, report, so_far);
+    }
+    result<settle_result> confirm_and_send(active_job& job, job_report& report, tries& so_far) const {
+        const result<bool> ours = claims_.confirm_before_report(job, so_far.stray_queries);
+        if (!ours) return ours.error();
+        if (!*ours) return settle_result::gone;
+        {
+            const unique_lock held(worker_.guard);
+            if (is_over()) return error{errc::timed_out, 0, "the stop is over"};
+        }
+        so_far.was_sent = true;
+        return send_request(job, report);
+    }
+    result<settle_result> send_request(active_job& job, const job_report& report) const {
+        const time_point sent_at = steady_clock::now();
+        const time_point deadline = worker_.try_deadline();
+        const auto should_send = [this, &job] {
+            const unique_lock held(worker_.guard);
+            return !job.is_superseded && !worker_.beats.last_has_begun;
+        };
+        std::string claim;
+        {
+            const unique_lock held(worker_.guard);
+            claim = job.claim;
+            job.fail_sent =
+                job.fail_sent || !report.ack;  // once it arrives, this worker may get the job again
+        }
+        result<settle_result> response = worker_.call([&](ojs::transport& transport) {
+            if (report.ack)
+                return transport.ack({job.job.id, report.result_json, should_send, claim, &job.job},
+                                     deadline);
+            return transport.fail(
+                {job.job.id, report.failure, report.requeue, report.checkpoint, should_send, claim, &job.job},
+                deadline);
+        });
+        worker_.note_response(response, sent_at);
+        return response;
+    }
+    // False: no try follows.
+    bool await_next_try(const active_job& job, job_report& report, const error& failure,
+                        tries& so_far) const {
+        so_far.may_have_arrived =
+            so_far.may_have_arrived || (so_far.was_sent && failure.code != errc::unreachable);
+        std::string& payload = report.ack ? report.result_json : report.checkpoint;
+        const retry_action action =
+            plan_retry(failure, so_far.was_sent, !payload.empty(), so_far.stray_responses);
+        time_point retry_at = action == retry_action::none ? never : steady_clock::now();
+        if (action == retry_action::without_payload) payload.clear();
+        unique_lock held(worker_.guard);
+        if (action == retry_action::later) {
+            const time_point end = worker_.reports_end();
+            retry_at = next_try_at(retry_at, end == never ? worker_.phases.drain_deadline() : end,
+                                   so_far.delays.next(failure.retry_after));
+        }
+        const bool is_late = retry_at >= worker_.reports_end();
+        held.unlock();
+        log_failed_try(job, report, failure, so_far.was_sent, is_late ? never : retry_at);
+        if (retry_at == never) return false;
+        held.lock();
+        while (worker_.report_changes == so_far.seen_changes &&
+               worker_.changed.wait_until(held, detail::min(retry_at, worker_.reports_end()))) {
+        }
+        return true;
+    }
+    void log_failed_try(const active_job& job, const job_report& report, const error& failure, bool was_sent,
+                        time_point retry_at) const {
+        std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
+        if (retry_at != never)
+            fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
+        worker_.log.write({log_level::warn,
+                           !was_sent    ? "claim query failed"
+                           : report.ack ? "ACK failed"
+                                        : "FAIL failed",
+                           std::move(fields),
+                           {}});
+    }
+    // How the claim ended, unless a stop has given it up first.
+    void end_account(active_job& job, job_status ended) const {
+        const unique_lock held(worker_.guard);
+        if (detail::exchange(job.is_over, true)) return;
+        worker_report& counts = worker_.counts;
+        switch (ended) {
+            case job_status::completed: ++counts.completed; break;
+            case job_status::failed: ++counts.failed; break;
+            case job_status::interrupted: break;
+            case job_status::requeued: ++counts.requeued; break;
+            case job_status::gone: ++counts.gone; break;
+            case job_status::unreported: worker_.count_unreported(job.job.id); break;
+        }
+    }
+    // A job without a run has no duration.
+    void notify_settled(const active_job& job, const job_report& report) const {
+        if (report.status == job_status::requeued || worker_.user.extensions.empty()) return;
+        const settled_state state = report.ack                 ? settled_state::completed
+                                    : report.requeue           ? settled_state::available
+                                    : report.failure.retryable ? settled_state::retryable
+                                                               : settled_state::discarded;
+        const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(),
+                                     state, steady_clock::now() - job.since};
+        worker_.user.notify_extensions(
+            [&](worker_extension& extension) { extension.on_job_settled(settled); });
+    }
+    void log_status(const active_job& job, const job_report& report) const {
+        if (report.accepted())
+            return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)],
+                           report);
+        if (report.ended == job_status::unreported)
+            return log_job(job, log_level::error, "job could not be reported");
+        bool is_lost = false;
+        {
+            const unique_lock held(worker_.guard);
+            is_lost = job.is_lost;
+        }
+        if (is_lost)
+            return log_job(job, log_level::info,
+                           "claim lost: another worker may have this job; not reported");
+        log_job(job, log_level::warn,
+                "claim lost: the backend no longer assigns this job to this worker; report ignored");
+    }
+    void add_failure(const active_job& job, const job_report& report, std::vector<log_field>& fields) const {
+        fields.push_back(field("error_type", report.failure.code));
+        if (report.status != job_status::failed) return;
+        fields.push_back(field("error", error_text(report.failure)));
+        fields.push_back(field("will_retry", will_retry(job, report)));
+        if (job.job.max_attempts > 0) fields.push_back(field("max_attempts", job.job.max_attempts));
+    }
+    // A handler's message may be long, and quote anything. Masked first: half a token could not be.
+    std::string error_text(const job_error& failure) const {
+        constexpr std::size_t max_length = 1024;
+        if (!worker_.options.log.error_messages) return {};
+        std::string text = failure.message;
+        worker_.log.mask_secrets(text);
+        return printable(text, max_length);
+    }
+
+    worker_state& worker_;
+    const claims& claims_;
+};
+
+}  // namespace ojs::detail

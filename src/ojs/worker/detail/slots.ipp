@@ -1,0 +1,367 @@
+// slots: the threads that fetch jobs and run them, each with at most one job.
+#pragma once
+
+#include "fetch_plan.ipp"
+#include "job_runner.ipp"
+
+namespace ojs::detail {
+
+// At most `concurrency` threads. A thread fetches jobs itself, runs one, and hands the others on: each wakes the next only
+// when there is a job for it, so that few threads are awake.
+class slots {
+  public:
+    slots(worker_state& worker, const claims& of, const reports& by)
+        : worker_(worker),
+          claims_(of),
+          reports_(by),
+          runner_(worker, of, by),
+          max_threads_(static_cast<std::size_t>(detail::max<std::int64_t>(worker.options.concurrency, 1))),
+          schedule_({worker.options.poll_interval,
+                     detail::max(worker.options.poll_interval, worker.options.heartbeat_interval)}) {}
+
+    result<void> start(handler_list handlers) {
+        handlers_ = std::move(handlers);
+        unique_lock held(worker_.guard);
+        return start_thread(held);
+    }
+    // `concurrency`, or fewer if threads are missing.
+    std::size_t size() const noexcept {
+        const unique_lock held(worker_.guard);
+        return limit_;
+    }
+    // Ends the threads without a job.
+    void close() {
+        const unique_lock held(worker_.guard);
+        is_closed_ = true;
+        leader_due_.notify_one();
+        slot_due_.notify_all();
+    }
+    // After a change that a FETCH depends on. With the guard held.
+    void note_work_hint() noexcept {
+        schedule_.note_work_hint();
+        leader_due_.notify_one();
+    }
+
+    // Starts a missing thread when that is due; returns when to call it again. For the turning thread.
+    time_point retry_threads(time_point now) {
+        unique_lock held(worker_.guard);
+        if (now < retry_at_) return retry_at_;
+        retry_at_ = never;
+        if (is_closed_ && ready_.size() == 0) return never;
+        const bool started = start_thread(held).has_value();
+        const bool is_complete = started && ++limit_ >= max_threads_;
+        if (!is_complete) retry_at_ = started ? now : now + retry_interval;
+        const time_point next = retry_at_;
+        held.unlock();
+        if (is_complete) log_limit(log_level::info, "threads can be created again", max_threads_, {});
+        return next;
+    }
+    // Held jobs whose time is over, or in a drain all, go back. For the turning thread.
+    void hand_back(const ref<active_job>& job) {
+        {
+            const unique_lock held(worker_.guard);
+            --held_jobs_;
+        }
+        reports_.post(job, worker_.phases.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job));
+    }
+
+  private:
+    static constexpr milliseconds retry_interval{1000};
+    static constexpr std::size_t max_held = 100;
+
+    struct claim_time {
+        time_point steady;
+        lease_time lease;
+    };
+
+    // ---- threads: the guard is held, and unlocked meanwhile ----
+
+    result<void> start_thread(unique_lock& held) {
+        ++threads_;
+        held.unlock();
+        result<void> started = worker_.threads.start("ojs-job", true, [this] { serve(); });
+        held.lock();
+        if (!started) --threads_;
+        return started;
+    }
+    // The system has no more threads for now.
+    void add_thread(unique_lock& held) {
+        const result<void> added = start_thread(held);
+        if (added) return;
+        limit_ = threads_;
+        retry_at_ = steady_clock::now() + retry_interval;
+        worker_.waker.notify();
+        const std::size_t limit = limit_;
+        held.unlock();
+        log_limit(log_level::warn, "cannot create threads; concurrency reduced for now", limit,
+                  added.error().text);
+        held.lock();
+    }
+    void log_limit(log_level level, const char* message, std::size_t limit, const std::string& why) const {
+        worker_.log.write(level, message, {field("concurrency", limit), field("error", why)});
+    }
+    // One runs the next ready job, or waits until a FETCH is due. The leader may do the former.
+    void wake_next(unique_lock& held) {
+        if (ready_.size() == 0 && (has_leader_ || is_closed_)) return;
+        if (idle_ > 0) return slot_due_.notify_one();
+        if (threads_ < limit_) return add_thread(held);
+        if (has_leader_) leader_due_.notify_one();
+    }
+    void serve() {
+        unique_lock held(worker_.guard);
+        for (;;) {
+            const std::size_t free = may_fetch() ? free_slots() : 0;
+            const time_point fetch_at = free > 0 ? schedule_.due() : never;
+            const bool is_due =
+                fetch_at == time_point::min() || (fetch_at != never && steady_clock::now() >= fetch_at);
+            switch (plan_slot({is_closed_, ready_.size() > 0, has_leader_, is_due})) {
+                case slot_action::run: run_next(held); break;
+                case slot_action::fetch: fetch(held, detail::min(free, limit_of_fetch_.max_count())); break;
+                case slot_action::lead: lead(held, fetch_at); break;
+                case slot_action::idle: idle(held, fetch_at); break;
+                case slot_action::end: --threads_; return;
+            }
+        }
+    }
+    void lead(unique_lock& held, time_point fetch_at) noexcept {
+        has_leader_ = true;
+        leads_until_ = fetch_at;
+        leader_due_.wait_until(held, fetch_at);
+        has_leader_ = false;
+    }
+    void idle(unique_lock& held, time_point fetch_at) noexcept {
+        if (fetch_at < leads_until_) leader_due_.notify_one();  // when it began to wait, no slot was free
+        ++idle_;
+        slot_due_.wait(held);
+        --idle_;
+    }
+    bool may_fetch() const noexcept {
+        return worker_.phases.may_take() && worker_.registration_tried && worker_.fetch_pauses == 0 &&
+               worker_.fetches < max_fetches_;
+    }
+    // Without a job or a FETCH. Up to max_held held jobs take no slot; a reported job whose handler runs takes one.
+    std::size_t free_slots() const noexcept {
+        const std::size_t room = limit_ + detail::min(held_jobs_, max_held);
+        const std::size_t used = worker_.in_flight.size() + requested_ + worker_.left_behind.size();
+        return used < room ? detail::min(room - used, limit_) : 0;
+    }
+
+    // ---- FETCH ----
+
+    void fetch(unique_lock& held, std::size_t count) {
+        const std::uint64_t hints = schedule_.hints();
+        requested_ += count;
+        ++worker_.fetches;
+        held.unlock();
+        const time_point sent = steady_clock::now();
+        const lease_time leased = lease_time::now();
+        result<std::vector<job>> response = send_fetch(count, sent);
+        job_extent extent = job_extent::complete;
+        const std::size_t claimed = response ? accept(*response, {sent, leased}, extent) : 0;
+        held.lock();
+        --worker_.fetches;
+        if (worker_.fetch_pauses > 0) worker_.changed.notify_all();
+        worker_.notify_if_idle();
+        requested_ -= count;
+        const result<std::size_t> fetched = response ? result<std::size_t>(claimed) : response.error();
+        const time_point now = steady_clock::now();
+        limit_of_fetch_.note(count, fetched, extent, now);
+        const bool failed = !schedule_.schedule_next(fetched, hints, is_work_announced_, now);
+        while (ready_.size() > idle_ + 1 && threads_ < limit_) add_thread(held);
+        if (has_leader_) leader_due_.notify_one();      // the due time may have changed
+        if (ready_.size() > 1) slot_due_.notify_one();  // hooks may block this thread
+        held.unlock();
+        after_fetch(response, sent, claimed, failed);
+        held.lock();
+    }
+    void after_fetch(const result<std::vector<job>>& response, time_point sent, std::size_t claimed,
+                     bool failed) {
+        const bool was_sent = response || response.error().code != errc::cancelled;
+        const fetch_status status = !response     ? fetch_status::failed
+                                    : claimed > 0 ? fetch_status::jobs
+                                                  : fetch_status::empty;
+        if (was_sent)
+            worker_.user.notify_extensions(
+                [status](worker_extension& extension) { extension.on_fetch(status); });
+        if (response) worker_.note_connected();
+        worker_.note_response(response, sent);
+        // A bad response is an error, because it may have claimed jobs.
+        if (failed)
+            worker_.log.write(
+                response.error().code == errc::bad_response ? log_level::error : log_level::warn,
+                "FETCH failed", {field("error", response.error().text)});
+    }
+    result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
+        fetch_request request;
+        worker_identity identity;  // with the open queues, if any was ever paused
+        request.worker = &worker_.identity;
+        request.count = count;
+        std::uint32_t version = 0;
+        {
+            const unique_lock held(worker_.guard);
+            request.until = worker_.taking_token();
+            version = worker_.queues.version();
+            if (version != 0) identity.queues = worker_.queues.unpaused();
+        }
+        if (version != 0) {
+            std::vector<std::string> open = std::move(identity.queues);
+            if (open.empty()) return error{errc::cancelled, 0, "every queue is paused"};
+            identity = worker_.identity;
+            identity.queues = std::move(open);
+            request.worker = &identity;
+        }
+        request.should_send = [this, version] {
+            if (!worker_.phases.may_take()) return false;
+            const unique_lock held(worker_.guard);
+            return worker_.queues.version() == version && worker_.fetch_pauses == 0;
+        };
+        return worker_.call([&](ojs::transport& transport) {
+            result<std::vector<job>> fetched =
+                transport.fetch(request, sent + worker_.options.request_timeout);
+            is_work_announced_ = transport.announces_work();
+            return fetched;
+        });
+    }
+
+    // Returns the number of jobs. Those that cannot run are being reported, or held.
+    std::size_t accept(std::vector<job>& claimed, const claim_time& sent, job_extent& extent) {
+        job_list added;
+        std::vector<job> unusable;
+        std::vector<job> known;
+        for (const job& each : claimed) {
+            if (each.extent > extent) extent = each.extent;
+        }
+        {
+            const unique_lock held(worker_.guard);
+            if (!worker_.in_flight.empty()) claims_.take_known(claimed, sent.lease, known);
+            for (job& each : claimed) {
+                if (each.id.empty()) {
+                    unusable.push_back(std::move(each));
+                } else if (!contains_id(added, each.id)) {
+                    added.push_back(admit(each, sent));
+                }
+            }
+        }
+        for (const job& each : known)
+            worker_.log.write(log_level::warn,
+                              "the backend handed out a job that is still running here; not started twice",
+                              {field("job_id", each.id), field("attempt", each.attempt)});
+        for (const job& each : unusable) record_unreportable(each);
+        for (const ref<active_job>& job : added) {
+            reports_.log_job(*job, log_level::debug, "job fetched");
+            make_ready(job);
+        }
+        return added.size();
+    }
+    static bool contains_id(const job_list& jobs, const std::string& id) noexcept {
+        for (const ref<active_job>& each : jobs) {
+            if (each->job.id == id) return true;
+        }
+        return false;
+    }
+    // With the guard held.
+    ref<active_job> admit(job& claimed, const claim_time& sent) {
+        const ref<registered_handler> handler =
+            claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>();
+        ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent.steady,
+                                                   sent.lease, worker_.options.visibility_timeout, handler);
+        worker_.add(ref<work>(out.get()));
+        worker_.request_renewal(sent.steady, out->lease);
+        return out;
+    }
+    // A job without an id comes back after its visibility timeout.
+    void record_unreportable(const job& claimed) const {
+        const std::string reason = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
+        {
+            const unique_lock held(worker_.guard);
+            ++worker_.counts.claimed;
+            worker_.count_unreported(cat({"(", reason, ")"}));
+        }
+        worker_.log.write(log_level::error, "claimed job has no usable id; it cannot be reported",
+                          {field("job_type", printable(claimed.type)), field("error", reason)});
+    }
+    void make_ready(const ref<active_job>& job) {
+        const bool is_too_large = job->job.extent == job_extent::too_large;
+        const unknown_type_action unknown = worker_.options.on_unknown_type;
+        if (worker_.phases.has_stop_begun()) {
+            report_unstarted(job, unstarted(worker_));
+        } else if (is_too_large) {
+            report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
+        } else if (job->handler) {
+            const unique_lock held(worker_.guard);
+            ready_.push(job);
+        } else if (job->job.malformed.empty() && unknown != unknown_type_action::requeue) {
+            report_unstarted(job, unstartable(worker_, *job));
+        } else {
+            hold(job);
+        }
+    }
+    void report_unstarted(const ref<active_job>& job, job_report report) const {
+        {
+            const unique_lock held(worker_.guard);
+            if (detail::exchange(job->is_taken, true)) return;
+        }
+        reports_.post(job, std::move(report));
+    }
+    // It goes back later, because the only worker would fetch it again at once. It takes no slot: others need not wait.
+    void hold(const ref<active_job>& job) {
+        const bool is_malformed = !job->job.malformed.empty();
+        bool is_first = false;
+        {
+            const unique_lock held(worker_.guard);
+            job->due_at =
+                unknown_.schedule_hand_back(is_malformed ? "" : job->job.type, steady_clock::now(), is_first);
+            ++held_jobs_;
+            worker_.check_soon(worker_.phases.has_stop_begun() ? time_point::min() : job->due_at);
+        }
+        if (is_malformed)
+            return reports_.log_job(*job, log_level::error, "the job cannot be read; it is requeued",
+                                    unstartable(worker_, *job));
+        if (!is_first) return;
+        constexpr const char* fix =
+            "register a handler, serve the type from a queue of its own, or set OJS_ON_UNKNOWN_TYPE";
+        worker_.log.write(
+            log_level::warn, "no handler for this job type; its jobs are requeued",
+            {field("job_type", printable(job->job.type)), field("job_id", job->job.id), field("fix", fix)});
+    }
+
+    // ---- a job ----
+
+    // The guard is held, and unlocked meanwhile.
+    void run_next(unique_lock& held) {
+        const ref<active_job> job = ready_.pop();
+        wake_next(held);
+        held.unlock();
+        runner_.run(job);
+        held.lock();
+        if (job->has_begun) worker_.leave(*job);
+        schedule_.note_work_hint();
+    }
+
+    worker_state& worker_;
+    const claims& claims_;
+    const reports& reports_;
+    const job_runner runner_;
+    handler_list handlers_;
+    atomic<bool> is_work_announced_{false};  // after the latest FETCH
+    // Guarded.
+    condition slot_due_;           // for idle threads: a ready job, the lead, or the end
+    condition leader_due_;         // for the leader: a slot or the phase changed
+    fifo<ref<active_job>> ready_;  // to be run
+    const std::size_t max_threads_;
+    std::size_t limit_ = max_threads_;  // fewer if threads are missing
+    const std::size_t max_fetches_ = max_threads_ < 32 ? max_threads_ : 2;
+    std::size_t threads_ = 0;
+    std::size_t idle_ = 0;       // of these, waiting for work
+    std::size_t requested_ = 0;  // by FETCHes in flight
+    std::size_t held_jobs_ = 0;
+    bool has_leader_ = false;
+    time_point leads_until_ = never;
+    bool is_closed_ = false;
+    time_point retry_at_ = never;  // when to start a missing thread
+    fetch_schedule schedule_;
+    fetch_limit limit_of_fetch_;
+    unknown_types unknown_;
+};
+
+}  // namespace ojs::detail

@@ -1,0 +1,397 @@
+// worker_core: the machine of a worker, put together of its parts; what it does in each stage of a stop.
+#pragma once
+
+#include "../transport_scheme.ipp"
+#include "heartbeats.ipp"
+#include "slots.ipp"
+
+namespace ojs::detail {
+
+class worker_core final : public worker_state {
+  public:
+    worker_core(worker_options given, ojs::transport* given_transport, lifecycle* followed)
+        : worker_state(std::move(given), given_transport, followed) {}
+
+    // ---- before the start ----
+
+    bool add_handler(std::string type, job_handler handler, handler_options wanted) {
+        if (has_started()) {  // too late for run() and start() to report it
+            log.write(log_level::error, "a handler was registered after the start, and is not used",
+                      {field("job_type", type)});
+            return false;
+        }
+        const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
+        if (find_handler(handlers_, type)) fault = "is registered twice";
+        if (fault != nullptr) {
+            if (handlers_valid_)
+                handlers_valid_ = invalid(cat({"the handler of job type '", printable(type), "' ", fault}));
+            return false;
+        }
+        ref<registered_handler> added = make_ref<registered_handler>();
+        added->type = std::move(type);
+        added->call = std::move(handler);
+        added->options = wanted;
+        handlers_.push_back(std::move(added));
+        return true;
+    }
+    bool add_step(std::string name, function<void()> step, milliseconds timeout) {
+        if (!has_started()) return steps.add(std::move(name), std::move(step), timeout);
+        log.write(log_level::error, "a shutdown step was added after the start, and is not run",
+                  {field("step", name)});
+        return false;
+    }
+    bool has_started() const noexcept {
+        const unique_lock held(guard);
+        return is_started;
+    }
+
+    // ---- run() and start() ----
+
+    // With `signals`, of run(). After an error nothing runs.
+    result<void> start(run_signals* signals) {
+        result<void> valid = check_options(options);
+        if (valid) valid = check_extensions(options);
+        if (valid) valid = handlers_valid_;
+        if (valid && handlers_.empty()) valid = invalid("no handler is registered");
+        if (!valid) return valid;
+        {
+            const unique_lock held(guard);
+            if (detail::exchange(is_started, true))
+                return error{errc::busy, 0, "this worker has already been started"};
+        }
+        owns_process = signals != nullptr;
+        result<void> outcome = unless_out_of_memory([this] { return prepare(); });
+        if (outcome && owns_process) outcome = install_signals(options, phases.signalled(), log, *signals);
+        if (outcome) outcome = prepare_turns();
+        if (outcome) outcome = start_threads();
+        if (outcome) return outcome;
+        tear_down();
+        if (owned_transport) transport = nullptr;  // the next start names the worker anew
+        owned_transport = {};
+        const unique_lock held(guard);
+        is_started = false;
+        changed.notify_all();  // callers that wait for the end return
+        return outcome;
+    }
+    // Works until the end.
+    void run_to_end() {
+        const user_call entered(user.callbacks);
+        begin("worker started", worker_variables());
+        run_turns();
+    }
+    // Waits until it has ended.
+    stop_result await_end(time_point deadline, const cancel_token& until) {
+        // A child of fork() has none of the threads that it would wait for.
+        if (is_forked()) return {stop_status::never_started};
+        const cancel_registration wakes = until.on_cancel([this] {
+            const unique_lock held(guard);  // or the wait could miss it
+            changed.notify_all();
+        });
+        const bool is_inside = in_own_call();
+        unique_lock held(guard);
+        bool in_time = true;
+        while (is_started && !has_ended && in_time && !is_inside && !until.cancelled())
+            in_time = changed.wait_until(held, deadline);
+        if (!is_started) return {stop_status::never_started};
+        if (has_ended) return {not_reported == 0 ? stop_status::ended : stop_status::unreported};
+        if (is_inside) return {stop_status::called_inside};
+        return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
+    }
+    // No thread calls the transport, a hook or a callback after it.
+    bool close(time_point deadline) {
+        calls.close();
+        const std::uint64_t left = calls.wait_until(deadline);
+        user.callbacks.close();  // last: the calls may log
+        return user.callbacks.wait_until(deadline) + left == 0;
+    }
+    bool set_paused(const std::string& queue, bool paused) {
+        if (is_forked()) return false;
+        const unique_lock held(guard);
+        const bool changes = queues.set(queue, paused);
+        if (changes && waker.fd() >= 0) waker.notify();
+        return changes;
+    }
+    bool has_paused_queues() const {
+        const unique_lock held(guard);
+        return queues.unpaused().size() < options.queues.size();
+    }
+    void log_calling_job(event request) const {
+        const bool cancels = request == event::cancel_request;
+        if (!cancels && request != event::stop_request) return;
+        ref<work> here;
+        {
+            const unique_lock held(guard);
+            for (const ref<work>& each : in_flight) {
+                if (as_job(each).is_in_handler() && pthread_equal(as_job(each).thread, pthread_self()))
+                    here = each;
+            }
+        }
+        if (here)
+            log.write(log_level::info, "stop requested in the handler of a job",
+                      {field("call", cancels ? "stop_and_cancel()" : "stop()"), field("job_id", here->job.id),
+                       field("job_type", here->job.type)});
+    }
+
+  private:
+    result<void> prepare() {
+        result<void> claimed = claim_process({options.auth_token});
+        if (!claimed) return claimed;
+        identity.queues = options.queues;
+        identity.labels = options.labels;
+        identity.visibility_timeout = options.visibility_timeout;
+        job_types.clear();
+        for (const ref<registered_handler>& handler : handlers_) job_types.push_back(handler->type);
+        warn_of_missing_handlers();
+        if (transport != nullptr) return {};
+        const result<transport_ref> opened =
+            open_transport(options, identity, [this](const log_record& record) { log.write(record); });
+        if (!opened) return opened.error();
+        owned_transport = *opened;
+        transport = opened->get();
+        backend_url = public_url(options.url);
+        return {};
+    }
+    void warn_of_missing_handlers() const {
+        std::string missing;
+        for (const std::string& type : options.expected_job_types) {
+            if (!contains(job_types, type)) append(missing, {missing.empty() ? "" : ",", printable(type)});
+        }
+        if (!missing.empty())
+            log.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
+                      {field("job_types", missing)});
+    }
+    // With one thread for urgent tasks no task runs on the thread that turns the machine.
+    result<void> start_threads() {
+        has_callbacks_ = true;
+        transport->on_work_available([self = ref<worker_core>(this)] {
+            const unique_lock held(self->guard);
+            self->on_work_hint();
+        });
+        transport->on_job_cancelled(
+            [self = ref<worker_core>(this)](const std::string& id) { self->claims_.revoke_by_id(id); });
+        result<void> started = threads.keep(task_kind::urgent, 1);
+        if (started) started = slots_.start(handlers_);
+        if (started) return started;
+        threads.end_all();
+        return started;
+    }
+    void tear_down() override {
+        worker_state::tear_down();
+        if (!detail::exchange(has_callbacks_, false)) return;
+        user.guard("the transport threw; ignored", [this] {
+            transport->on_work_available(nullptr);
+            transport->on_job_cancelled(nullptr);
+        });
+    }
+
+    // ---- with the guard held ----
+
+    void on_work_hint() noexcept override { slots_.note_work_hint(); }
+    bool has_parted() const noexcept override { return beats.last_has_begun && beats.calls == 0; }
+    // Handlers that saw their cancellation have the rest of the stop to return.
+    bool may_return(bool seen_only) const noexcept override {
+        std::size_t deaf = 0;
+        for (const work_list* const list : {&in_flight, &left_behind}) {
+            for (const ref<work>& each : *list) {
+                if (as_job(each).is_in_handler() && !each->cancel.token().seen()) ++deaf;
+            }
+        }
+        return handlers > (seen_only ? deaf : 0);
+    }
+    std::size_t hung_threads() const noexcept override { return handlers + beats.calls; }
+
+    // ---- of the turning thread ----
+
+    void on_change(bool moved) override {
+        if (moved) {
+            const ojs::phase now = seen_.phase;
+            static_cast<void>(call([now](ojs::transport& told) -> result<void> {
+                told.on_phase(now);
+                return {};
+            }));
+        }
+        update_taking();
+        const bool takes = phases.may_take();
+        const unique_lock held(guard);
+        if (detail::exchange(took_, takes) != takes) request_beat(time_point::min());
+        on_work_hint();
+    }
+    void begin_drain() override {
+        {
+            const unique_lock held(guard);
+            retry_reports();                // ends any longer Retry-After
+            check_soon(time_point::min());  // held jobs go back
+        }
+        slots_.close();
+        constexpr std::size_t many_jobs = 64;  // their handlers may keep all processors busy
+        if (const std::size_t jobs = active())
+            static_cast<void>(threads.keep(task_kind::report, jobs > many_jobs ? 16 : 2));
+    }
+    milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
+    time_point do_due_work(time_point now) override {
+        const std::uint32_t version = queues_version();
+        if (detail::exchange(queues_version_, version) != version) on_change(false);
+        return detail::min(check_jobs(now), detail::min(slots_.retry_threads(now), beats_.send_due(now)));
+    }
+    std::uint32_t queues_version() const noexcept {
+        const unique_lock held(guard);
+        return queues.version();
+    }
+    // Reports as interrupted all jobs whose handlers do not return first, in parallel.
+    void begin_reporting() override {
+        job_list rest;
+        {
+            const unique_lock held(guard);
+            is_abandoning = true;
+            for (const ref<work>& each : in_flight) {
+                if (!as_job(each).is_taken) rest.push_back(ref<active_job>(&as_job(each)));
+            }
+            changed.notify_all();
+        }
+        const cancel_reason reason = reason_of_stop();
+        for (const ref<active_job>& job : rest)
+            threads.post(task_kind::report, [this, job, reason] { abandon(job, reason); });
+    }
+    void abandon(const ref<active_job>& job, cancel_reason reason) {
+        {
+            const unique_lock held(guard);
+            if (detail::exchange(job->is_taken, true)) return;  // the handler was faster
+        }
+        // A timeout or a cancellation from before the stop keeps its reason.
+        const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
+        reports_.settle_in_task(job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
+    }
+    void begin_parting(time_point deadline) override {
+        beats_.finish(deadline);
+        const unique_lock held(guard);
+        is_fetch_lost_ = fetches > 0;
+    }
+    void end_parting() override {
+        calls.close();
+        if (is_fetch_lost_)
+            log.write(
+                log_level::warn,
+                "a FETCH is still unanswered; jobs it may have claimed come back after their visibility "
+                "timeout");
+    }
+    void on_left_threads() override {
+        std::vector<std::string> ids;
+        {
+            const unique_lock held(guard);
+            for (const work_list* const list : {&in_flight, &left_behind}) {
+                for (const ref<work>& each : *list) {
+                    if (!as_job(each).is_in_handler()) continue;
+                    each->is_stuck = true;
+                    ids.push_back(each->job.id);
+                }
+            }
+        }
+        if (!ids.empty())
+            log.write(log_level::warn, "handlers have not returned; exiting without waiting for them",
+                      {field("job_ids", join_names(ids))});
+    }
+    // An unreported job takes precedence over a stuck handler.
+    int choose_status(bool /*all_ended*/) const override {
+        const unique_lock held(guard);
+        if (not_reported > 0 || was_stopped_stuck_) return exit_status::unreported;
+        if (!all_steps_ran_) return exit_status::steps_not_run;
+        return handlers == 0 ? exit_status::settled : options.dialect.stuck_exit_status;
+    }
+    std::vector<log_field> fields_of(const work& one) const override { return job_fields(one); }
+    std::vector<log_field> in_flight_fields(const work& one) const override {
+        std::vector<log_field> out = job_fields(one);
+        out.push_back(field("cancelled", one.cancel.requested() ? "yes" : "no"));
+        const unique_lock held(guard);
+        out.push_back(field("reporting", static_cast<const active_job&>(one).is_taken ? "yes" : "no"));
+        return out;
+    }
+
+    // ---- jobs that time out, are held back, or are stuck ----
+
+    struct overdue {
+        job_list timed_out;     // just cancelled
+        job_list held;          // of unknown types, to be requeued now
+        job_list stuck;         // newly
+        std::size_t count = 0;  // of stuck ones in all
+    };
+    // Returns when to check again.
+    time_point check_jobs(time_point now) {
+        overdue found;
+        time_point next = never;
+        {
+            const unique_lock held(guard);
+            if (now < next_check) return next_check;
+            for (const ref<work>& each : in_flight) next = detail::min(next, check(as_job(each), now, found));
+            for (const work_list* const list : {&in_flight, &left_behind}) {
+                for (const ref<work>& each : *list) {
+                    if (each->is_stuck) ++found.count;
+                }
+            }
+            next_check = next;
+        }
+        for (const ref<active_job>& job : found.timed_out) {
+            deliver_cancellation(ref<work>(job.get()));
+            reports_.log_job(*job, log_level::warn, "job cancelled: its timeout is over");
+        }
+        for (const ref<active_job>& job : found.held) slots_.hand_back(job);
+        for (const ref<active_job>& job : found.stuck) handle_stuck(job, found.count);
+        return next;
+    }
+    // With the guard held. Returns when this job is to be checked again.
+    time_point check(active_job& job, time_point now, overdue& found) {
+        if (job.is_taken) return never;
+        const bool is_held = !job.handler;
+        const bool goes_back = is_held && job.due_at != never && phases.has_stop_begun();
+        if (now >= job.due_at || goes_back) {
+            job.due_at = never;
+            if (is_held) {
+                job.is_taken = true;
+                found.held.push_back(ref<active_job>(&job));
+                return never;
+            }
+            if (job.cancel_alone(cancel_reason::timeout)) found.timed_out.push_back(ref<active_job>(&job));
+        }
+        const time_point cancelled = job.cancelled_since(all_cancelled_at);
+        if (is_held || cancelled == never || job.is_stuck) return job.due_at;
+        const time_point stuck_at = cancelled + options.stuck_after;
+        if (now < stuck_at) return detail::min(job.due_at, stuck_at);
+        job.is_stuck = job.is_in_handler();
+        if (job.is_stuck) found.stuck.push_back(ref<active_job>(&job));
+        return job.due_at;
+    }
+    // One that its own timeout or its backend has cancelled is reported; its slot stays taken. [WIRE 5]
+    void handle_stuck(const ref<active_job>& job, std::size_t count) {
+        std::vector<log_field> fields = job_fields(*job);
+        fields.push_back(field("stuck_jobs", count));
+        log.write(
+            {log_level::warn, "job is stuck: cancelled, but its handler still runs", std::move(fields), {}});
+        if (job->cancelled_alone()) report_stuck(job);
+        if (count < slots_.size() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
+        {
+            const unique_lock held(guard);
+            was_stopped_stuck_ = true;
+        }
+        log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});
+    }
+    void report_stuck(const ref<active_job>& job) {
+        {
+            const unique_lock held(guard);
+            if (detail::exchange(job->is_taken, true)) return;  // the handler was faster
+        }
+        reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
+    }
+
+    handler_list handlers_;
+    result<void> handlers_valid_;  // the first refused one
+    claims claims_{*this};
+    reports reports_{*this, claims_};
+    heartbeats beats_{*this, claims_};
+    slots slots_{*this, claims_, reports_};
+    bool has_callbacks_ = false;  // the transport has ours
+    bool took_ = true;            // at the latest change
+    std::uint32_t queues_version_ = 0;
+    bool is_fetch_lost_ = false;
+    bool was_stopped_stuck_ = false;  // guarded: the handlers of all slots were stuck
+};
+
+}  // namespace ojs::detail

@@ -1,0 +1,174 @@
+#pragma once
+
+#include "detail/worker_state.ipp"
+#include "job_context.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline const char* name_of(json_type type) noexcept {
+    constexpr const char* names[] = {"missing",  "null",     "a boolean", "a number",
+                                     "a string", "an array", "an object"};
+    return names[static_cast<int>(type)];
+}
+
+inline std::string name_of(argument_place place) {
+    std::string out = cat({"argument ", place.index});
+    if (place.member.data() != nullptr) append(out, {", member \"", place.member, "\","});
+    return out;
+}
+
+OJS_SHUTDOWN_INLINE error argument_error(argument_place place, json_view found, const error& failure) {
+    const bool is_other_type = failure.code == errc::invalid_argument;
+    return {failure.code, 0,
+            is_other_type ? cat({name_of(place), " is ", name_of(found.type()), ", ", failure.text})
+                          : cat({name_of(place), ": ", failure.text})};
+}
+
+OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, argument_place place) {
+    const argument_place whole{place.index, {}};
+    json_view found = json_view(args_json).element(place.index);
+    if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", place.index})};
+    const result<void> valid = check_json(found.text(), false);
+    if (!valid) return argument_error(whole, found, valid.error());
+    if (place.member.data() == nullptr) return found;
+    if (found.type() != json_type::object)
+        return argument_error(whole, found, {errc::invalid_argument, 0, "not an object"});
+    found = found.member(place.member);
+    if (found) return found;
+    return error{errc::invalid_argument, 0, cat({name_of(whole), " has no member \"", place.member, "\""})};
+}
+
+// Not so if a member is asked of what is not an object: that is an error.
+OJS_SHUTDOWN_INLINE bool is_missing_or_null(std::string_view args_json, argument_place place) {
+    const auto is_none = [](json_view value) { return !value || value.type() == json_type::null; };
+    const json_view argument = json_view(args_json).element(place.index);
+    if (is_none(argument)) return true;
+    return place.member.data() != nullptr && argument.type() == json_type::object &&
+           is_none(argument.member(place.member));
+}
+
+OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min,
+                                                           std::uint64_t max) {
+    std::uint64_t out = 0;
+    if (json_integer(source.text(), min, max, out)) return out;
+    return error{errc::invalid_argument, 0,
+                 cat({"not an integer from ", static_cast<long long>(min), " to ",
+                      static_cast<unsigned long long>(max)})};
+}
+
+OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_float) {
+    result<double> number = source.number();
+    constexpr double max = std::numeric_limits<float>::max();
+    if (!number || !is_float || (*number >= -max && *number <= max)) return number;
+    return error{errc::invalid_argument, 0, "not a number that a float can hold, from -3.4e38 to 3.4e38"};
+}
+
+// Returns the state, or an empty one if it is null or invalid.
+inline std::string valid_checkpoint(std::string_view state) {
+    return state == "null" || !is_json(state) || !is_utf8(state) ? std::string() : std::string(state);
+}
+
+inline time_point checkpoint_deadline(const worker_state& worker) {
+    const unique_lock held(worker.guard);
+    return detail::min(deadline_after(worker.options.request_timeout), worker.reports_end());
+}
+
+// Succeeds if the transport stores no checkpoints, because the FAIL carries them.
+inline result<void> send_checkpoint(worker_state& worker, const active_job& job, const std::string& state) {
+    const time_point deadline = checkpoint_deadline(worker);
+    const result<settle_result> response = worker.call([&](ojs::transport& transport) {
+        return transport.save_checkpoint({job.job.id, state}, deadline);
+    });
+    if (!response) return response.error().code == errc::unsupported ? result<void>() : response.error();
+    if (*response == settle_result::accepted) return {};
+    return error{errc::rejected, 0, "the job is no longer this worker's", 409};
+}
+
+// The backend's, which is asked once; empty: it has none, or the request failed.
+inline std::string load_checkpoint(worker_state& worker, active_job& job) {
+    worker.with_checkpoint(job, [&] {
+        if (job.checkpoint_loaded) return;
+        const time_point deadline = checkpoint_deadline(worker);
+        const result<std::string> response = worker.call(
+            [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
+        if (response || response.error().code == errc::unsupported) {
+            const unique_lock held(worker.guard);
+            job.loaded = response ? *response : "";
+            job.checkpoint_loaded = true;
+            return;
+        }
+        worker.log.write(log_level::warn,
+                         "cannot load the checkpoint from the backend; using the one that came with the job",
+                         {field("job_id", job.job.id), field("job_type", job.job.type),
+                          field("error", response.error().text)});
+    });
+    const unique_lock held(worker.guard);
+    return job.loaded;
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
+    return detail::string_or_json(detail::raw_member(job_.job.meta_json, key));
+}
+
+OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
+    return worker_.phases.has_stop_begun();
+}
+OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
+    // A handler that sees this has also seen its cancellation.
+    return worker_.is_abandoned(job_) && cancel_requested();
+}
+OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
+    return job_.cancel.token();
+}
+
+OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
+    const result<json_view> valid = json_view::parse(state_json, state_json.size());
+    if (!valid)
+        return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
+    if (worker_.is_forked()) return error{errc::cancelled, 0, "the job is the parent process's"};
+    result<void> saved = error{errc::cancelled, 0, "the job was reported without its handler"};
+    worker_.with_checkpoint(job_, [&] {
+        const std::string state(state_json);
+        {
+            const detail::unique_lock held(worker_.guard);
+            if (job_.is_taken) return;
+            job_.saved = state;
+        }
+        saved = detail::send_checkpoint(worker_, job_, state);
+    });
+    return saved;
+}
+
+OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
+    std::string loaded;
+    if (!worker_.is_forked()) {
+        std::string saved;
+        {
+            const detail::unique_lock held(worker_.guard);
+            saved = job_.saved;
+        }
+        if (!saved.empty()) return detail::valid_checkpoint(saved);
+        loaded = detail::load_checkpoint(worker_, job_);
+    }
+    // In this order: the backend's response, the claim, the last FAIL.
+    const std::string_view claimed =
+        detail::raw_member(detail::raw_member(job_.job.envelope_json, "checkpoint"), "state");
+    const std::string_view failed = detail::raw_member(job_.job.meta_json, "checkpoint");
+    return detail::valid_checkpoint(!loaded.empty() ? loaded : !claimed.empty() ? claimed : failed);
+}
+
+OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
+    return worker_.phases.drain_deadline();
+}
+OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
+    if (worker_.is_forked()) return;
+    const detail::unique_lock held(worker_.guard);
+    worker_.request_beat_soon();
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -1,0 +1,135 @@
+#pragma once
+
+#include "../base/detail/light.hpp"
+#include "detail/worker_core.ipp"
+#include "worker.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+
+OJS_SHUTDOWN_INLINE const char* to_string(stop_status status) noexcept {
+    static constexpr const char* names[] = {"ended",     "unreported",    "timed out",
+                                            "cancelled", "never started", "called inside"};
+    return names[static_cast<int>(status)];
+}
+
+// Not in the header, where every file would compile the code that copies and destroys options.
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, lifecycle& shared)
+    : worker(std::move(options), nullptr, &shared) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& transport)
+    : worker(std::move(options), &transport, nullptr) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& transport, lifecycle& shared)
+    : worker(std::move(options), &transport, &shared) {}
+OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* transport, lifecycle* shared)
+    : core_(detail::make_ref<detail::worker_core>(std::move(options), transport, shared)) {}
+
+OJS_SHUTDOWN_INLINE worker::~worker() {
+    if (core_->is_forked()) core_->retain();  // the threads exist in the parent only
+    if (core_->is_forked() || !core_->has_started()) return;
+    if (core_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own callbacks");
+    if (!stopped()) stop();
+    // Refuses new calls to transports, hooks and callbacks, and waits for those in flight.
+    const auto deadline = deadline_after(core_->options.request_timeout + std::chrono::seconds(1));
+    if (!core_->close(deadline))
+        core_->log.write(log_level::error,
+                         "a transport, a hook or a callback has not returned; the worker is destroyed");
+    static_cast<void>(background_.end_by(deadline));
+}
+
+OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
+    return core_->add_handler(std::move(type), std::move(handler), options);
+}
+OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step,
+                                          std::chrono::milliseconds timeout) {
+    return core_->add_step(std::move(name), std::move(step), timeout);
+}
+
+OJS_SHUTDOWN_INLINE int worker::run() {
+    const detail::ref<detail::worker_core> core = core_;  // at its end another thread may delete this
+    detail::begin_run();
+    detail::run_signals installed;
+    const result<void> started = core->start(&installed);
+    if (!started) {
+        core->log.write(log_level::error, "cannot start the worker",
+                        {detail::field("error", started.error().text)});
+        detail::end_run(exit_status::settled, false);
+        return exit_status::usage;
+    }
+    core->run_to_end();
+    while (core->must_exit) ::pause();  // another run() ends the process
+    return core->exit_code;
+}
+
+OJS_SHUTDOWN_INLINE result<void> worker::start() {
+    result<void> begun = core_->start(nullptr);
+    if (!begun) return begun;
+    detail::thread_options options;
+    options.name = "ojs-worker";
+    result<detail::thread> started = detail::thread::start([core = core_] { core->run_to_end(); }, options);
+    if (!started) {  // stop in order, on this thread
+        request_stop_and_cancel();
+        core_->run_to_end();
+        return started.error();
+    }
+    background_ = std::move(*started);
+    return {};
+}
+
+OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
+    const stop_status status = core_->await_end(deadline, {}).status;
+    return status == stop_status::ended || status == stop_status::unreported;
+}
+OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
+    return core_->stopped.requested();
+}
+OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
+    return core_->exit_code;
+}
+
+OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
+    const bool applied = core_->phases.own.apply(request, {cause_kind::api, 0});
+    if (applied && !core_->is_forked()) core_->log_calling_job(request);
+    return applied;
+}
+OJS_SHUTDOWN_INLINE bool worker::resume() {
+    if (core_->is_forked()) return false;
+    const bool has_paused = core_->has_paused_queues();
+    return apply(event::resume_request) || has_paused;
+}
+OJS_SHUTDOWN_INLINE bool worker::pause(const std::string& queue) {
+    return core_->set_paused(queue, true);
+}
+OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
+    return core_->set_paused(queue, false);
+}
+OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
+    request_stop();
+    return core_->await_end(deadline, until);
+}
+OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, const cancel_token& until) {
+    request_stop_and_cancel();
+    return core_->await_end(deadline, until);
+}
+OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
+    return core_->stopped.token();
+}
+OJS_SHUTDOWN_INLINE cancel_token worker::connected_token() const {
+    return core_->connected_token();
+}
+
+OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
+    return core_->phases.now();
+}
+OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
+    return core_->active();
+}
+OJS_SHUTDOWN_INLINE worker_report worker::report() const {
+    return core_->report();
+}
+OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept {
+    return core_->options.log;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs

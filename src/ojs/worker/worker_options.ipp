@@ -1,0 +1,90 @@
+#pragma once
+
+#include "../net/http_message.ipp"
+#include "../stop/loop_options.ipp"
+#include "transport_scheme.ipp"
+#include "worker_options.hpp"
+
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
+
+inline constexpr choice<unknown_type_action> unknown_type_actions[] = {
+    {"requeue", unknown_type_action::requeue},
+    {"fail", unknown_type_action::fail},
+    {"discard", unknown_type_action::discard}};
+
+// As visit_loop_options().
+template <class Options, class Visit>
+void visit_options(Options& o, Visit& visit) {
+    using namespace std::chrono_literals;
+    visit_loop_options(o, visit);  // first, as a dialect sets other options
+    visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
+    visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues, text_kind::word);
+    visit("heartbeat_interval", "OJS_HEARTBEAT_INTERVAL", o.heartbeat_interval, 10ms);
+    visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);
+    visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
+    visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
+    visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE OJS_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
+    visit("labels", "OJS_LABELS", o.labels, text_kind::name);
+    visit("expected_job_types", "OJS_JOB_TYPES", o.expected_job_types, text_kind::word,
+          true);  // an operator may set an empty list
+    visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
+    visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
+}
+
+inline array<std::string> worker_variables() {
+    known_variables known;
+    const worker_options unused;
+    visit_options(unused, known);
+    return std::move(known.names);
+}
+
+// It is sent without escaping.
+inline bool is_registration_path(std::string_view path) noexcept {
+    return is_visible_ascii(path) && path.size() > 1 && path.front() == '/' && path.back() != '/' &&
+           path.find_first_of("?#\\") == std::string_view::npos &&
+           path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos;
+}
+
+// Checks everything but the URL and the extensions.
+inline result<void> check_options(const worker_options& options) {
+    bounds_check bounds;
+    visit_options(options, bounds);
+    if (!bounds.status) return bounds.status;
+    if (options.heartbeat_interval >= options.visibility_timeout)
+        return invalid(
+            cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
+                 ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
+                 "), or claims expire between heartbeats"}));
+    const std::vector<std::string>& queues = options.queues;
+    if (queues.empty() || detail::contains(queues, ""))
+        return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
+    const std::string& path = options.registration_path;
+    if (!path.empty() && !is_registration_path(path))
+        return invalid(cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
+                            "' is not a path below /ojs/v1, such as /workers/register"}));
+    return check_stop(options);
+}
+
+}  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
+                                                                            const std::string& root) {
+    worker_options out;
+    detail::environment_reader read(lookup);
+    detail::visit_options(out, read);
+    detail::fit_default_grace(out, read, root);
+    const result<void> valid = read.status ? detail::check_options(out) : read.status;
+    return valid ? result<worker_options>(std::move(out)) : valid.error();
+}
+
+OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
+    const result<detail::backend_url> url = detail::read_url(options);
+    if (!url) return url.error();
+    const result<void> valid = detail::check_options(options);
+    return valid ? detail::check_extensions(options) : valid;
+}
+
+}  // namespace v0_1_0
+}  // namespace ojs
