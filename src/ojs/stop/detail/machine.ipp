@@ -254,7 +254,7 @@ class machine : public machine_state {
         work_list all = works();
         {
             const unique_lock held(guard);
-            for (const ref<work>& each : left_behind) all.push_back(each);
+            for (const ref<work>& each : unreturned) all.push_back(each);
         }
         log.write_requested(
             cat({said_.things, " in flight"}),
@@ -369,7 +369,7 @@ class machine : public machine_state {
         flush_log();
         if (owns_process) must_exit = end_run(status, left > 0 || !all_steps_finished);
         exit_code = status;
-        stopped.request(cancel_reason::cancelled);  // first: who has waited for the end finds it
+        stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it
         {
             const unique_lock held(guard);
             has_ended = true;

@@ -64,7 +64,7 @@ class machine_state : public ref_counted {
         if (is_forked()) return {};
         const unique_lock held(guard);
         worker_report out = counts;
-        for (const work_list* const list : {&in_flight, &left_behind}) {
+        for (const work_list* const list : {&in_flight, &unreturned}) {
             for (const ref<work>& each : *list) {
                 if (each->is_stuck) out.stuck.push_back(each->job.id);
             }
@@ -139,9 +139,9 @@ class machine_state : public ref_counted {
 
     bool is_started = false;  // guarded, like the rest
     bool has_ended = false;
-    work_list in_flight;    // in the order of their claims
-    work_list left_behind;  // reported, but their handlers have not returned
-    worker_report counts;   // without `stuck`
+    work_list in_flight;   // in the order of their claims
+    work_list unreturned;  // reported, but their handlers have not returned
+    worker_report counts;  // without `stuck`
     std::uint64_t not_reported = 0;
     time_point all_cancelled_at = never;
     time_point next_check = never;  // of what is in flight: for timeouts, and what is stuck

@@ -142,7 +142,7 @@ class slots {
     // Without a job or a FETCH. Up to max_held held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
         const std::size_t room = limit_ + detail::min(held_jobs_, max_held);
-        const std::size_t used = worker_.in_flight.size() + requested_ + worker_.left_behind.size();
+        const std::size_t used = worker_.in_flight.size() + requested_ + worker_.unreturned.size();
         return used < room ? detail::min(room - used, limit_) : 0;
     }
 

@@ -191,7 +191,7 @@ class worker_core final : public worker_state {
     // Handlers that saw their cancellation have the rest of the stop to return.
     bool may_return(bool seen_only) const noexcept override {
         std::size_t deaf = 0;
-        for (const work_list* const list : {&in_flight, &left_behind}) {
+        for (const work_list* const list : {&in_flight, &unreturned}) {
             for (const ref<work>& each : *list) {
                 if (as_job(each).is_in_handler() && !each->cancel.token().seen()) ++deaf;
             }
@@ -205,8 +205,8 @@ class worker_core final : public worker_state {
     void on_change(bool moved) override {
         if (moved) {
             const ojs::phase now = seen_.phase;
-            static_cast<void>(call([now](ojs::transport& told) -> result<void> {
-                told.on_phase(now);
+            static_cast<void>(call([now](ojs::transport& receiver) -> result<void> {
+                receiver.on_phase(now);
                 return {};
             }));
         }
@@ -278,7 +278,7 @@ class worker_core final : public worker_state {
         std::vector<std::string> ids;
         {
             const unique_lock held(guard);
-            for (const work_list* const list : {&in_flight, &left_behind}) {
+            for (const work_list* const list : {&in_flight, &unreturned}) {
                 for (const ref<work>& each : *list) {
                     if (!as_job(each).is_in_handler()) continue;
                     each->is_stuck = true;
@@ -322,7 +322,7 @@ class worker_core final : public worker_state {
             const unique_lock held(guard);
             if (now < next_check) return next_check;
             for (const ref<work>& each : in_flight) next = detail::min(next, check(as_job(each), now, found));
-            for (const work_list* const list : {&in_flight, &left_behind}) {
+            for (const work_list* const list : {&in_flight, &unreturned}) {
                 for (const ref<work>& each : *list) {
                     if (each->is_stuck) ++found.count;
                 }

@@ -202,14 +202,14 @@ class worker_state : public held_options<worker_options>, public machine {
     // Its thread no longer uses the job.
     void leave(active_job& job) noexcept {
         --handlers;
-        remove_work(left_behind, job);
+        remove_work(unreturned, job);
         notify_if_stopping();
     }
     // Nothing is reported for the job any more.
     void release(active_job& job) {
         const unique_lock held(guard);
         remove_work(in_flight, job);
-        if (job.is_in_handler()) left_behind.push_back(ref<work>(&job));
+        if (job.is_in_handler()) unreturned.push_back(ref<work>(&job));
         notify_if_idle();
         notify_if_stopping();
     }
