@@ -19,7 +19,7 @@
 #include <thread>
 #include <utility>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_ledger.hpp"
 
 namespace {
 

@@ -21,7 +21,6 @@
 #include "ojs/core/cancel_token.hpp"
 #include "ojs/core/shutdown_sequence.hpp"
 #include "ojs/core/signals.hpp"
-#include "ojs/core/completion_ledger.hpp"
 
 #include "ojs/host/termination_mode.hpp"
 #include "ojs/host/container.hpp"

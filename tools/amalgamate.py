@@ -33,6 +33,7 @@ PRODUCTS = {
     "river": (["river"], ["shutdown"]),
     "amqp": (["amqp"], ["shutdown"]),
     "redis_streams": (["redis_streams"], ["shutdown"]),
+    "ledger": (["ledger"], ["shutdown"]),
     "stop_token": (["stop_token"], ["shutdown"]),
 }
 MAIN = "shutdown"

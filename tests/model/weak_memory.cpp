@@ -58,9 +58,9 @@ void unlock_model(pthread_mutex_t* native) {
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/error.ipp"
 #include "ojs/core/cancel_token.ipp"
-#include "ojs/core/completion_ledger.hpp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
+#include "ojs/ledger/completion_ledger.hpp"
 #include "ojs/stop/detail/stop_phase.ipp"
 
 namespace {

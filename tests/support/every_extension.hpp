@@ -2,6 +2,7 @@
 #pragma once
 #include <ojs_events.hpp>
 #include <ojs_launcher.hpp>
+#include <ojs_ledger.hpp>
 #include <ojs_ops.hpp>
 #include <ojs_server.hpp>
 #include <ojs_spool.hpp>
