@@ -1,6 +1,7 @@
 // An idle worker whose jobs print when they begin; bench/bench.py pushes them. OJS_URL chooses the transport, and
 // BENCH_EVENTS=1 has an HTTP backend announce jobs. With memory: each line of standard input is a push.
 #include <ojs_events.hpp>
+#include <ojs_memory.hpp>
 #include <ojs_spool.hpp>
 
 #if __has_include(<amqp.h>)

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_memory.hpp"
 
 namespace {
 

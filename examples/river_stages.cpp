@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_memory.hpp"
 
 namespace {
 
@@ -96,7 +96,6 @@ int main(int argc, char** argv) {
             {ojs::errc::invalid_argument, 0, "usage: river_stages [good|slow|deaf|short] [STAGE]"});
     }
     ojs::worker_options options;
-    options.url = "memory:";
     options.use(ojs::dialect::river());
     options.times.shutdown_grace_period = options.times.cancel_wait = *stage;
     options.times.stop_timeout = *stage + 5s;

@@ -38,7 +38,6 @@
 
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/transport.hpp"
-#include "ojs/worker/memory_transport.hpp"
 #include "ojs/worker/http_transport.hpp"
 #include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/worker_options.hpp"
@@ -97,7 +96,6 @@
 #include "ojs/net/http_client.ipp"
 #include "ojs/net/json_view.ipp"
 
-#include "ojs/worker/memory_transport.ipp"
 #include "ojs/worker/detail/job_json.ipp"
 #include "ojs/worker/detail/http_requests.ipp"
 #include "ojs/worker/detail/http_responses.ipp"

@@ -112,9 +112,10 @@ $T/header-separate/versions: $(addprefix $T/header-separate/obj/tests/link/,vers
 	@nm -C $(lastword $^) | { ! grep 'guard variable for ojs::'; }
 	$(call link,$(compiler.header-separate))
 $T/header-separate/obj/tests/link/other_version.o: $(BUILD)/other_version.hpp
-$(BUILD)/other_version.hpp: ojs_shutdown.hpp
+$(BUILD)/other_version.hpp: extensions/ojs_memory.hpp ojs_shutdown.hpp
 	@mkdir -p $(@D)
-	@sed -e 's/\<v[0-9]*_[0-9]*_[0-9]*\>/v0_0_0/g' -e 's/^\(#define OJS_SHUTDOWN_VERSION \).*/\1"0.0.0"/' $< >$@
+	@python3 -B tools/amalgamate.py --with memory --output $@
+	@sed -i -e 's/\<v[0-9]*_[0-9]*_[0-9]*\>/v0_0_0/g' -e 's/^\(#define OJS_SHUTDOWN_VERSION \).*/\1"0.0.0"/' $@
 # Real code of src/ojs/core and the word of a job, with the atomics of a model checker under it.
 $T/src/weak_memory: $T/src/obj/tests/model/weak_memory.o
 LINKED := header/two_units header/mixed header/hidden header/libsecond.so src/two_units src/weak_memory

@@ -24,6 +24,7 @@ PRODUCTS = {
     "shutdown": (["base", "core", "host", "stop", "loop", "net", "worker"], []),
     "server": (["server"], ["shutdown"]),
     "ops": (["ops"], ["server"]),
+    "memory": (["memory"], ["shutdown"]),
     "spool": (["spool"], ["shutdown"]),
     "events": (["events"], ["shutdown"]),
     "process": (["process"], ["shutdown"]),

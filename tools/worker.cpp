@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "ojs_memory.hpp"
 #include "ojs_ops.hpp"
 #include "ojs_spool.hpp"
 
@@ -398,6 +399,7 @@ int run_doctor() {
     if (options) {
         options->extensions.add(ojs::ops());
         options->transports.add(ojs::spool());
+        options->transports.add(ojs::memory());
     }
     const std::vector<ojs::finding> findings =
         options ? ojs::doctor(*options)
@@ -460,6 +462,7 @@ int work() {
     if (!options) return ojs::report_usage(options.error());
     options->extensions.add(ojs::ops());
     options->transports.add(ojs::spool());
+    options->transports.add(ojs::memory());
     lifecycle.set_signal_debounce(options->signal_debounce);
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);

@@ -45,6 +45,7 @@ std::vector<finding> ask_for(const std::string& environment) {
     ojs::result<worker_options> options = worker_options::from_environment(lookup(set), tree.root());
     REQUIRE(options);
     if (has_ops) options->extensions.add(ojs::ops());
+    options->transports.add(ojs::memory());
     options->transports.add({"mine", nullptr, inspect_mine});
     const environment_variable cluster("KUBERNETES_SERVICE_HOST", set["KUBERNETES_SERVICE_HOST"]);
     return ask(*options, probe(tree.root(), set, pid));

@@ -24,6 +24,7 @@ inline ojs::detail::container_probe probe(const std::string& root = "/nowhere", 
 inline ojs::worker_options quiet_options() {
     ojs::worker_options out;
     out.url = "memory:";
+    out.transports.add(ojs::memory());
     return out;
 }
 

@@ -244,7 +244,6 @@ class transport : public ojs::transport {
 // Nothing happens by the clock, so every effect has an event as its cause.
 inline ojs::worker_options options(std::int64_t concurrency = 1) {
     ojs::worker_options out;
-    out.url = "memory:";
     out.concurrency = concurrency;
     out.log.level = ojs::log_level::off;
     out.times.shutdown_grace_period = 1h;

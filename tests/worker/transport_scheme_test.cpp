@@ -98,7 +98,7 @@ TEST_CASE("scheme: a scheme that a program adds opens the transport, also for co
 TEST_CASE("scheme: the last scheme added under a name wins, even over a built-in scheme") {
     const error first{errc::system, 0, "first"};
     const error second{errc::unreachable, 7, "second"};
-    for (const char* url : {"q:", "http://host", "memory:"}) {
+    for (const char* url : {"q:", "http://host"}) {
         const std::string name = std::string(url).substr(0, std::string(url).find(':'));
         const result<void> started = start_with(url, [&](worker_options& options) {
             options.transports.add(scheme(name.c_str(), first));
@@ -136,7 +136,7 @@ std::string advised_for(const std::string& url, void (*change)(worker_options&))
 }
 
 TEST_CASE("scheme: a URL that names no transport is refused with advice, and doctor() suggests another") {
-    const std::string schemes = "; write http://HOST:PORT (schemes: http:, unix:, memory:, mine:)";
+    const std::string schemes = "; write http://HOST:PORT (schemes: http:, unix:, mine:)";
     const std::string appended = "leave out /ojs/v1, which is appended to the URL";
     const struct {
         const char* url;
@@ -148,7 +148,8 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
         {"Spool:/dir", "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())",
          nullptr, errc::unsupported},
         {"", "the scheme is missing; write http://"},
-        {"memory:x", "memory: takes no address"},
+        {"memory:", "needs ojs_memory.hpp: include it, and call options->transports.add(ojs::memory())",
+         nullptr, errc::unsupported},
         {"other://me:pa55@h", "(redacted"},
         {"/tmp/jobs", "the scheme is missing" + schemes},
         {"localhost:8080", "unknown scheme" + schemes, "http://localhost:8080"},
@@ -185,11 +186,13 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
         options.https_stream = [](const stream_request&) { return byte_stream_ref(); };
     };
     check_refused(start_with("h:1", has_https), errc::invalid_argument,
-                  "(schemes: http:, unix:, memory:, https:)");
+                  "(schemes: http:, unix:, https:)");
 }
 
 TEST_CASE("scheme: memory: starts, and only a path that ends in /ojs/v1 is taken for that of the protocol") {
-    CHECK(start_with("memory:", none));
+    const auto add_memory = [](worker_options& options) { options.transports.add(memory()); };
+    CHECK(start_with("memory:", add_memory));
+    check_refused(start_with("memory:x", add_memory), errc::invalid_argument, "memory: takes no address");
     worker_options options;
     for (const char* url : {"http://h/ojs", "http://h/ojs/v1/x", "http://h/ojs/v10", "http://ojs/v1",
                             "http://h/a-ojs/v1", "unix:/ojs/v1"}) {

@@ -1,5 +1,5 @@
 // A worker whose only job sends it SIGTERM: the job is finished and reported, and the worker exits with 0.
-#include <ojs_shutdown.hpp>
+#include <ojs_memory.hpp>
 #include <signal.h>
 
 #include <cstdio>

@@ -4,7 +4,6 @@
 #include "../net/detail/url.ipp"
 #include "../stop/detail/environment.ipp"
 #include "http_transport.hpp"
-#include "memory_transport.hpp"
 #include "worker_options.hpp"
 
 namespace ojs::detail {
@@ -51,7 +50,6 @@ struct backend_url {
     std::string_view address;
     const transport_scheme* added = nullptr;  // of the options; overrides a built-in one
     bool is_http = false;                     // http, https or unix
-    bool is_memory = false;
 };
 
 inline backend_url split_url(std::string_view url, const scheme_list& schemes) noexcept {
@@ -61,8 +59,7 @@ inline backend_url split_url(std::string_view url, const scheme_list& schemes) n
     if (scheme.empty() || scheme.size() == url.size() || lower_ascii(url[0]) < 'a' ||
         !all_of(scheme, is_valid))
         return {};
-    backend_url out{scheme, url.substr(scheme.size() + 1), nullptr, is("http") || is("https") || is("unix"),
-                    is("memory")};
+    backend_url out{scheme, url.substr(scheme.size() + 1), nullptr, is("http") || is("https") || is("unix")};
     for (const transport_scheme& added : schemes) {
         if (is(added.name)) out.added = &added;  // the last one counts
     }
@@ -70,7 +67,7 @@ inline backend_url split_url(std::string_view url, const scheme_list& schemes) n
 }
 
 inline error bad_scheme(const backend_url& url, const scheme_list& added, bool has_https) {
-    std::string names = cat({"http:, unix:, memory:", has_https ? ", https:" : ""});
+    std::string names = cat({"http:, unix:", has_https ? ", https:" : ""});
     for (const transport_scheme& each : added) append(names, {", ", each.name, ":"});
     const char* const problem = url.is_http          ? "// is missing"
                                 : url.scheme.empty() ? "the scheme is missing"
@@ -81,12 +78,13 @@ inline error bad_scheme(const backend_url& url, const scheme_list& added, bool h
 
 inline result<backend_url> read_url(std::string_view text, const scheme_list& schemes, bool has_https) {
     const backend_url url = split_url(text, schemes);
-    if (url.added != nullptr || (url.is_memory && url.address.empty())) return url;
-    if (url.is_memory) return error{errc::invalid_argument, 0, "memory: takes no address"};
-    if (equals_ignore_case(url.scheme, "spool"))
-        return error{errc::unsupported, 0,
-                     "spool: needs ojs_spool.hpp: include it, and call "
-                     "options->transports.add(ojs::spool())"};
+    if (url.added != nullptr) return url;
+    for (const char* name : {"spool", "memory"}) {
+        if (equals_ignore_case(url.scheme, name))
+            return error{errc::unsupported, 0,
+                         cat({name, ": needs ojs_", name,
+                              ".hpp: include it, and call options->transports.add(ojs::", name, "())"})};
+    }
     const bool is_unix = equals_ignore_case(url.scheme, "unix");
     if (!is_unix && (!url.is_http || url.address.substr(0, 2) != "//"))
         return bad_scheme(url, schemes, has_https);
@@ -125,7 +123,6 @@ inline result<transport_ref> open_transport(const worker_options& options, const
                                             log_hook log) {
     const result<backend_url> url = read_url(options);
     if (!url) return url.error();
-    if (url->added == nullptr && url->is_memory) return make_transport<memory_transport>();
     const transport_setup setup{options, url->address, worker, std::move(log)};
     const auto opened = url->added != nullptr ? call_open(*url->added, setup) : open_http(setup);
     return opened ? opened : bad_url(options.url, opened.error());

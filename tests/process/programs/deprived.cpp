@@ -17,7 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ojs_shutdown.hpp>
+#include <ojs_memory.hpp>
 
 namespace {
 
@@ -55,6 +55,7 @@ int write_log(bool returns) {
 int read_hung_file() {
     ojs::worker_options options;
     options.url = "memory:";
+    options.transports.add(ojs::memory());
     options.termination_mode_file = "/hung/mode";
     options.log.hook = [](const ojs::log_record& record) {
         ojs::write_log_line(STDERR_FILENO, record.message + "\n");
@@ -68,6 +69,7 @@ int read_hung_file() {
 int run_step() {
     ojs::worker_options options;
     options.url = "memory:";
+    options.transports.add(ojs::memory());
     options.on_transition = [](const ojs::lifecycle_state& now) {
         if (now.phase == ojs::phase::stopping) no_threads = true;
     };

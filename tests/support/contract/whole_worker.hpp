@@ -74,7 +74,6 @@ class contract_worker {
   private:
     static ojs::worker_options options(const test_worker& of) {
         ojs::worker_options out;
-        out.url = "memory:";
         out.queues = of.identity.queues;
         out.worker_id = of.identity.worker_id;
         out.concurrency = 8;

@@ -79,7 +79,7 @@ inline std::string url_fix(const worker_options& options) {
     if (options.url.empty() || url.added != nullptr || read_url(options.url, options.transports, has_https))
         return {};
     const bool is_http_url = url.is_http && url.address.substr(0, 2) == "//";
-    array<std::string> schemes = {"http", "https", "unix", "memory"};
+    array<std::string> schemes = {"http", "https", "unix"};
     for (const transport_scheme& each : options.transports) schemes.push_back(each.name);
     const std::string found =
         is_http_url ? redacted(without_api_path(options.url)) : suggest_url(options.url, schemes);

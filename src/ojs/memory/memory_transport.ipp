@@ -141,5 +141,13 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const
     return response;
 }
 
+OJS_SHUTDOWN_INLINE transport_scheme memory() {
+    const auto open = [](const transport_setup& setup) -> result<transport_ref> {
+        if (setup.address.empty()) return make_transport<memory_transport>();
+        return error{errc::invalid_argument, 0, "memory: takes no address"};
+    };
+    return {"memory", open, nullptr};
+}
+
 }  // namespace v0_1_0
 }  // namespace ojs

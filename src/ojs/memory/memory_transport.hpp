@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../base/detail/sync.hpp"
-#include "transport.hpp"
+#include "../worker/transport_scheme.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -70,6 +70,9 @@ class memory_transport : public transport {
     std::uint64_t settled_ = 0;
     detail::array<detail::memory_entry> entries_;  // in the order of push()
 };
+
+/// The scheme memory: for worker_options::transports: an empty queue. To push jobs, pass a memory_transport to the worker.
+transport_scheme memory();
 
 }  // namespace v0_1_0
 }  // namespace ojs
