@@ -156,7 +156,6 @@ class worker_world : public system {
     std::uint64_t events_ = 0;
     std::uint64_t calls_on_events_ = 0;
     int stop_signals_ = 0;
-    bool is_paused_ = false;
     nanoseconds stop_began_ = 0;
 };
 
@@ -352,10 +351,10 @@ void worker_world::call(member& one, std::uint64_t which) {
         if (number == SIGTSTP && dice().one_in(3)) send_signal(SIGCONT);
         return;
     }
-    note("call %lu", which % 9);
-    if (which % 9 > 6) {
+    note("call %lu", which % 7);
+    if (which % 7 > 4) {
         if (!shared_) return;
-        const bool is_quiet = which % 9 == 7;
+        const bool is_quiet = which % 7 == 5;
         shared_->apply(is_quiet ? ojs::event::quiet_request : ojs::event::resume_request, {});
         if (is_quiet && dice().one_in(3)) shared_->apply(ojs::event::resume_request, {});
         return;
@@ -363,16 +362,11 @@ void worker_world::call(member& one, std::uint64_t which) {
     const std::shared_lock<std::shared_mutex> held(one.calling);
     if (one.is_closed) return;
     ojs::worker& on = *one.worker;
-    switch (which % 9) {
+    switch (which % 7) {
         case 0: on.quiet(); break;
         case 1: on.resume(); break;
-        case 2:
-            is_paused_ = true;
-            on.pause("default");
-            break;
-        case 3: on.resume("default"); break;
-        case 4: on.request_stop_and_cancel(); break;
-        case 5:
+        case 2: on.request_stop_and_cancel(); break;
+        case 3:
             if (!backend_.jobs.empty()) one.line.cancel("j0");
             break;
         default: dice().one_in(2) ? stop_and_wait(one) : static_cast<void>(on.request_stop()); break;
@@ -465,8 +459,7 @@ void worker_world::hint(member& one, bool is_calm) {
         is_calm && one.line.is_registered && has_free_slot(one) && !one.line.is_fetching();
     one.line.hint();
     sleep_for(10 * millisecond);
-    if (is_watched && !is_paused_ && has_free_slot(one) && one.line.latest_fetch < since)
-        violate("no FETCH after a hint");
+    if (is_watched && has_free_slot(one) && one.line.latest_fetch < since) violate("no FETCH after a hint");
 }
 
 bool worker_world::all_closed() const {
@@ -590,7 +583,7 @@ void worker_world::watch_pickup(member& one) {
     nanoseconds in_flight = now();
     for (;; sleep_for(100 * millisecond)) {
         const std::shared_lock<std::shared_mutex> held(one.calling);
-        if (!one.worker || is_paused_) return;
+        if (!one.worker) return;
         const ojs::worker& on = *one.worker;
         const bool is_free = has_free_slot(one);
         if (!is_free) since = now();

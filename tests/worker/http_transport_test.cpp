@@ -211,29 +211,29 @@ TEST_CASE("http: heartbeats and registration send the worker's identity, and der
 }
 
 // [WP 4.4 (a)]
-TEST_CASE("http: a directive is read from the member directive or state of a heartbeat response") {
+TEST_CASE(
+    "http: a directive is read from the member directive or state of a heartbeat response; quiet with queues "
+    "is ignored") {
     struct row {
         const char* body;
         directive expected;
-        std::vector<std::string> queues;
     };
-    const row rows[] = {{R"({"state":"quiet"})", directive::quiet, {}},
-                        {R"({"direct\u0069ve":"qu\u0069et"})", directive::quiet, {}},
-                        {R"({"state":"terminate"})", directive::terminate, {}},
-                        {R"({"directive":"terminate","state":"quiet"})", directive::terminate, {}},
-                        {R"({"directive":"running","state":"quiet"})", directive::quiet, {}},
-                        {R"({"state":7,"jobs_extended":{}})", directive::none, {}},
-                        {"", directive::none, {}},
-                        {R"({"state":"quiet","queues":["a",7,"b"]})", directive::quiet, {"a", "b"}},
-                        {R"({"state":"running","queues":["a"]})", directive::none, {}},
-                        {R"({"state":"quiet","queues":"a"})", directive::quiet, {}}};
+    const row rows[] = {{R"({"state":"quiet"})", directive::quiet},
+                        {R"({"direct\u0069ve":"qu\u0069et"})", directive::quiet},
+                        {R"({"state":"terminate"})", directive::terminate},
+                        {R"({"directive":"terminate","state":"quiet"})", directive::terminate},
+                        {R"({"directive":"running","state":"quiet"})", directive::quiet},
+                        {R"({"state":7,"jobs_extended":{}})", directive::none},
+                        {"", directive::none},
+                        {R"({"state":"quiet","queues":["a"]})", directive::none},
+                        {R"({"state":"running","queues":["a"]})", directive::none},
+                        {R"({"state":"quiet","queues":[]})", directive::quiet}};
     for (const row& each : rows) {
         CAPTURE(each.body);
         const result<heartbeat_response> got =
             beat(*connect(backend(*each.body == '\0' ? 204 : 200, each.body)));
         REQUIRE(got);
         CHECK(got->directive == each.expected);
-        CHECK(got->queues == each.queues);
     }
 }
 

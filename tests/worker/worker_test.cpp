@@ -420,61 +420,6 @@ TEST_CASE("worker: the log shows job arguments only if a handler's error quotes 
     }
 }
 
-TEST_CASE(
-    "worker: a queue that pause() or a quiet directive names is not fetched until resume() or SIGCONT") {
-    struct counting : memory_transport {
-        result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
-            auto claimed = memory_transport::fetch(request, deadline);
-            fetches.add();
-            return claimed;
-        }
-        result<heartbeat_response> heartbeat(const heartbeat_request& /*request*/,
-                                             time_point /*deadline*/) override {
-            heartbeat_response out;
-            if (named > 0) out.directive = directive::quiet, out.queues = {"nobody's", "a"};
-            if (named > 1) out.queues.push_back("b");
-            beats.add();
-            return out;
-        }
-        counter fetches, beats;
-        std::atomic<int> named{0};  // of the queues
-    } queue;
-    lifecycle life(0ms);
-    worker_options options = recorder::options();
-    options.queues = {"a", "b"};
-    options.heartbeat_interval = 10ms;
-    counter of_a, of_b;
-    worker tested(options, queue, life);
-    tested.register_handler("a", [&](job_context&) { of_a.add(); });
-    tested.register_handler("b", [&](job_context&) { of_b.add(); });
-    for (int i = 0; i < 2; ++i) {
-        queue.push("a", "[]", 1, "a");
-        queue.push("b", "[]", 1, "b");
-    }
-    CHECK_FALSE(tested.pause("nobody's"));
-    CHECK(tested.pause("a"));
-    CHECK_FALSE(tested.pause("a"));
-    REQUIRE(tested.start());
-    REQUIRE(queue.fetches.wait_for(3));  // the third finds nothing: an hour until the next, unless resumed
-    CHECK(of_b.count() == 2);
-    CHECK(of_a.count() == 0);
-    CHECK(tested.resume("a"));
-    CHECK_FALSE(tested.resume("a"));
-    REQUIRE(of_a.wait_for(2));
-    queue.named = 1;
-    REQUIRE(queue.beats.wait_for(queue.beats.count() + 3));
-    CHECK_FALSE(tested.pause("a"));  // it is
-    CHECK(tested.phase() == phase::running);
-    queue.named = 0;
-    REQUIRE(queue.beats.wait_for(queue.beats.count() + 3));
-    queue.push("a", "[]", 1, "a");
-    send(life, SIGCONT);
-    REQUIRE(of_a.wait_for(3));
-    queue.named = 2;
-    CHECK(test::eventually([&] { return tested.phase() == phase::quiet; }));  // all are paused
-    CHECK(tested.stop(guard));
-}
-
 // ---- jobs of types that no handler is registered for ----
 
 namespace {

@@ -255,9 +255,7 @@ class amqp_transport : public transport {
         std::vector<job> out;
         for (const message_ref& message : held_) {
             if (out.size() >= request.count) break;
-            if (!message->is_waiting() || message->is_used_up() ||
-                !contains(request.worker->queues, message->queue))
-                continue;
+            if (!message->is_waiting() || message->is_used_up()) continue;
             message->is_buffered = false;
             out.push_back(make_job(*message));
             message->claim = out.back().claim;

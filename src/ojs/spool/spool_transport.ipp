@@ -36,7 +36,6 @@ class spool_transport final : public transport {
         claimer_.put_back_strays(*folders_);
         recover_when_due(deadline);
         if (request.should_send && !request.should_send()) return fetch_cancelled();
-        recheck_for_queues(request.worker->queues);
         const int errnum = requests_.update(folders_->request());
         if (errnum != 0) return spool_error("read request/", errnum);
         std::vector<job> claimed;
@@ -154,13 +153,6 @@ class spool_transport final : public transport {
         return failure;
     }
 
-    // Other workers' queues may be ours now. Called with fetch_mutex_ held.
-    void recheck_for_queues(const std::vector<std::string>& queues) {
-        if (queues == queues_) return;
-        if (!queues_.empty()) requests_.recheck_all();
-        queues_ = queues;
-    }
-
     result<void> claim_jobs(const fetch_request& request, time_point deadline, std::vector<job>& out) {
         std::string last;
         while (out.size() < request.count) {
@@ -250,7 +242,6 @@ class spool_transport final : public transport {
     spool_recovery recovery_;
     mutex fetch_mutex_;  // one FETCH at a time; held before mutex_
     spool_requests requests_;
-    std::vector<std::string> queues_;  // of the last FETCH
     spool_claimer claimer_;
     bool said_hidden_ = false;
     time_point next_recovery_at_ = time_point::min();

@@ -121,14 +121,10 @@ class worker {
     /// The status that run() returns, once stopped() is true. Thread-safe.
     int exit_code() const noexcept;
 
-    /// Stops fetching; jobs in flight continue. This and the next five are thread-safe, also in handlers, and return
+    /// Stops fetching; jobs in flight continue. This and the next three are thread-safe, also in handlers, and return
     /// true if they changed anything. [GS 4.2]
     bool quiet() { return apply(event::quiet_request); }
-    bool resume();  ///< undoes quiet() and every pause(), as SIGCONT does
-    /// Stops fetching from one queue. Jobs that a FETCH in flight brings are run. A backend can do the same by
-    /// `quiet` with `queues` in a heartbeat response; if those are all of the worker's, the worker is quiet.
-    bool pause(const std::string& queue);
-    bool resume(const std::string& queue);                      ///< undoes pause()
+    bool resume() { return apply(event::resume_request); }      ///< undoes quiet(), as SIGCONT does
     bool request_stop() { return apply(event::stop_request); }  ///< begins a drain, without waiting
     /// Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
     bool request_stop_and_cancel() { return apply(event::cancel_request); }

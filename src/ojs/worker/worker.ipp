@@ -92,17 +92,6 @@ OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
     if (applied && !core_->is_forked()) core_->log_calling_job(request);
     return applied;
 }
-OJS_SHUTDOWN_INLINE bool worker::resume() {
-    if (core_->is_forked()) return false;
-    const bool has_paused = core_->has_paused_queues();
-    return apply(event::resume_request) || has_paused;
-}
-OJS_SHUTDOWN_INLINE bool worker::pause(const std::string& queue) {
-    return core_->set_paused(queue, true);
-}
-OJS_SHUTDOWN_INLINE bool worker::resume(const std::string& queue) {
-    return core_->set_paused(queue, false);
-}
 OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
     request_stop();
     return core_->await_end(deadline, until);

@@ -120,8 +120,6 @@ class spool_requests {
         entry.check_at = steady_clock::now() + std::min(delay, max_delay);
         next_due_at_ = std::min(next_due_at_, entry.check_at);
     }
-    // After a change of queues.
-    void recheck_all() { recheck_due(time_point::max()); }
     void note_foreign(const std::string& name, std::string identity, std::string queue) {
         const auto found = ready_.find(name);
         if (found != ready_.end()) found->second = {time_point::min(), std::move(identity), std::move(queue)};

@@ -252,32 +252,8 @@ class heartbeats {
     // "running" resumes nothing: backends send it with every response. [WIRE]
     void apply_directive(const heartbeat_response& response) {
         const cause why{cause_kind::directive, 0};
-        const bool names_queues = response.directive == directive::quiet && !response.queues.empty();
-        const bool all_paused = names_queues && pause_queues(response.queues);
-        if (response.directive == directive::quiet && (!names_queues || all_paused))
-            worker_.phases.own.apply(event::quiet_request, why);
+        if (response.directive == directive::quiet) worker_.phases.own.apply(event::quiet_request, why);
         if (response.directive == directive::terminate) worker_.phases.own.apply(event::stop_request, why);
-    }
-    // In addition to queues already paused. True: all of the worker's are.
-    bool pause_queues(const std::vector<std::string>& queues) {
-        for (const std::string& queue : queues) {
-            bool is_known = false;
-            bool changes = false;
-            {
-                const unique_lock held(worker_.guard);
-                is_known = worker_.queues.is_known(queue);
-                changes = worker_.queues.set(queue, true);
-            }
-            if (is_known && !changes) continue;
-            worker_.waker.notify();
-            worker_.log.write(
-                is_known ? log_level::info : log_level::debug,
-                is_known ? "queue paused by the backend"
-                         : "the backend asked to pause a queue that this worker does not serve; ignored",
-                {field("queue", printable(queue, 100))});
-        }
-        const unique_lock held(worker_.guard);
-        return worker_.queues.unpaused().empty();
     }
     bool register_worker() {
         const auto should_send = [this] { return !worker_.last_has_begun(); };

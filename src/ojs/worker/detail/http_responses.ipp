@@ -210,9 +210,9 @@ inline result<heartbeat_response> read_heartbeat(std::string_view body,
     if (!valid) return valid.error();
     heartbeat_response out;
     out.directive = read_directive(body);
-    if (out.directive == directive::quiet)
-        for_each_string(raw_member(body, "queues"),
-                        [&](const std::string& queue) { out.queues.push_back(queue); });
+    // One that names queues is not for the worker: the backend hands out none of their jobs.
+    if (out.directive == directive::quiet && json_iterator(raw_member(body, "queues"), '['))
+        out.directive = directive::none;
     // Of the worker's own jobs, each once: the list may be long.
     for_each_string(raw_member(body, "jobs_extended"), [&](const std::string& id) {
         if (contains(own_ids, id) && !contains(out.jobs_extended, id)) out.jobs_extended.push_back(id);

@@ -193,27 +193,13 @@ class slots {
     }
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
         fetch_request request;
-        worker_identity identity;  // with the open queues, if any was ever paused
         request.worker = &worker_.identity;
         request.count = count;
-        std::uint32_t version = 0;
-        {
-            const unique_lock held(worker_.guard);
-            request.until = worker_.taking_token();
-            version = worker_.queues.version();
-            if (version != 0) identity.queues = worker_.queues.unpaused();
-        }
-        if (version != 0) {
-            std::vector<std::string> open = std::move(identity.queues);
-            if (open.empty()) return error{errc::cancelled, 0, "every queue is paused"};
-            identity = worker_.identity;
-            identity.queues = std::move(open);
-            request.worker = &identity;
-        }
-        request.should_send = [this, version] {
+        request.until = worker_.taking();
+        request.should_send = [this] {
             if (!worker_.phases.may_take()) return false;
             const unique_lock held(worker_.guard);
-            return worker_.queues.version() == version && worker_.fetch_pauses == 0;
+            return worker_.fetch_pauses == 0;
         };
         return worker_.call([&](ojs::transport& transport) {
             result<std::vector<job>> fetched =

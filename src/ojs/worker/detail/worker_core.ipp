@@ -104,17 +104,6 @@ class worker_core final : public worker_state {
         user.callbacks.close();  // last: the calls may log
         return user.callbacks.wait_until(deadline) + left == 0;
     }
-    bool set_paused(const std::string& queue, bool paused) {
-        if (is_forked()) return false;
-        const unique_lock held(guard);
-        const bool changes = queues.set(queue, paused);
-        if (changes && waker.fd() >= 0) waker.notify();
-        return changes;
-    }
-    bool has_paused_queues() const {
-        const unique_lock held(guard);
-        return queues.unpaused().size() < options.queues.size();
-    }
     void log_calling_job(event request) const {
         const bool cancels = request == event::cancel_request;
         if (!cancels && request != event::stop_request) return;
@@ -229,13 +218,7 @@ class worker_core final : public worker_state {
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
-        const std::uint32_t version = queues_version();
-        if (detail::exchange(queues_version_, version) != version) on_change(false);
         return detail::min(check_jobs(now), detail::min(slots_.retry_threads(now), beats_.send_due(now)));
-    }
-    std::uint32_t queues_version() const noexcept {
-        const unique_lock held(guard);
-        return queues.version();
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
     void begin_reporting() override {
@@ -389,7 +372,6 @@ class worker_core final : public worker_state {
     slots slots_{*this, claims_, reports_};
     bool has_callbacks_ = false;  // the transport has ours
     bool took_ = true;            // at the latest change
-    std::uint32_t queues_version_ = 0;
     bool is_fetch_lost_ = false;
     bool was_stopped_stuck_ = false;  // guarded: the handlers of all slots were stuck
 };

@@ -8,46 +8,6 @@
 
 namespace ojs::detail {
 
-// The queues that a worker does not fetch from. A resume of its lifecycle (SIGCONT) resumes them too. Guarded by the
-// machine's mutex.
-class paused_queues {
-  public:
-    paused_queues(const std::vector<std::string>& all, const lifecycle& life)
-        : all_(all), life_(life), paused_in_epoch_(all.size()) {}
-
-    // False: nothing has changed, or the queue is not one of the worker's.
-    bool set(const std::string& queue, bool paused) {
-        bool changed = false;
-        for (std::size_t i = 0; i < all_.size(); ++i) {
-            if (all_[i] != queue || is_paused(i) == paused) continue;
-            paused_in_epoch_[i] = paused ? current_epoch() : 0;
-            changed = true;
-        }
-        if (changed) ++changes_;
-        return changed;
-    }
-    bool is_known(const std::string& queue) const noexcept { return contains(all_, queue); }
-
-    // Changes whenever unpaused() does. 0 until the first pause: an earlier resume changes nothing.
-    std::uint32_t version() const noexcept { return changes_ == 0 ? 0 : changes_ + life_.resume_requests(); }
-    std::vector<std::string> unpaused() const {
-        std::vector<std::string> out;
-        for (std::size_t i = 0; i < all_.size(); ++i) {
-            if (!is_paused(i)) out.push_back(all_[i]);
-        }
-        return out;
-    }
-
-  private:
-    std::uint64_t current_epoch() const noexcept { return life_.resume_requests() + std::uint64_t{1}; }
-    bool is_paused(std::size_t i) const noexcept { return paused_in_epoch_[i] == current_epoch(); }
-
-    const std::vector<std::string>& all_;
-    const lifecycle& life_;
-    array<std::uint64_t> paused_in_epoch_;  // per queue: current_epoch() when it was paused; 0: not paused
-    std::uint32_t changes_ = 0;
-};
-
 // Measures how long the backend does not respond. Guarded by the machine's mutex.
 class outage_watch {
   public:
@@ -198,7 +158,6 @@ class worker_state : public held_options<worker_options>, public machine {
     bool may_come() const noexcept override { return fetches > 0; }
     std::size_t open_fetches() const noexcept override { return fetches; }
     time_point reports_end() const noexcept { return ends_.reports; }  // never: no stop
-    cancel_token taking_token() const { return taking_->cancel.token(); }
     // Its thread no longer uses the job.
     void leave(active_job& job) noexcept {
         --handlers;
@@ -220,7 +179,6 @@ class worker_state : public held_options<worker_options>, public machine {
 
     // Guarded.
     beat_facts beats;
-    paused_queues queues{options.queues, phases.own};
     bool registration_tried = false;  // then FETCH may begin [WP 3.1]
     bool is_abandoning = false;       // jobs are reported without their handlers
     unsigned report_changes = 0;      // of what a report that waits for its next try depends on
