@@ -71,8 +71,7 @@ bool wrote_to_nobody = false;
 }  // namespace
 
 // In place of log.ipp, and of wake.ipp.
-void ojs::detail::write_line(int, std::string, ojs::log_format) {}
-void ojs::detail::flush_log() noexcept {}
+void ojs::detail::write_line(int, const std::string&, ojs::log_format) {}
 void ojs::detail::wake::notify(int) noexcept {
     if (subscriber_has_left != nullptr && subscriber_has_left->load()) wrote_to_nobody = true;
 }

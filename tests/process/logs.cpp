@@ -45,15 +45,6 @@ TEST_CASE("logs: every line of a JSON log has the specified fields and contains 
     CHECK(worker.count("\"message\":\"worker stopped\"") == 1);
 }
 
-TEST_CASE("logs: the last line is written even if the log's thread never runs before the exit") {
-    process unscheduled({program("deprived"), "log"}, {});
-    CHECK(unscheduled.wait() == 64);
-    CHECK(unscheduled.count("error: a line") == 1);
-    process returning({program("deprived"), "log", "return"}, {});
-    CHECK(returning.wait() == 64);
-    CHECK(returning.count("a line") == 1);
-}
-
 TEST_CASE("exit: a handler calls exit() -> one line of the log lists the jobs in flight") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w");

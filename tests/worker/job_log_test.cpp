@@ -85,17 +85,13 @@ TEST_CASE("job log: an exception of a handler, transport or callback is logged w
     }
 }
 
-TEST_CASE("job log: an error message is masked before it is cut") {
-    const std::string token = "t0ken-t0ken-t0ken";
-    const std::string text = std::string(1015, 'x') + token + std::string(5000, 'y');  // cut within the token
-    worker_options options = recorder::options();
-    options.auth_token = token;
+TEST_CASE("job log: an error message is cut after 1 KiB, and the backend gets all of it") {
+    const std::string text(5000, 'x');
+    const worker_options options = recorder::options();
     recorder::transport wire;
     const std::string logged =
         value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
-    CHECK(logged.size() <= 1024 + 3);
-    CHECK(logged.substr(0, 1018) == std::string(1015, 'x') + "***");
-    CHECK(logged.find("t0ken") == std::string::npos);
+    CHECK(logged == std::string(1024, 'x') + "...");
     REQUIRE(wire.settlements("a").size() == 1);
     CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it
 }

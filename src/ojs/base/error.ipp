@@ -41,7 +41,6 @@ OJS_SHUTDOWN_INLINE error::error(const error& other) noexcept
 [[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_with(const char* reason,
                                                          std::string_view details) noexcept {
     write_line(STDERR_FILENO, cat({"error: ", reason, details}));
-    flush_log();
     std::abort();
 }
 

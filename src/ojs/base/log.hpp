@@ -43,9 +43,9 @@ struct log_record {
     const char* component = "";  ///< the part that logs, a literal: "worker", "server", "sequence"; JSON only
 };
 
-/// Receives every record at or above the level. May be called from several threads at once, never from a signal
-/// handler. It must not call into the worker. An exception it throws is dropped; the first one is reported on standard
-/// error.
+/// Receives every record at or above the level, on the thread that logs: on several at once, never in a signal handler.
+/// A thread of the worker waits until it returns. It must not call into the worker. An exception it throws is dropped;
+/// the first one is reported on standard error.
 using log_hook = function<void(const log_record&)>;
 
 /// Where the log goes.
@@ -68,9 +68,7 @@ log_field field(std::string_view name, text_part value);
 class logger {
   public:
     logger() = default;
-    // `component` is a literal. `secrets` are masked in every record: a backend may echo what it received.
-    logger(log_options options, const char* component, std::string worker_id = {},
-           std::vector<std::string> secrets = {});
+    logger(log_options options, const char* component, std::string worker_id = {});  // `component`: a literal
     bool enabled(log_level level) const noexcept {
         return level >= options_.level && level != log_level::off;
     }
@@ -78,7 +76,6 @@ class logger {
     void write(log_record record) const;
     // Standard error is a terminal, and records are written there as text.
     bool is_on_terminal() const noexcept;
-    void mask_secrets(std::string& text) const;
     // Writes what an operator requested, at every level but `off`.
     void write_requested(std::string_view message, std::vector<log_field> fields) const;
 
@@ -88,25 +85,21 @@ class logger {
     log_options options_;
     const char* component_ = "";
     std::string worker_id_;
-    std::vector<std::string> secrets_;
 };
 
-// Has the log's thread write the line; `format` is that of a record. See write_log_line().
-void write_line(int fd, std::string line, log_format format = log_format::automatic);
+// `format` is that of a record. See write_log_line().
+void write_line(int fd, const std::string& line, log_format format = log_format::automatic);
 
-// Caps the time for which all lines together may still be waited for.
-void limit_log_flush(std::chrono::milliseconds total) noexcept;
-// Waits until the lines are written, for a quarter of a second at most. The log's thread ends.
-void flush_log() noexcept;
+// Caps the time for which all lines together may still wait.
+void limit_log_wait(std::chrono::milliseconds total) noexcept;
 
 }  // namespace detail
 
-/// For a log_hook: writes a line and its newline as the logger does, by the log's own thread, so that lines of several
-/// threads do not mix. Waits for it for up to a second plus a tenth of the elapsed time, all lines together; the next
-/// MiB of lines waits alone, further ones are dropped; a line to a descriptor above 2 holds a duplicate of it meanwhile
-/// and counts as 8 KiB more. Causes no signal. Thread-safe.
-inline void write_log_line(int fd, std::string line) {
-    detail::write_line(fd, std::move(line));
+/// For a log_hook: writes a line and its newline as the logger does, so that lines of several threads do not mix. Waits
+/// until it can be written, for up to a second plus a tenth of the elapsed time, all lines together; then lines are
+/// dropped. Causes no signal. Thread-safe.
+inline void write_log_line(int fd, const std::string& line) {
+    detail::write_line(fd, line);
 }
 
 /// Prints "error: ..." on standard error and returns 64, for main to return.

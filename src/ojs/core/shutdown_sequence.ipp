@@ -163,7 +163,6 @@ inline std::vector<step_result> refuse_steps(const array<sequence_step>& steps, 
         out[i].error = why;
     }
     for (const step_result& result : out) report_step(result, options, log);
-    flush_log();
     return out;
 }
 
@@ -191,7 +190,6 @@ class sequence_run : public ref_counted {
         }
         attempt([this] { mark_and_log_critical_path(); });
         callbacks_.end_by(steady_clock::now() + min_step_time);
-        flush_log();
         return std::move(results_);
     }
 

@@ -220,8 +220,8 @@ class launcher_body : public ref_counted {
         return context_->state->begin();
     }
 
-    // Until every process has ended; returns the exit status. `may_exit`: for run(), it also serves the service manager
-    // and flushes the log, and may call _exit().
+    // Until every process has ended; returns the exit status. `may_exit`: for run(), it also serves the service manager,
+    // and may call _exit().
     int supervise(bool may_exit) {
         attempt([&] {
             context_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
@@ -238,7 +238,6 @@ class launcher_body : public ref_counted {
         attempt([&] {
             context_->log.write(log_level::info, "launcher stopped", {field("exit_status", status)});
         });
-        if (may_exit) flush_log();
         result<thread> exit = error{};
         if (may_exit)
             exit = thread::start([this, status] { exit_if_unfinished(status); },
@@ -261,8 +260,6 @@ class launcher_body : public ref_counted {
                 context_->log.write(log_level::error,
                                     "cannot start the launcher: the state file's disk hangs");
             });
-            limit_log_flush(std::chrono::milliseconds(50));
-            flush_log();
             _exit(exit_status::unreported);
         }
     }
@@ -319,14 +316,13 @@ class launcher_body : public ref_counted {
             context_->log.write(log_level::error, "third stop signal: exiting immediately",
                                 {field("signal", now.cause.signal)});
         });
-        flush_log();
         if (may_exit) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
     }
 
     // All groups together, so that none waits for the hooks or processes of another.
     void drain(const lifecycle_state& now) {
-        limit_log_flush(std::chrono::milliseconds(50));  // a blocked log reader must not delay the stop
+        limit_log_wait(std::chrono::milliseconds(50));  // a blocked log reader must not delay the stop
         context_->log.write(log_level::info, "launcher draining",
                             {field("cause", to_string(now.cause.kind)), field("signal", now.cause.signal)});
         give_up_at_ = deadline_after(std::chrono::seconds(1));

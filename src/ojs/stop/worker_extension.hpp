@@ -96,7 +96,7 @@ class running_worker : public detail::ref_counted {
     /// Applies an event to the worker's lifecycle, see lifecycle::apply().
     virtual bool apply(event event, cause cause) = 0;
     virtual void wake() = 0;  ///< makes the worker call worker_extension::on_tick() soon
-    virtual void log(log_record record) const = 0;  ///< adds the worker's id, and masks its tokens
+    virtual void log(log_record record) const = 0;  ///< adds the worker's id
 };
 using running_worker_ref = detail::ref<running_worker>;  ///< shares its worker
 

@@ -1,7 +1,5 @@
 // Programs that lack something:
 //
-//   deprived log [return]      writes one line to the log where its thread, and every other, never gets a processor;
-//                              with `return` it ends by returning from main()
 //   deprived file              a worker whose termination-mode file is on a disk that does not respond; stops itself by SIGTERM
 //   deprived threads           a worker for which no thread can be created once its stop has begun; prints what became of its
 //                              shutdown step
@@ -21,7 +19,6 @@
 
 namespace {
 
-std::atomic<bool> never_runs{false};  // no thread does, though it is created
 std::atomic<bool> no_threads{false};
 
 }  // namespace
@@ -30,8 +27,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
                               void* argument) noexcept {
     using create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
     static const auto real = reinterpret_cast<create>(::dlsym(RTLD_NEXT, "pthread_create"));
-    if (never_runs) *thread = ::pthread_self();
-    return never_runs ? 0 : no_threads ? EAGAIN : real(thread, attributes, body, argument);
+    return no_threads ? EAGAIN : real(thread, attributes, body, argument);
 }
 extern "C" int open(const char* path, int flags, ...) {
     va_list more;
@@ -44,13 +40,6 @@ extern "C" int open(const char* path, int flags, ...) {
 }
 
 namespace {
-
-int write_log(bool returns) {
-    never_runs = true;
-    if (!returns) return ojs::report_usage({ojs::errc::invalid_argument, 0, "a line"});
-    ojs::write_log_line(2, "a line");
-    return 64;
-}
 
 int read_hung_file() {
     ojs::worker_options options;
@@ -91,6 +80,5 @@ int run_step() {
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IONBF, 0);
     const std::string lacks = argc > 1 ? argv[1] : "";
-    if (lacks == "log") return write_log(argc > 2);
     return lacks == "file" ? read_hung_file() : run_step();
 }

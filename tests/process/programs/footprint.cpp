@@ -153,7 +153,6 @@ int main(int argc, char** argv) {
     const std::string what = argv[1];
     const auto slots = static_cast<std::size_t>(std::atoi(argv[2]));
     const int status = what == "core" ? run_core() : what == "loop" ? run_loop(slots) : run_worker();
-    ojs::detail::flush_log();
     std::puts("ended");
     std::fflush(stdout);
     sigset_t go;

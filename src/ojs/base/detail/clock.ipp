@@ -16,6 +16,15 @@ namespace ojs::detail {
 
 inline constexpr time_point never = time_point::max();
 
+// For poll(2): milliseconds, rounded up.
+inline int poll_timeout(time_point deadline) noexcept {
+    if (deadline == never) return -1;
+    const time_point now = steady_clock::now();
+    if (deadline <= now) return 0;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count() + 1;
+    return static_cast<int>(detail::min<std::int64_t>(ms, max_duration_ms));
+}
+
 inline std::int64_t wall_clock_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "clock.ipp"
 #include "sync.hpp"
 
 namespace ojs::detail {
@@ -104,14 +105,15 @@ class write_signals_blocked {
     sigset_t previous_;
 };
 
-// With write_signals_blocked. False: the rest is lost. `timeout_ms` is for each poll(2): 0 gives up where that expects
-// write(2) to block; -1 blocks.
-inline bool write_text(int fd, std::string_view text, int timeout_ms) noexcept {
+// With write_signals_blocked. Writes as much at a time as a pipe that is writable takes without blocking. False: the rest
+// is lost.
+inline bool write_text(int fd, std::string_view text, time_point deadline) noexcept {
     while (!text.empty()) {
         pollfd ready{fd, POLLOUT, 0};
-        if (::poll(&ready, 1, timeout_ms) == 0) return false;
+        const int timeout = poll_timeout(deadline);
+        if (::poll(&ready, 1, timeout) == 0) return false;
         const ssize_t written = ::write(fd, text.data(), text.size() < PIPE_BUF ? text.size() : PIPE_BUF);
-        if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (written < 0 && (errno == EINTR || (errno == EAGAIN && timeout != 0))) continue;
         if (written <= 0) return false;
         text.remove_prefix(static_cast<std::size_t>(written));
     }
@@ -133,7 +135,7 @@ inline int write_new_file(int folder, const std::string& name, std::string_view 
     unique_fd file(::openat(folder, name.c_str(), flags, 0600));
     if (!file) return errno;
     const write_signals_blocked blocked;
-    if (write_text(file.get(), text, -1) && sync_descriptor(file.get())) {
+    if (write_text(file.get(), text, never) && sync_descriptor(file.get())) {
         if (::close(file.release()) == 0 || errno == EINTR) return 0;
     }
     const int failed = errno;

@@ -32,7 +32,4 @@ class wake {
     unique_fd writer_;  // only with a pipe
 };
 
-// The timeout of poll(2) until `deadline`, rounded up; -1 for never.
-int poll_timeout(time_point deadline) noexcept;
-
 }  // namespace ojs::detail

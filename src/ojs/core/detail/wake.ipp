@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "../../base/detail/clock.ipp"
 #include "../../base/detail/text.hpp"
 #include "wake.hpp"
 #if OJS_SHUTDOWN_USE_EVENTFD
@@ -51,14 +52,6 @@ OJS_SHUTDOWN_INLINE void wake::clear() const noexcept {
     char bytes[512];
     while (::read(reader_.get(), bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes)) {
     }
-}
-
-OJS_SHUTDOWN_INLINE int poll_timeout(time_point deadline) noexcept {
-    if (deadline == time_point::max()) return -1;
-    const time_point now = steady_clock::now();
-    if (deadline <= now) return 0;
-    const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count() + 1;
-    return millis > 0x7fffffff ? 0x7fffffff : static_cast<int>(millis);
 }
 
 OJS_SHUTDOWN_INLINE bool wake::await(time_point deadline) const noexcept {

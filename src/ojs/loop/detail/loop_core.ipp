@@ -114,7 +114,7 @@ class loop_core final : public held_options<loop_options>, public machine {
 
   private:
     result<void> claim_all() {
-        result<void> claimed = claim_process({});
+        result<void> claimed = claim_process();
         if (!claimed) return claimed;
         identity.queues = {"default"};
         owns_process = true;

@@ -38,9 +38,9 @@ inline void write_exit_notice(const running_worker& worker) {
         {field("active_jobs", left.size()), field("jobs", join_names(left))},
         worker.identity().worker_id,
         "worker"};
-    constexpr int timeout = 100;
-    if (!left.empty())
-        static_cast<void>(write_text(STDERR_FILENO, format_log_record(record, format) + "\n", timeout));
+    if (left.empty()) return;
+    const time_point deadline = steady_clock::now() + std::chrono::milliseconds(100);
+    static_cast<void>(write_text(STDERR_FILENO, format_log_record(record, format) + "\n", deadline));
 }
 
 // Does not wait for the list: another thread may hold its lock for good. The table of jobs is locked by each worker

@@ -178,7 +178,7 @@ class machine : public machine_state {
     // All that follows is bounded by stop_timeout.
     void enter_stop() {
         const milliseconds timeout = settings.times.stop_timeout;
-        limit_log_flush(seen_.mode == stop_mode::reclaim ? timeout / 50 : timeout / 10);
+        limit_log_wait(seen_.mode == stop_mode::reclaim ? timeout / 50 : timeout / 10);
         ends_.stop = steady_clock::now() + timeout;
         ends_.margin = parting_time() / 4;
         set_report_deadline(ends_.stop - parting_time());
@@ -217,7 +217,6 @@ class machine : public machine_state {
         const cause why = seen_.exit_now ? seen_.cause : shared_seen_.cause;
         lines_.write_third_signal(why, works(), open_fetches());
         if (owns_process) {
-            flush_log();
             _exit(exit_status::signal_base + why.signal);
         }
         shorten_stop();
@@ -366,7 +365,6 @@ class machine : public machine_state {
         const int status = choose_status(left == 0);
         lines_.write_stopped(said_.stopped, status, phases.own.state(), report(), unreported(),
                              draining_since_);
-        flush_log();
         if (owns_process) must_exit = end_run(status, left > 0 || !all_steps_finished);
         exit_code = status;
         stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it

@@ -41,7 +41,7 @@ class machine_state : public ref_counted {
           phases(given, followed),
           threads(*this, guard, given, waker),
           component_(component) {
-        set_log({}, {});
+        log = logger(user.with_gated_hook(settings.log), component_);
     }
 
     virtual bool connected() const noexcept { return true; }  // the backend has responded
@@ -87,7 +87,7 @@ class machine_state : public ref_counted {
         if (owner_ != 0) exit_if_forked(owner_);
     }
     // This process is the one. It names itself anew.
-    result<void> claim_process(std::vector<std::string> secrets) {
+    result<void> claim_process() {
         result<ojs::detail::wake> made = ojs::detail::wake::create();
         if (!made) return made.error();
         {
@@ -101,8 +101,7 @@ class machine_state : public ref_counted {
         identity.pid = getpid();
         identity.concurrency = settings.concurrency;
         identity.started_at = utc_timestamp();
-        secrets.push_back(settings.health_token);
-        set_log(identity.worker_id, std::move(secrets));
+        log = logger(user.with_gated_hook(settings.log), component_, identity.worker_id);
         return {};
     }
     // Ends the waits for the cancellation, and has the callbacks called.
@@ -182,10 +181,6 @@ class machine_state : public ref_counted {
     ref<work> taking_ = make_taking();                          // guarded; ends with the next quiet
 
   private:
-    void set_log(std::string id, std::vector<std::string> secrets) {
-        log = logger(user.with_gated_hook(settings.log), component_, std::move(id), std::move(secrets));
-    }
-
     const char* const component_;
     atomic<std::uint32_t> owner_{0};  // the process that has started it; 0: none yet
 };

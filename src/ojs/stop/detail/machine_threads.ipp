@@ -27,9 +27,9 @@ class fifo {
     std::size_t first_ = 0;
 };
 
-// Urgent tasks end in time; reports may be retried for long; callbacks and log lines run user code. None waits for one of
+// Urgent tasks end in time; reports may be retried for long; callbacks run user code. None waits for one of
 // another kind, unless no thread can be created.
-enum class task_kind : std::uint8_t { urgent, report, callback, log };
+enum class task_kind : std::uint8_t { urgent, report, callback };
 
 // Thread-safe. Each thread holds a reference to the owner.
 class machine_threads {
@@ -233,7 +233,7 @@ class machine_threads {
     const wake& waker_;
     array<ref<entry>> all_;
     std::size_t live_ = 0;
-    pool pools_[4] = {{4, {}, {}}, {128, {}, {}}, {128, {}, {}}, {1, {}, {}}};  // by task_kind
+    pool pools_[3] = {{4, {}, {}}, {128, {}, {}}, {128, {}, {}}};  // by task_kind
     tasks overflow_;
     bool is_closed_ = false;
 };

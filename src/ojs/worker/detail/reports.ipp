@@ -44,20 +44,15 @@ class reports {
         send_and_release(*job, report);
         log_status(*job, report);
     }
-    // In a task; its log line, which may block, in another.
     void post(const ref<active_job>& job, job_report report) const {
         worker_.threads.post(task_kind::report, [this, job, report = std::move(report)]() mutable {
             settle_in_task(job, std::move(report));
         });
     }
     void settle_in_task(const ref<active_job>& job, job_report report) const {
-        send_and_release(*job, report);
-        {
-            const unique_lock held(worker_.guard);
-            if (worker_.phases.may_take()) worker_.on_work_hint();
-        }
-        worker_.threads.post(task_kind::log,
-                             [this, job, report = std::move(report)] { log_status(*job, report); });
+        settle(job, std::move(report));
+        const unique_lock held(worker_.guard);
+        if (worker_.phases.may_take()) worker_.on_work_hint();
     }
     // Never the arguments.
     void log_job(const active_job& job, log_level level, std::string_view message,
@@ -298,13 +293,10 @@ class reports {
         fields.push_back(field("will_retry", will_retry(job, report)));
         if (job.job.max_attempts > 0) fields.push_back(field("max_attempts", job.job.max_attempts));
     }
-    // A handler's message may be long, and quote anything. Masked first: half a token could not be.
+    // A handler's message may be long, and quote anything.
     std::string error_text(const job_error& failure) const {
         constexpr std::size_t max_length = 1024;
-        if (!worker_.options.log.error_messages) return {};
-        std::string text = failure.message;
-        worker_.log.mask_secrets(text);
-        return printable(text, max_length);
+        return worker_.options.log.error_messages ? printable(failure.message, max_length) : "";
     }
 
     worker_state& worker_;

@@ -123,7 +123,7 @@ class worker_core final : public worker_state {
 
   private:
     result<void> prepare() {
-        result<void> claimed = claim_process({options.auth_token});
+        result<void> claimed = claim_process();
         if (!claimed) return claimed;
         identity.queues = options.queues;
         identity.labels = options.labels;
