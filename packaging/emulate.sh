@@ -6,7 +6,6 @@ skip() {
     skipped="${skipped:+$skipped,}$1"
 }
 skip 'as_init: orphans are reaped while the program runs' 'PR_SET_CHILD_SUBREAPER is an error'
-skip 'fork_generation: a vfork() child*' 'vfork() is fork()'
 skip 'signals: every configured stop signal*' 'the last real-time signals cannot be sent'
 skip 'result: reading the value of a failed result*' 'abort() writes a line of the emulator'
 skip 'draining server: a connection that is idle or whose request was refused*' 'the memory is that of the emulator too'

@@ -1,4 +1,4 @@
-// Back-off, descriptors, files, and the number of a process since its forks.
+// Back-off, descriptors and files.
 #include "files.hpp"
 #include "processes.hpp"
 
@@ -7,46 +7,6 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 namespace {
-
-// The exit status of a child that sees its parent's number, or whose own child sees one of theirs: 1, 2.
-int check_generations() {
-    for (const auto& way : test::ways_to_fork) {
-        const std::uint32_t parent = detail::fork_generation();
-        const pid_t child = way.make();
-        if (child == 0) {
-            const std::uint32_t self = detail::fork_generation();
-            if (self == parent || self != detail::fork_generation()) ::_exit(1);
-            const pid_t grandchild = way.make();
-            if (grandchild == 0) {
-                const std::uint32_t third = detail::fork_generation();
-                ::_exit(third == self || third == parent ? 2 : 0);
-            }
-            int status = 1;
-            ::waitpid(grandchild, &status, 0);
-            ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
-        }
-        const int status = test::status_of(child);
-        if (status != 0 || detail::fork_generation() != parent) return status;
-    }
-    return 0;
-}
-
-TEST_CASE(
-    "fork_generation: any kind of fork gives child and grandchild numbers of their own, also without a "
-    "page") {
-    CHECK(check_generations() == 0);
-    const pid_t child = test::forked([] {
-        rlimit before{};
-        ::getrlimit(RLIMIT_AS, &before);
-        const rlimit none{0, before.rlim_max};
-        detail::fork_marks.mark = nullptr;
-        ::setrlimit(RLIMIT_AS, &none);  // the next mmap(2) fails
-        detail::fork_generation();
-        ::setrlimit(RLIMIT_AS, &before);
-        return detail::fork_marks.mark == &detail::fork_marks.own ? check_generations() : 4;
-    });
-    CHECK(test::status_of(child) == 0);
-}
 
 TEST_CASE("unique_fd: with 0, 1 and 2 closed, a new descriptor is moved to 3 or above, and errno is kept") {
     const pid_t child = test::forked([] {

@@ -157,36 +157,6 @@ TEST_CASE("result: reading the value of a failed result prints its error and abo
     CHECK(output == "error: the value of a failed result was read: no such argument\n");
 }
 
-#ifdef __linux__
-TEST_CASE("fork_generation: parent and child, each PID 1 of its own namespace, get different numbers") {
-    const pid_t parent = test::fork_as_pid1();
-    if (parent < 0) {
-        MESSAGE("skipped: no PID namespace can be created: " << detail::errno_text(errno));
-        return;
-    }
-    if (parent == 0) {
-        const std::uint32_t number = detail::fork_generation();
-        const pid_t child = test::fork_as_pid1(true);
-        if (child == 0) ::_exit(detail::fork_generation() != number && ::getpid() == 1 ? 0 : 1);
-        int status = 1;
-        ::waitpid(child, &status, 0);
-        ::_exit(status == 0 && ::getpid() == 1 ? 0 : 1);
-    }
-    CHECK(test::status_of(parent) == 0);
-}
-
-#if !defined(__SANITIZE_THREAD__)  // which makes it a fork()
-TEST_CASE(
-    "fork_generation: a vfork() child, which shares the memory of its parent, gets the parent's number") {
-    const volatile std::uint32_t number = detail::fork_generation();
-    const pid_t child = ::vfork();
-    if (child == 0) ::_exit(detail::fork_generation() == number ? 0 : 1);
-    CHECK(test::status_of(child) == 0);
-    CHECK(detail::fork_generation() == number);
-}
-#endif
-#endif
-
 TEST_CASE("thread: destroying the object of a running thread in a child of fork() does not block") {
     test::event end;
     result<detail::thread> running = detail::thread::start([&] { end.wait(); });

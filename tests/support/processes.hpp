@@ -45,14 +45,6 @@ inline constexpr struct {
 #endif
 };
 
-#ifdef __linux__
-// A child that is PID 1 of a namespace; -1: not permitted here. Without root it gets a user namespace, whose root it is.
-inline pid_t fork_as_pid1(bool is_root = ::geteuid() == 0) {
-    const long user = is_root ? 0 : CLONE_NEWUSER;
-    return raw_clone(CLONE_NEWPID | user | SIGCHLD);
-}
-#endif
-
 // The exit status, or minus the signal. A child that hangs is killed: -1000.
 inline int status_of(pid_t child) {
     const ojs::time_point end = ojs::deadline_after(hang_guard);

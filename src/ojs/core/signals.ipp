@@ -38,7 +38,7 @@ struct claimed_signal {
 struct process_state {
     static constexpr std::size_t chain_size = 16;
 
-    atomic<std::uint32_t> claim{0};      // the process of the active installer; 0: none
+    atomic<pid_t> claim{0};              // the process of the active installer; 0: none
     atomic<lifecycle*> target{nullptr};  // what the handler drives
     atomic<int> handlers_running{0};
     atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers in progress
@@ -49,7 +49,7 @@ struct process_state {
     atomic<int> exit_timer{0};  // its number plus 1; 0: none
     atomic<unsigned> turn{0};   // of the handlers of SIGTSTP, see signal_handlers
     // Written before the handler is installed, read by it and after fork.
-    std::uint32_t owner = 0;                    // the process that installed them
+    pid_t owner = 0;                            // the process that installed them
     const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
     claimed_signal claimed[signal_limit] = {};  // by number
 };
@@ -236,7 +236,7 @@ inline void receive_signal(unsigned turn, int number, siginfo_t* info, void* con
     // A handler set over ours may call ours and be chained by our next installer: this ends the recursion.
     if (info != nullptr && replace_chained(info, info)) return;
     const int saved = errno;
-    const std::uint32_t self = fork_generation();
+    const pid_t self = ::getpid();
     process.handlers_running.fetch_add(1);  // sequentially consistent with ~signal_claim()
     claimed_signal& claimed = process.claimed[number > 0 && number < signal_limit ? number : 0];
     lifecycle* const target = process.target.load();
@@ -247,7 +247,7 @@ inline void receive_signal(unsigned turn, int number, siginfo_t* info, void* con
         deliver_without_us(claimed.previous, number, info, context);
     }
     // False in a child that a foreign handler has forked.
-    if (fork_generation() == self) process.handlers_running.fetch_sub(1);
+    if (::getpid() == self) process.handlers_running.fetch_sub(1);
     errno = saved;
 }
 
@@ -316,9 +316,9 @@ inline result<void> install_handlers(const array<signal_rule>& rules, std::vecto
 }
 
 // 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.
-inline std::uint32_t claim_signals() noexcept {
-    const std::uint32_t self = fork_generation();
-    std::uint32_t current = process.claim.load();
+inline pid_t claim_signals() noexcept {
+    const pid_t self = ::getpid();
+    pid_t current = process.claim.load();
     if (current == self || !process.claim.compare_exchange_strong(current, self)) return 0;
     if (current != 0) forget_parent();
     return self;
@@ -340,12 +340,12 @@ class signal_claim : public ref_counted {
         process.claim.store(0);
     }
     // False in the child of a fork, even if that has installed its own.
-    bool active() const noexcept { return process_ == fork_generation(); }
+    bool active() const noexcept { return process_ == ::getpid(); }
 
     std::vector<int> ignored;
 
   private:
-    const std::uint32_t process_ = claim_signals();  // 0: refused
+    const pid_t process_ = claim_signals();  // 0: refused
 };
 
 // errc::invalid_argument: one of them cannot be a stop signal.
@@ -434,7 +434,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         }
         // In a forked child, its parent's is still there.
         delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
-        process.owner = detail::fork_generation();
+        process.owner = ::getpid();
         result<std::vector<int>> ignored = detail::set_up_signals(options, &target);
         if (!ignored) return ignored.error();
         out.claim_->ignored = std::move(*ignored);

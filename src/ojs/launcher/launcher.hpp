@@ -79,7 +79,7 @@ class launcher {
     launcher(launcher_options options, lifecycle* shared, detail::instance_starter starter);
     detail::ref<detail::launcher_body> body_;
     detail::thread background_;
-    std::uint32_t process_ = detail::fork_generation();
+    pid_t process_ = ::getpid();
 };
 
 }  // namespace v0_1_0

@@ -419,7 +419,7 @@ OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shar
 
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
     body_->retain();  // for good in a child made by fork(), which has none of its threads
-    if (process_ != detail::fork_generation()) return;
+    if (process_ != ::getpid()) return;
     if (body_->is_running()) request_stop();
     body_->wait(time_point::max());
     body_->release_exited();

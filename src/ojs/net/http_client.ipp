@@ -177,7 +177,7 @@ class http_exchange final : public ref_counted {
     ~http_exchange() override { delete in_child_.load(); }
 
     result<http_response> send(const http_request& request, const http_call& call) {
-        if (owner_ != fork_generation()) return of_child().send(request, call);
+        if (owner_ != ::getpid()) return of_child().send(request, call);
         if (const char* fault = request_error(request))
             return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
         const time_point now = steady_clock::now();
@@ -458,7 +458,7 @@ class http_exchange final : public ref_counted {
     const http_client_options options_;
     std::string common_headers_;  // of every request
     const ref<resolver> resolver_;
-    const std::uint32_t owner_ = fork_generation();
+    const pid_t owner_ = ::getpid();
     atomic<http_exchange*> in_child_{nullptr};
     idle_connections idle_;
 };

@@ -98,7 +98,7 @@ class exit_watch {
 class child_state : public ref_counted {
   public:
     explicit child_state(const child_options& options)
-        : owner_(fork_generation()),
+        : owner_(::getpid()),
           own_group_(options.own_group),
           kill_orphans_(options.own_group && !options.leave_orphans) {}
     ~child_state() override {
@@ -113,7 +113,7 @@ class child_state : public ref_counted {
     }
     pid_t pid() const noexcept { return pid_; }
     int fd() const noexcept { return watch_.fd(); }
-    bool is_forked_copy() const noexcept { return fork_generation() != owner_; }
+    bool is_forked_copy() const noexcept { return ::getpid() != owner_; }
 
     bool is_over() {
         const unique_lock held(mutex_);
@@ -225,7 +225,7 @@ class child_state : public ref_counted {
     }
 
     pid_t pid_ = 0;
-    const std::uint32_t owner_;
+    const pid_t owner_;
     const bool own_group_;
     bool kill_orphans_;  // when the leader has ended
     ref<child_thread> thread_;

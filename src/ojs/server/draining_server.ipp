@@ -110,7 +110,7 @@ class server_body final : public ref_counted {
     using connection = server_connection;
     enum class accepting { no, yes, last_time };
 
-    bool is_forked() const noexcept { return fork_generation() != owner_; }
+    bool is_forked() const noexcept { return ::getpid() != owner_; }
 
     // The first thread accepts, the last is for the drain. A small server has one for each connection.
     result<void> start_threads() {
@@ -419,7 +419,7 @@ class server_body final : public ref_counted {
         changed_.notify_all();
     }
 
-    const std::uint32_t owner_ = fork_generation();
+    const pid_t owner_ = ::getpid();
     event_queue queue_;
     active_threads active_;
     wake wake_;  // for the accepting thread

@@ -319,7 +319,7 @@ class stream : public byte_stream {
         return failed(reason_of(system));
     }
     void end() noexcept override {
-        if (fork_generation() != owner_) return;  // a child made by fork(): the parent owns the connection
+        if (::getpid() != owner_) return;  // a child made by fork(): the parent owns the connection
         if (broken_ || SSL_is_init_finished(ssl_.get()) == 0) return;
         ERR_clear_error();
         SSL_shutdown(ssl_.get());
@@ -394,7 +394,7 @@ class stream : public byte_stream {
     const std::shared_ptr<shared_context> context_;
     peer peer_;
     const ssl_ptr ssl_;
-    const std::uint32_t owner_ = fork_generation();
+    const pid_t owner_ = ::getpid();
     bool broken_ = false;
     std::string failure_;
 };
@@ -412,9 +412,9 @@ OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
     const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
     if (const char* const problem = context->prepare()) return failure(errc::invalid_argument, problem);
     const auto in_child = std::make_shared<std::atomic<stream_factory*>>();
-    return stream_factory([context, failure, in_child, owner = detail::fork_generation()](
-                              const stream_request& request) -> result<byte_stream_ref> {
-        if (owner != detail::fork_generation()) {  // a lock of the parent's context may stay locked here
+    return stream_factory([context, failure, in_child,
+                           owner = ::getpid()](const stream_request& request) -> result<byte_stream_ref> {
+        if (owner != ::getpid()) {  // a lock of the parent's context may stay locked here
             if (in_child->load() == nullptr) {
                 result<stream_factory> made = tls_openssl(context->options());
                 if (!made) return made.error();

@@ -11,10 +11,6 @@
 
 namespace ojs::detail {
 
-// A number of this process, other than 0 and than those of the processes it was forked from, whose pid it may have
-// in another PID namespace. A vfork() child, which may only exec, has its parent's. Async-signal-safe after a first call.
-std::uint32_t fork_generation() noexcept;
-
 // Any other thread may run meanwhile: sched_yield() keeps those of a lower priority waiting. The steady clock.
 void pause_for(std::chrono::nanoseconds time) noexcept;
 
@@ -98,7 +94,7 @@ class thread {
 
     static result<thread> start(function<void()> body, thread_options options = {});
     void join() noexcept {
-        if (detail::exchange(owner_, 0) == fork_generation()) pthread_join(native_, nullptr);
+        if (detail::exchange(owner_, 0) == ::getpid()) pthread_join(native_, nullptr);
     }
     // For a thread whose body has returned. False: destructors of its thread_local objects still run at the deadline.
     // Without a timed join (any platform but Linux), it detaches the thread.
@@ -110,13 +106,13 @@ class thread {
         return ended;
     }
     void detach() noexcept {
-        if (detail::exchange(owner_, 0) == fork_generation()) pthread_detach(native_);
+        if (detail::exchange(owner_, 0) == ::getpid()) pthread_detach(native_);
     }
     bool joinable() const noexcept { return owner_ != 0; }
 
   private:
     pthread_t native_{};
-    std::uint32_t owner_ = 0;  // the process that started it, while it is joinable
+    pid_t owner_ = 0;  // the process that started it, while it is joinable
 };
 
 // Moves a descriptor above 0, 1 and 2, which may be closed: what the program prints must not reach it. Keeps errno.

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,43 +33,6 @@ inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
 OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {
     const timespec left = to_timespec(time);
     nanosleep(&left, nullptr);
-}
-
-// How a process sees that it was forked: its mark is 0. Of all copies of this version in the process.
-struct fork_state {
-    atomic<atomic<std::uint32_t>*> mark{nullptr};
-    atomic<std::uint32_t> last{0};  // the highest number so far
-    atomic<std::uint32_t> own{0};   // the mark where the kernel clears no page
-    atomic<pid_t> pid{0};
-};
-__attribute__((visibility("default"))) inline fork_state fork_marks;
-
-// A page that the kernel clears in each child, also of _Fork() and clone(2); without one, the pid tells.
-inline atomic<std::uint32_t>* make_fork_mark() noexcept {
-    const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    void* const page = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
-    bool cleared = false;
-#if defined(MADV_WIPEONFORK)
-    // An emulator that ignores advice accepts any.
-    cleared = ::madvise(page, size, -1) != 0 && ::madvise(page, size, MADV_WIPEONFORK) == 0;
-#elif defined(INHERIT_ZERO)
-    cleared = ::minherit(page, size, INHERIT_ZERO) == 0;
-#endif
-    auto* const made = cleared ? static_cast<atomic<std::uint32_t>*>(page) : &fork_marks.own;
-    atomic<std::uint32_t>* found = nullptr;
-    const bool first = fork_marks.mark.compare_exchange_strong(found, made);
-    if (page != MAP_FAILED && !(first && cleared)) ::munmap(page, size);
-    return first ? made : found;
-}
-
-OJS_SHUTDOWN_INLINE std::uint32_t fork_generation() noexcept {
-    atomic<std::uint32_t>* mark = fork_marks.mark.load(memory_order::acquire);
-    if (mark == nullptr) mark = make_fork_mark();
-    if (mark == &fork_marks.own && fork_marks.pid.exchange(getpid()) != getpid()) mark->store(0);
-    std::uint32_t found = mark->load(memory_order::relaxed);
-    if (found != 0) return found;
-    const std::uint32_t next = fork_marks.last.fetch_add(1) + 1;
-    return mark->compare_exchange_strong(found, next) ? next : found;
 }
 
 template <class Make>
@@ -186,14 +148,14 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_o
         start->release();
         return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
     }
-    out.owner_ = fork_generation();
+    out.owner_ = ::getpid();
     return out;
 }
 
 OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
 #if defined(__linux__) && !defined(__ANDROID__)
     // Not pthread_timedjoin_np(), which waits on the wall clock. musl and older glibc have no pthread_clockjoin_np().
-    while (owner_ == fork_generation() && pthread_tryjoin_np(native_, nullptr) != 0) {
+    while (owner_ == ::getpid() && pthread_tryjoin_np(native_, nullptr) != 0) {
         if (steady_clock::now() >= deadline) return false;
         pause_for(std::chrono::milliseconds(1));
     }

@@ -50,7 +50,7 @@ class coordinator_body final : public ref_counted {
     coordinator_body(coordinator_options options, lifecycle& life, const worker* worker)
         : options_(std::move(options)), life_(life), worker_(worker), log_(options_.log, "coordinator") {}
     ~coordinator_body() override {
-        if (process_ != fork_generation()) return;  // a child made by fork(): the launcher knows the parent
+        if (process_ != ::getpid()) return;  // a child made by fork(): the launcher knows the parent
         connected_ = cancel_registration();
         worker_ended_ = cancel_registration();
         update_state();
@@ -441,7 +441,7 @@ class coordinator_body final : public ref_counted {
     result<http_client> launcher_ = error{};  // none: there is no launcher to notify
     result<http_server> server_ = error{};    // none: nothing is served
     thread thread_;
-    const std::uint32_t process_ = fork_generation();
+    const pid_t process_ = ::getpid();
     cancel_registration connected_;
     cancel_registration worker_ended_;
 

@@ -16,7 +16,7 @@ namespace ojs::detail {
 struct exit_list {
     mutex guard;
     array<running_worker_ref> workers;
-    std::uint32_t owner = fork_generation();  // a child of fork() has none of them
+    pid_t owner = ::getpid();  // a child of fork() has none of them
 };
 inline exit_list& exit_workers() {
     static atomic<exit_list*> all{nullptr};
@@ -47,7 +47,7 @@ inline void write_exit_notice(const running_worker& worker) {
 // only for moments, and never while code of the user runs.
 inline void on_exit_call() noexcept {
     exit_list& all = exit_workers();
-    if (all.owner != fork_generation() || !all.guard.try_lock()) return;
+    if (all.owner != ::getpid() || !all.guard.try_lock()) return;
     for (const running_worker_ref& worker : all.workers) {
         if (worker->options().log.level != log_level::off) attempt([&] { write_exit_notice(*worker); });
     }
@@ -58,13 +58,13 @@ inline void watch_exit(const running_worker_ref& worker) {
     static atomic<bool> is_registered{false};
     if (!is_registered.exchange(true)) static_cast<void>(std::atexit(on_exit_call));
     exit_list& all = exit_workers();
-    if (all.owner != fork_generation()) return;
+    if (all.owner != ::getpid()) return;
     const unique_lock held(all.guard);
     all.workers.push_back(worker);
 }
 inline void forget_exit(const running_worker_ref& worker) noexcept {
     exit_list& all = exit_workers();
-    if (all.owner != fork_generation()) return;
+    if (all.owner != ::getpid()) return;
     const unique_lock held(all.guard);
     for (std::size_t i = 0; i < all.workers.size(); ++i) {
         if (all.workers[i].get() == worker.get()) return all.workers.remove(i);

@@ -30,9 +30,9 @@ namespace river {
 struct postgres_deleter {
     void operator()(PGresult* target) const noexcept { PQclear(target); }
     void operator()(PGconn* target) const noexcept {
-        if (owner == fork_generation()) PQfinish(target);  // a child of fork() would end its parent's session
+        if (owner == ::getpid()) PQfinish(target);  // a child of fork() would end its parent's session
     }
-    std::uint32_t owner = fork_generation();
+    pid_t owner = ::getpid();
 };
 using postgres_result = std::unique_ptr<PGresult, postgres_deleter>;
 

@@ -109,9 +109,7 @@ class owner_lock {
     }
 
     // False in a process that was forked since.
-    bool is_held() const noexcept {
-        return slot_ != nullptr && process_ == fork_generation() && slot_->load() >= 0;
-    }
+    bool is_held() const noexcept { return slot_ != nullptr && process_ == ::getpid() && slot_->load() >= 0; }
 
   private:
     using slot = atomic<int>;  // a descriptor, or one of these
@@ -150,7 +148,7 @@ class owner_lock {
     }
 
     slot* slot_ = nullptr;
-    std::uint32_t process_ = fork_generation();
+    pid_t process_ = ::getpid();
 };
 
 inline bool is_linked(int fd) noexcept {

@@ -82,7 +82,7 @@ class machine_state : public ref_counted {
     }
 
     // In a child of the process that has started it: threads and mutex are the parent's.
-    bool is_forked() const noexcept { return owner_ != 0 && owner_ != fork_generation(); }
+    bool is_forked() const noexcept { return owner_ != 0 && owner_ != ::getpid(); }
     void exit_if_child() const noexcept {
         if (owner_ != 0) exit_if_forked(owner_);
     }
@@ -94,7 +94,7 @@ class machine_state : public ref_counted {
             const unique_lock held(guard);
             waker = std::move(*made);
         }
-        owner_ = fork_generation();
+        owner_ = ::getpid();
         identity.worker_id = settings.worker_id.empty() ? make_worker_id() : settings.worker_id;
         char host[256] = "";
         if (gethostname(host, sizeof host - 1) == 0) identity.hostname = host;
@@ -182,7 +182,7 @@ class machine_state : public ref_counted {
 
   private:
     const char* const component_;
-    atomic<std::uint32_t> owner_{0};  // the process that has started it; 0: none yet
+    atomic<pid_t> owner_{0};  // the process that has started it; 0: none yet
 };
 
 }  // namespace ojs::detail

@@ -10,7 +10,7 @@
 namespace ojs::detail {
 
 struct run_state {
-    std::uint32_t owner = 0;  // the process that they are in
+    pid_t owner = 0;  // the process that they are in
     int count = 0;
     bool exits = false;  // one must end by _exit()
     int highest_status = 0;
@@ -18,13 +18,13 @@ struct run_state {
     int shares = 0;                // in the installer
 };
 __attribute__((visibility("default"))) inline run_state all_runs;
-__attribute__((visibility("default"))) inline atomic<std::uint32_t> all_runs_holder{0};
+__attribute__((visibility("default"))) inline atomic<pid_t> all_runs_holder{0};
 
 // Holds `all_runs`. No mutex: it is constant-initialised, and a child of fork() takes it from a thread of its parent.
 struct runs_lock {
     runs_lock() noexcept {
-        const std::uint32_t self = fork_generation();
-        std::uint32_t found = 0;
+        const pid_t self = ::getpid();
+        pid_t found = 0;
         while ((found = all_runs_holder) == self || !all_runs_holder.compare_exchange_strong(found, self))
             pause_for(std::chrono::milliseconds(1));
         if (all_runs.owner != self) all_runs = run_state{self};

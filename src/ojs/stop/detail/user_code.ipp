@@ -11,11 +11,11 @@
 namespace ojs::detail {
 
 // If user code calls fork() and the child returns from it, two processes must not act for one worker.
-inline void exit_if_forked(std::uint32_t generation) noexcept {
+inline void exit_if_forked(pid_t process) noexcept {
     constexpr std::string_view text =
         "error: a child made by fork() in a job handler, a consumer or a callback returned from it; the "
         "child ends here\n";
-    if (generation == fork_generation()) return;
+    if (process == ::getpid()) return;
     // Not by the log, whose reader the parent may be. A failed write is ignored.
     if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
     _exit(70);
@@ -50,7 +50,7 @@ class user_call {
     const drain_barrier& gate_;
     drain_barrier::ticket ticket_;
     user_call* const outer_;
-    const std::uint32_t process_ = fork_generation();
+    const pid_t process_ = ::getpid();
 };
 
 // The user's callbacks, hooks and extensions. Not called once the worker is destroyed.
