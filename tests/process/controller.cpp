@@ -509,13 +509,6 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
     on.stop_by(SIGUSR1);
 }
 
-TEST_CASE("termination mode: the file's disk does not respond -> a stop is treated as a spot reclaim") {
-    process worker({program("deprived"), "file"}, {});
-    CHECK(worker.wait() == 0);
-    CHECK(worker.count("File /hung/mode does not answer, defaulting to spot instance reclaim mode") == 1);
-    CHECK(worker.count("Spot instance reclamation detected") == 1);
-}
-
 // [Spot file (a)]
 TEST_CASE(
     "controller: no job and no mode file configured -> SIGTERM consults /tmp/termination-type and exits") {

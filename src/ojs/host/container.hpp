@@ -1,17 +1,27 @@
-// container: whether this process runs in one, and whether PID 1 passes signals on.
+// container: the platform that stops this process, and whether that is a container.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
-#include <vector>
 
-#include "../base/error.hpp"
 #include "../base/function.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+// How a platform stops a process.
+struct stop_platform {
+    const char* id;
+    const char* name;
+    const char* evidence;              // any of these: variables, NAME or NAME=START_OF_VALUE, and files
+    std::chrono::milliseconds grant;   // its default time from SIGTERM to SIGKILL
+    const char* setting;               // the setting that changes it; empty: none
+    bool adapts_grace_period = false;  // shortens an unset grace period to fit
+    bool is_container = true;          // else the process may run in one or not
+};
 
 // For tests: what to examine instead of this process and its machine.
 struct container_probe {
@@ -20,24 +30,14 @@ struct container_probe {
     pid_t pid = 0;                   // 0: getpid()
 };
 
-}  // namespace detail
-
-/// What detect_container() found.
 struct container_info {
-    bool in_container = false;  ///< this process runs in one
-    /// kubernetes, ecs, cloud-run, nomad, docker, podman, containerd, lxc, ...; empty: unknown.
-    std::string runtime;
-    /// pm2, s6, fly, supervisord, heroku: what stops this process, in a container or not; empty: unknown.
-    std::string supervisor;
-    /// What it was recognised by, the strongest first: "/.dockerenv", "KUBERNETES_SERVICE_HOST". Hints alone, such as
-    /// inherited variables, are not enough if PID 1 is the init of a machine or unreadable.
-    std::vector<std::string> evidence;
-    /// "pid1-wrapper": PID 1 of the container is a shell, which does not pass stop signals on. [GS 4.3]
-    std::vector<finding> findings;
+    const stop_platform* platform = nullptr;  // what stops this process; null: unknown
+    bool in_container = false;                // then `platform` is known
 };
 
-/// Never fails or blocks: unreadable files are no evidence. Thread-safe while no thread calls setenv().
-container_info detect_container(const detail::container_probe& probe = {});
+// Thread-safe while no thread calls setenv().
+container_info detect_container(const container_probe& probe = {});
 
+}  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -13,25 +13,21 @@ enum class termination_evidence : std::uint8_t {
     normal,      ///< NORMAL_SHUTDOWN
     reclaim,     ///< SPOT_RECLAIM
     missing,     ///< no file
-    unreadable,  ///< not a regular file, an error, or no answer
-    other,       ///< any other text
-    other_owner  ///< a file of another user, which further users may write or replace
+    unreadable,  ///< not a regular file, an error, or a file that is neither root's nor the effective user's
+    other        ///< any other text
 };
 
 /// What the file says.
 struct termination_mode {
     termination_evidence evidence = termination_evidence::missing;  ///< what was found
-    std::string message;  ///< what a stop does, as one line for the log, in the words of the controller guide
-    std::string found;    ///< its first part: what was found
+    std::string found;            ///< likewise, for the log: "File /tmp/termination-type not found"
     std::int64_t changed_ms = 0;  ///< when the file was last written or put there, ms since 1970; 0: unknown
 
     bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  ///< all but normal
 };
 
-/// Reads a regular file of at most 4 KiB and trims it. Never blocks on or reads a FIFO, folder, device or socket. If
-/// the file system does not answer within a second, the file is unreadable. Its owner is root, this process's effective
-/// user, or a user who alone can write the file and, in a private or sticky folder, replace it. Thread-safe; not
-/// async-signal-safe.
+/// Reads a regular file of at most 4 KiB and trims it. Never blocks on or reads a FIFO, folder, device or socket.
+/// Thread-safe; not async-signal-safe.
 termination_mode read_termination_mode(const std::string& path);
 
 }  // namespace v0_1_0

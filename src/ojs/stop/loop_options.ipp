@@ -81,8 +81,7 @@ inline stop_budget budget_of(const loop_options& options, const stop_platform* p
 // fit into the platform's default. A dialect with more than 30 s expects a longer one.
 inline void fit_default_grace(loop_options& options, environment_reader& read, const std::string& root) {
     if (!read.status || read.select_first_set(grace_variables)) return;
-    const container_info info = detect_container({root, read.lookup, 0});
-    const stop_platform* const platform = find_platform(info);
+    const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
     if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
         return;
     const auto reports = after_drain(options.times, {}, std::chrono::seconds(5));

@@ -18,7 +18,9 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
+namespace detail {
 struct container_info;
+}
 struct finding;
 struct loop_options;
 
@@ -152,7 +154,8 @@ struct worker_extension_factory {
     /// Optional, must not throw: checks the options for the extension, in validate(), run() and start().
     function<result<void>(const loop_options& options)> check = nullptr;
     /// Optional, must not throw: adds findings to those of doctor().
-    function<void(const loop_options& options, const container_info& container, std::vector<finding>& out)>
+    function<void(const loop_options& options, const detail::container_info& container,
+                  std::vector<finding>& out)>
         inspect = nullptr;
 };
 

@@ -130,8 +130,7 @@ inline void check_grant(const loop_options& options, std::chrono::milliseconds s
     finding found{severity::warning, "budget-tight", "",
                   budget_fix(options, platform, budget.granted, steps_timeout)};
     if (budget.fits()) {
-        found = {severity::info, cat({"budget-", platform.runtime}),
-                 cat({need, " fits into the ", by_default}),
+        found = {severity::info, cat({"budget-", platform.id}), cat({need, " fits into the ", by_default}),
                  is_fixed ? "let jobs that take longer save checkpoints"
                           : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
                                  " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
@@ -179,8 +178,8 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
 
 inline void check_stop_budget(const loop_options& options, std::chrono::milliseconds steps_timeout,
                               const container_info& info, std::vector<finding>& out) {
-    const stop_platform* platform = find_platform(info);
-    if (platform == nullptr && options.container_grace_period.count() > 0) platform = platform_or_default("");
+    const stop_platform* platform = info.platform;
+    if (platform == nullptr && options.container_grace_period.count() > 0) platform = &any_container;
     if (platform != nullptr) check_grant(options, steps_timeout, *platform, out);
     check_cancel_wait(options, out);
 }
@@ -202,8 +201,7 @@ inline void check_mode_file(const loop_options& options, std::vector<finding>& o
                   {severity::warning, "mode-file-stale"},
                   {severity::info, "mode-file-missing"},
                   {severity::error, "mode-file-unreadable"},
-                  {severity::warning, "mode-file-content"},
-                  {severity::warning, "mode-file-owner"}};
+                  {severity::warning, "mode-file-content"}};
     if (options.termination_mode_file.empty()) return;
     const termination_mode mode = read_termination_mode(options.termination_mode_file);
     if (!mode.is_reclaim()) return;
@@ -218,7 +216,7 @@ inline void check_settings(const loop_options& options, const array<std::string>
                            const container_info& info, const container_probe& probe,
                            std::vector<finding>& out) {
     check_stop_budget(options, {}, info, out);
-    if (info.runtime == "kubernetes" && options.health_address.empty())
+    if (is_kubernetes(info) && options.health_address.empty())
         out.push_back({severity::info, "health-kubernetes",
                        "no health address is set: the pod's probes would fail", probe_advice});
     for (const worker_extension_factory& factory : options.extensions) {

@@ -312,7 +312,7 @@ class health_service : public ref_counted {
 inline void check_kubernetes_health(const loop_options& options, const container_info& info,
                                     std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
-    if (info.runtime != "kubernetes" || !where || where->host.empty()) return;
+    if (!is_kubernetes(info) || !where || where->host.empty()) return;
     const char* const cluster = std::getenv("KUBERNETES_SERVICE_HOST");
     const bool is_ipv6 = cluster != nullptr && is_ip(AF_INET6, cluster);
     const char* const fault = is_local(*where)                         ? "loopback"

@@ -11,6 +11,10 @@
 
 namespace ojs::detail {
 
+inline constexpr const char* init_names =
+    "systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
+    "finit procd shepherd launchd";
+
 // By device and inode of /proc/PID/exe; if one cannot be read, by the name in argv[0].
 inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
@@ -50,9 +54,12 @@ inline constexpr pid1_rule pid1_rules[] = {
 };
 
 inline pid1_rule find_pid1_rule(const process_facts& facts) {
-    const pid1_rule* rule = find_rule(pid1_rules, facts.comm, is_listed);
-    if (rule == nullptr) rule = find_rule(pid1_rules, interpreter_name(facts), is_listed);
-    return rule != nullptr ? *rule : pid1_rule{"", pid1_kind::unknown};
+    for (const std::string& name : {facts.comm, interpreter_name(facts)}) {
+        for (const pid1_rule& rule : pid1_rules) {
+            if (is_listed(name, rule.text)) return rule;
+        }
+    }
+    return {"", pid1_kind::unknown};
 }
 
 inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {

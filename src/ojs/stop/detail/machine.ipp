@@ -197,7 +197,7 @@ class machine : public machine_state {
         for (const ref<work>& each : all) each->cancel.wake_waiters();  // first: threads may be slow to start
         for (const ref<work>& each : all) deliver_cancellation(each);
     }
-    // Reads, for up to a second, whether a stop by signal is a reclaim. [Spot, WIRE 3]
+    // Reads whether a stop by signal is a reclaim. [Spot, WIRE 3]
     void decide_mode() {
         const std::string& file = settings.termination_mode_file;
         if (file.empty() || detail::exchange(mode_is_decided_, true)) return;
@@ -206,7 +206,7 @@ class machine : public machine_state {
         // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
         if (settings.dialect.first_signal_wins) ::poll(nullptr, 0, 10);
         const bool is_requested = phases.own.reclaim_requests() + phases.shared.reclaim_requests() > 0;
-        if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, mode.message);
+        if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
         if (!is_requested && !mode.is_reclaim()) return lines_.write_grace_period(why);
         has_reclaim_source_ = is_requested || mode.evidence == termination_evidence::reclaim;
         phases.own.apply(event::mode_reclaim, why);

@@ -60,7 +60,7 @@ inline std::string describe_mode_file(const termination_mode& mode) {
 
 // From a terminal, and not by a supervisor or a platform that adapts, which runs no such processes.
 inline bool is_started_by_hand(const container_probe& probe, const container_info& info) {
-    return info.in_container && info.supervisor.empty() && !find_platform(info)->adapts_grace_period &&
+    return info.in_container && !info.platform->adapts_grace_period &&
            read_stat(probe.root, "self").has_terminal;
 }
 
@@ -70,8 +70,9 @@ inline std::vector<finding> startup_findings(const loop_options& options, const 
                                              std::chrono::milliseconds steps_timeout = {}) {
     const container_info info = detect_container(probe);
     const bool by_hand = is_started_by_hand(probe, info);  // not the container's own command
-    std::vector<finding> out = by_hand ? std::vector<finding>() : info.findings;
-    check_stop_time(options, by_hand ? nullptr : find_platform(info), steps_timeout, out);
+    std::vector<finding> out;
+    if (!by_hand) check_shell(probe, info, out);
+    check_stop_time(options, by_hand ? nullptr : info.platform, steps_timeout, out);
     const std::string& file = options.termination_mode_file;
     const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
     if (mode.is_reclaim() && mode.evidence != termination_evidence::missing)  // it may be written later
