@@ -42,7 +42,6 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
     http_client client = peer::make_client(server.url() + "/base/", options);
     CHECK(http_request().method == "GET");
     http_request request = peer::post("/x?y", "body");
-    request.prefix = "/v1";
     request.headers = {{"X-One", "2"},
                        {"content-length", "999"},
                        {"Transfer-Encoding", "chunked"},
@@ -50,12 +49,11 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
                        {"Authorization", "Basic evil"}};
     REQUIRE(client.send(request, peer::call()));
     CHECK(seen ==
-          "POST /base/v1/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
+          "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
               "\r\nAuthorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
 }
 
-TEST_CASE(
-    "http_client: a target, prefix, method, header or token that could break the request syntax is refused") {
+TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {
     http_client client = peer::make_client("http://127.0.0.1:1");
     const auto check_refused = [&](const http_request& request) {
         CHECK(test::code_of(client.send(request, peer::call())) == errc::invalid_argument);
@@ -67,11 +65,6 @@ TEST_CASE(
     http_request request = peer::get();
     for (const char* bad : {"", "GET /", "G\r\n", "GET\n"}) {
         request.method = bad;
-        check_refused(request);
-    }
-    request = peer::get();
-    for (const char* bad : {"v1", "/v 1", "/\r\n"}) {
-        request.prefix = bad;
         check_refused(request);
     }
     request = peer::get();
@@ -119,11 +112,11 @@ TEST_CASE("http_client: a truncated response fails as disconnected, a malformed 
     const std::pair<errc, std::vector<std::string>> rows[] = {
         {errc::disconnected,
          {"", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "HTTP/1.1 200 OK\r\nConte",
-          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"}},
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", flood}},
         {errc::bad_response,
          {"garbage\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n", "HTTP/1.1 600 X\r\n\r\n",
-          "HTTP/2.0 200 X\r\n\r\n", "HTTP/1.1  200 X\r\n\r\n", "HTTP/1.1 101 Switching\r\n\r\n",
-          "HTTP/1.1 200 OK\r\nA b\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n", flood}}};
+          "HTTP/2.0 200 X\r\n\r\n", "HTTP/1.1  200 X\r\n\r\n", "HTTP/1.1 200 OK\r\nA b\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n"}}};
     for (const auto& [code, texts] : rows) {
         for (const std::string& raw : texts) {
             const result<http_response> got = answered(raw);
@@ -438,8 +431,6 @@ TEST_CASE("http_client: a request that is cancelled or past its deadline is not 
             call.should_send = [asked = 0, until]() mutable { return asked++ < until; };
             CHECK(test::code_of(client.send(peer::get(), call)) == errc::cancelled);
         }
-        call.should_send = []() -> bool { throw std::runtime_error("oops"); };
-        CHECK_FALSE(client.send(peer::get(), call));
         CHECK(client.send(peer::get(), peer::call()));
     }
     CHECK(requests == 1);

@@ -21,7 +21,7 @@ class overdue_connection {
         int ends[2];
         REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
         peer_ = detail::unique_fd(ends[0]);
-        detail::set_nonblocking(ends[0], true);
+        detail::set_nonblocking(ends[0]);
         served_ = detail::make_ref<server_connection>(detail::unique_fd(ends[1]), context_);
     }
 

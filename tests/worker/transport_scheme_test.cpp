@@ -183,8 +183,7 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
     const auto has_https = [](worker_options& options) {
         options.https_stream = [](const stream_request&) { return byte_stream_ref(); };
     };
-    check_refused(start_with("h:1", has_https), errc::invalid_argument,
-                  "(schemes: http:, unix:, https:)");
+    check_refused(start_with("h:1", has_https), errc::invalid_argument, "(schemes: http:, unix:, https:)");
 }
 
 TEST_CASE("scheme: memory: starts, and only a path that ends in /ojs/v1 is taken for that of the protocol") {

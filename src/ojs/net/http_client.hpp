@@ -44,7 +44,6 @@ struct http_call {
     /// Receives what arrived of the body of a 2xx response that is larger than `limits.body` (errc::bad_response), or
     /// was not complete in time (timed_out, disconnected).
     std::string* cut_body = nullptr;
-    bool keeps_headers = true;  ///< false: those of a 2xx response are dropped, which costs less
 };
 
 namespace detail {

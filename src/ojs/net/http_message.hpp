@@ -26,7 +26,6 @@ struct http_request {
     std::string target = "/";    ///< path and query
     http_headers headers;        ///< Host, Content-Length, Connection and Authorization are added when sent
     std::string body;            ///< complete
-    std::string_view prefix{};   ///< of the target, when sent; not copied: a literal
 };
 
 /// A response, to send or received.

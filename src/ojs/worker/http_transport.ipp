@@ -54,8 +54,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
     std::string_view route = request;
     http_request sent;
     sent.method = detail::next_part(route, " ");
-    sent.target = route;
-    sent.prefix = "/ojs/v1";
+    sent.target = detail::cat({"/ojs/v1", route});
     sent.body = std::move(body);
     result<http_response> response = client_.send(sent, call);
     // read_jobs() checks each job of a FETCH.
@@ -113,7 +112,7 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::post_variant(body_vari
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
     std::string cut_body;
-    const http_call call = {deadline, resend::if_unsent, request.should_send, -1, &cut_body, false};
+    const http_call call = {deadline, resend::if_unsent, request.should_send, -1, &cut_body};
     result<http_response> response = send(detail::fetch_call, detail::fetch_body(request), call);
     if (!response && !cut_body.empty()) {
         std::vector<job> claimed =
@@ -131,7 +130,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_r
 
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::ack(const ack_request& request,
                                                               time_point deadline) {
-    const http_call call = {deadline, resend::always, request.should_send, -1, nullptr, false};
+    const http_call call = {deadline, resend::always, request.should_send};
     constexpr std::string_view name = "POST /workers/ack";
     return detail::read_settlement([&] { return name_of(name); },
                                    send(name, detail::ack_body(request), call));

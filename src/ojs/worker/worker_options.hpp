@@ -30,7 +30,7 @@ using http_events_factory =
 
 /// The settings of a worker.
 struct worker_options : loop_options {
-    std::string url = "http://127.0.0.1:8080";  ///< http://, unix:/, or a scheme of `transports`
+    std::string url = "http://127.0.0.1:8080";            ///< http://, unix:/, or a scheme of `transports`
     detail::extension_list<transport_scheme> transports;  ///< transports.add(ojs::spool()) adds a scheme
     std::vector<std::string> queues = {"default"};        ///< to fetch from
     std::chrono::milliseconds heartbeat_interval{5000};   ///< or half of the shortest lease, if that is less

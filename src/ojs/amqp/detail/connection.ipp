@@ -66,7 +66,6 @@ class connection {
         state_ = amqp_new_connection();
         amqp_socket_t* const tcp = state_ == nullptr ? nullptr : amqp_tcp_socket_new(state_);
         if (tcp == nullptr) return fail("out of memory");
-        set_nonblocking(connected->get(), true);
         amqp_tcp_socket_set_sockfd(tcp, connected->release());
         set_deadline(deadline);
         const amqp_rpc_reply_t reply = log_in(broker, static_cast<int>(heartbeat.count()));

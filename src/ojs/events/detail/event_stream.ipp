@@ -93,7 +93,7 @@ class event_stream final : public ref_counted {
         char buffer[8 * 1024];
         has_more_ = true;
         for (int left = 8; left > 0; --left) {
-            const stream_result got = conn_->read_some(buffer, sizeof buffer, false);
+            const stream_result got = conn_->read_some(buffer, sizeof buffer);
             has_more_ = got.status == stream_status::ok;
             if (got.status == stream_status::closed || got.status == stream_status::failed)
                 return end(out, has_ended());

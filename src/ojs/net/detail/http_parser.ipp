@@ -50,14 +50,13 @@ class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
-    // `reads_cut_body`: reads a body that is too large up to the limit, and only then fails. Not `keeps_headers`: a 2xx
-    // response has only those that frame it.
-    explicit http_parser(http_limits limits, bool reads_cut_body = false, bool keeps_headers = true) noexcept
-        : limits_(limits), reads_cut_body_(reads_cut_body), keeps_headers_(keeps_headers) {}
+    // `reads_cut_body`: reads a body that is too large up to the limit, and only then fails.
+    explicit http_parser(http_limits limits, bool reads_cut_body = false) noexcept
+        : limits_(limits), reads_cut_body_(reads_cut_body) {}
 
     // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
-        http_parser next(limits_, reads_cut_body_, keeps_headers_);
+        http_parser next(limits_, reads_cut_body_);
         next.is_head_response_ = is_head_response;
         next.kept_ = kept_;
         detail::swap(*this, next);  // frees the memory of the last message: an idle connection uses little
@@ -239,7 +238,7 @@ class http_parser {
         if (name.size() == line.size() || !is_token(name)) return fail(400, "a header has no valid name");
         const std::string_view value = trim_blanks(line.substr(name.size() + 1));
         if (!is_field_value(value)) return fail(400, "a header contains a control character");
-        if (!in_head || (!keeps_headers_ && code_ / 100 == 2 && !is_framing_header(name))) return;
+        if (!in_head) return;
         if (message_.headers.empty()) message_.headers.reserve(8);
         message_.headers.push_back({std::string(name), std::string(value)});
     }
@@ -289,7 +288,6 @@ class http_parser {
     int failure_code_ = 0;
     const char* failure_ = "";
     bool reads_cut_body_;
-    bool keeps_headers_;
     bool is_cut_ = false;
 };
 

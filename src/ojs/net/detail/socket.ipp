@@ -1,4 +1,4 @@
-// Sockets with deadlines. Each is close-on-exec, and non-blocking unless it is connected: see connect_socket().
+// Sockets with deadlines. Each is close-on-exec and non-blocking.
 #pragma once
 
 #include <arpa/inet.h>
@@ -9,7 +9,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 
 #include <cstring>
@@ -22,14 +21,13 @@
 #include "../../base/duration.hpp"
 #include "../../base/error.hpp"
 #include "../../core/detail/wake.hpp"
-#include "../http_message.ipp"
 #include "url.ipp"
 
 namespace ojs::detail {
 
 struct socket_address {
     sockaddr_storage storage{};
-    socklen_t length = 0;
+    socklen_t length = sizeof storage;
 
     sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
     const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
@@ -44,10 +42,6 @@ inline constexpr int send_flags = MSG_DONTWAIT;
 #else
 inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
 #endif
-
-inline constexpr auto receive_limit = std::chrono::milliseconds(800);
-inline constexpr auto lookup_max_age = std::chrono::seconds(30);
-inline constexpr auto lookup_fallback_delay = std::chrono::milliseconds(200);  // then tries older addresses
 
 inline void set_option(int fd, int level, int name, int value) noexcept {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -73,20 +67,13 @@ inline void set_stream_options(int fd, int family) noexcept {
 #endif
 }
 
-inline void set_nonblocking(int fd, bool on) noexcept {
-    const int flags = ::fcntl(fd, F_GETFL);
-    ::fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK);
-}
-
 inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
 #if defined(SOCK_CLOEXEC) && defined(SOCK_NONBLOCK)
     unique_fd out(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 #else
     unique_fd out(::socket(family, type, 0));
-    if (out) {
-        ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
-        set_nonblocking(out.get(), true);
-    }
+    ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
+    ::fcntl(out.get(), F_SETFL, O_NONBLOCK);
 #endif
     if (out) set_stream_options(out.get(), family);
     return out;
@@ -99,7 +86,7 @@ inline io_status await_ready(int fd, short events, time_point deadline, int inte
         const int timeout = poll_timeout(deadline);
         if (timeout == 0) return io_status::timed_out;
         pollfd watched[] = {{fd, events, 0}, {interrupt_fd, POLLIN, 0}};
-        const int ready = ::poll(watched, interrupt_fd < 0 ? 1 : 2, timeout);
+        const int ready = ::poll(watched, 2, timeout);
         if (ready > 0) return watched[1].revents != 0 ? io_status::interrupted : io_status::ok;
         if (ready < 0 && errno != EINTR) return io_status::failed;
     }
@@ -142,7 +129,6 @@ inline socket_addresses known_addresses(const endpoint& target) {
 
 inline socket_address local_address(int fd) noexcept {
     socket_address out;
-    out.length = sizeof out.storage;
     ::getsockname(fd, out.get(), &out.length);
     return out;
 }
@@ -151,7 +137,6 @@ inline socket_address local_address(int fd) noexcept {
 inline bool is_connected_to_itself(int fd) noexcept {
     const socket_address local = local_address(fd);
     socket_address peer;
-    peer.length = sizeof peer.storage;
     return ::getpeername(fd, peer.get(), &peer.length) == 0 && peer.length == local.length &&
            std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
 }
@@ -164,13 +149,10 @@ inline time_point divided_deadline(time_point deadline, std::size_t shares) noex
 
 // Returns 0, or why there is no connection.
 inline int connect_to(int fd, const socket_address& address, time_point deadline) noexcept {
-    int failed = 0;
-    while (::connect(fd, address.get(), address.length) != 0) {
-        failed = errno;
-        if (address.storage.ss_family != AF_UNIX || !would_block(failed)) break;
-        if (steady_clock::now() >= deadline) return ETIMEDOUT;
-        pause_for(std::chrono::milliseconds(5));  // until there is space in the listen queue
-        failed = 0;
+    int failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
+    while (failed == EAGAIN && steady_clock::now() < deadline) {  // the listen queue of a unix socket is full
+        pause_for(std::chrono::milliseconds(5));
+        failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     }
     if (failed == EINPROGRESS || failed == EINTR) {  // interrupted, it continues by itself
         const io_status ready = await_ready(fd, POLLOUT, deadline);
@@ -181,112 +163,92 @@ inline int connect_to(int fd, const socket_address& address, time_point deadline
     return failed == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : failed;
 }
 
-// Each address gets a fair share of the time. recv() blocks for up to receive_limit. Errors: unreachable.
+// Each address gets a fair share of the time. Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
                                         std::string_view name) {
     int first_failure = 0;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const int family = addresses[i].storage.ss_family;
-        const time_point until = divided_deadline(deadline, addresses.size() - i);
         unique_fd out = open_socket(family);
+        const time_point until = divided_deadline(deadline, addresses.size() - i);
         const int failed = out ? connect_to(out.get(), addresses[i], until) : errno;
-        if (failed == 0) {
-            set_nonblocking(out.get(), false);
-            if (family != AF_UNIX) set_keep_alive(out.get());
-            const timeval limit{0, std::chrono::microseconds(receive_limit).count()};
-            ::setsockopt(out.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-            return out;
-        }
+        if (failed == 0 && family != AF_UNIX) set_keep_alive(out.get());
+        if (failed == 0) return out;
         if (first_failure == 0) first_failure = failed;
     }
     return error{errc::unreachable, first_failure,
                  cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
-// Resolves one host and connects. Numeric addresses, localhost and unix paths need no lookup, and so no file. Other
-// names are looked up in a thread that shares this object and that nothing waits for, so that the deadline holds however
-// slow DNS is. Addresses are used for 30 s, older ones if a lookup fails or takes longer than 200 ms: name servers may
-// stop before the backend does.
+// Connects to one host. Numeric addresses, localhost and unix paths need no lookup, and so no file. The addresses of
+// another name are used until none of them accepts a connection. A thread looks them up, which shares this object and
+// which nothing waits for, so that deadlines hold however slow DNS is; a later call waits for the same lookup.
 class resolver final : public ref_counted {
   public:
-    explicit resolver(endpoint target) : target_(std::move(target)), port_(cat({target_.port})) {}
+    explicit resolver(endpoint target)
+        : target_(std::move(target)), found_(known_addresses(target_)), is_name_(found_.empty()) {}
 
     // Errors: unreachable (also when the deadline passed). Thread-safe.
     result<unique_fd> connect(time_point deadline) {
-        const socket_addresses known = known_addresses(target_);
-        if (!known.empty()) return connect_socket(known, deadline, target_.name);
         unique_lock held(mutex_);
-        if (!is_pending_ && steady_clock::now() >= fresh_until_) begin_lookup();
-        const time_point fall_back_at = began_at_ + lookup_fallback_delay;
-        await_lookup(held, found_.empty() ? deadline : detail::min(deadline, fall_back_at));
-        if (is_pending_ && !found_.empty()) {
-            result<unique_fd> connected = connect_to_found(held, divided_deadline(deadline, 2));
-            if (connected) return connected;
-            await_lookup(held, deadline);
+        if (!found_.empty()) {
+            result<unique_fd> connected =
+                connect_to_found(held, is_name_ ? divided_deadline(deadline, 2) : deadline);
+            if (connected || !is_name_) return connected;
         }
-        if (is_pending_)
-            return error{errc::unreachable, ETIMEDOUT,
-                         cat({"looking up '", target_.host, "' took too long"})};
-        if (found_.empty())
-            return error{errc::unreachable, 0, cat({"cannot look up '", target_.host, "': ", failure_})};
-        return connect_to_found(held, deadline);
+        if (!is_pending_) begin_lookup();
+        while (is_pending_ && finished_.wait_until(held, deadline)) continue;
+        const char* const problem = is_pending_ ? "it takes too long" : failure_;
+        if (problem == nullptr) return connect_to_found(held, deadline);
+        return error{errc::unreachable, is_pending_ ? ETIMEDOUT : 0,
+                     cat({"cannot look up '", target_.host, "': ", problem})};
     }
 
   private:
-    void begin_lookup() {
-        const ref<resolver> self(this);
-        result<thread> started = thread::start([self] { self->look_up(); }, {0, 0, false, "ojs-lookup"});
-        began_at_ = steady_clock::now();
-        is_pending_ = started.has_value();
-        if (started) started->detach();
-        if (!started) failure_ = "cannot create a thread";
-    }
-
-    void await_lookup(unique_lock& held, time_point deadline) noexcept {
-        while (is_pending_ && finished_.wait_until(held, deadline)) continue;
-    }
-
+    // Without the lock.
     result<unique_fd> connect_to_found(unique_lock& held, time_point deadline) {
         const socket_addresses addresses = found_;
         held.unlock();
         result<unique_fd> connected = connect_socket(addresses, deadline, target_.name);
         held.lock();
-        if (!connected) fresh_until_ = time_point();  // none of these addresses accepts a connection
         return connected;
     }
 
+    void begin_lookup() {
+        const ref<resolver> self(this);
+        result<thread> started = thread::start([self] { self->look_up(); }, {0, 0, false, "ojs-lookup"});
+        is_pending_ = started.has_value();
+        if (started) started->detach();
+        if (!started) failure_ = "cannot create a thread";
+    }
+
     // The thread of a lookup.
-    void look_up() noexcept {
+    void look_up() {
         addrinfo hints{};
         hints.ai_socktype = SOCK_STREAM;
         hints.ai_flags = AI_NUMERICSERV;
         addrinfo* list = nullptr;
-        const int code = ::getaddrinfo(target_.host.c_str(), port_.c_str(), &hints, &list);
+        const int code = ::getaddrinfo(target_.host.c_str(), cat({target_.port}).c_str(), &hints, &list);
         socket_addresses found;
-        const bool is_kept = attempt([&] {
-            for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-                if (each->ai_family == AF_INET || each->ai_family == AF_INET6)
-                    found.push_back(address_of(each->ai_addr, each->ai_addrlen));
-            }
-        });
+        for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+            if (each->ai_family == AF_INET || each->ai_family == AF_INET6)
+                found.push_back(address_of(each->ai_addr, each->ai_addrlen));
+        }
         if (code == 0) ::freeaddrinfo(list);
         const unique_lock held(mutex_);
         is_pending_ = false;
-        failure_ = !is_kept ? "out of memory" : code != 0 ? ::gai_strerror(code) : "it has no IP address";
-        fresh_until_ = found.empty() ? time_point() : steady_clock::now() + lookup_max_age;
+        failure_ = code != 0 ? ::gai_strerror(code) : found.empty() ? "it has no IP address" : nullptr;
         if (!found.empty()) found_ = std::move(found);
         finished_.notify_all();
     }
 
     const endpoint target_;
-    const std::string port_;
-    mutex mutex_;  // of all below
+    mutex mutex_;  // of what is below, but for is_name_
     condition finished_;
-    bool is_pending_ = false;   // a lookup is in progress; it ends by itself
-    time_point began_at_;       // the latest lookup
-    time_point fresh_until_;    // of `found_`
-    socket_addresses found_;    // by the latest lookup that found any
-    const char* failure_ = "";  // of the latest lookup
+    socket_addresses found_;         // known, or by the latest lookup that found any
+    const bool is_name_;             // addresses need a lookup
+    bool is_pending_ = false;        // a lookup is in progress; it ends by itself
+    const char* failure_ = nullptr;  // of the latest lookup
 };
 
 }  // namespace ojs::detail

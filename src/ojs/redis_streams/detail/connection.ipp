@@ -67,9 +67,7 @@ OJS_SHUTDOWN_INLINE std::string encode(const words& command) {
 // Used by one thread at a time. After an error it is of no more use.
 class connection {
   public:
-    explicit connection(unique_fd socket) : socket_(std::move(socket)), reader_(redisReaderCreate()) {
-        set_nonblocking(socket_.get(), true);
-    }
+    explicit connection(unique_fd socket) : socket_(std::move(socket)), reader_(redisReaderCreate()) {}
 
     // A readable `interrupt_fd` ends it. After an error it may have been executed. Redis' own errors are replies.
     result<reply> call(const words& command, time_point deadline, int interrupt_fd = -1) {

@@ -55,6 +55,10 @@ inline bool is_local(const endpoint& where) noexcept {
            std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
 }
 
+inline void set_nonblocking(int fd) noexcept {
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
 // Accepts a connection, non-blocking and close-on-exec; empty with errno set if there is none.
 inline unique_fd accept_socket(int listener) noexcept {
     socket_address peer;
@@ -65,7 +69,7 @@ inline unique_fd accept_socket(int listener) noexcept {
     unique_fd out(::accept(listener, peer.get(), &peer.length));
     if (out) {
         ::fcntl(out.get(), F_SETFD, FD_CLOEXEC);
-        set_nonblocking(out.get(), true);
+        set_nonblocking(out.get());
     }
 #endif
     if (out) set_stream_options(out.get(), peer.storage.ss_family);
@@ -255,7 +259,7 @@ inline result<void> adopt_socket(int fd, array<listener>& out) {
     if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0)
         return error{errc::invalid_argument, 0, cat({"descriptor ", fd, " is not a listening socket"})};
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-    set_nonblocking(fd, true);
+    set_nonblocking(fd);
     endpoint where;
     where.port = local_port(fd);
     where.name = socket_name(fd);
