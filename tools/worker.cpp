@@ -143,8 +143,9 @@ struct file_closer {
 // The progress of a count: all that another process needs to continue.
 struct progress {
     std::int64_t pass = 1;
-    text_counts counts;          // of this pass
-    std::int64_t worked_ms = 0;  // over all runs
+    std::int64_t first_pass = 1;  // of this run
+    text_counts counts;           // of this pass
+    std::int64_t worked_ms = 0;   // over all runs
 };
 
 // The arguments of a text.count job.
@@ -180,6 +181,7 @@ picojson::value write_checkpoint(const count_order& order, const progress& progr
     out["path"] = picojson::value(order.path);
     out["version"] = picojson::value(order.version);
     number("pass", progress.pass);
+    number("first_pass", progress.first_pass);
     number("offset", progress.counts.bytes);
     number("lines", progress.counts.lines);
     number("words", progress.counts.words);
@@ -235,6 +237,7 @@ class text_count {
         const ojs::result<picojson::value> saved = job_.checkpoint<picojson::value>();
         if (saved && read_checkpoint(*saved, order_, found)) at_ = found;
         worked_before_ = at_.worked_ms;
+        at_.first_pass = at_.pass;
     }
 
     ojs::outcome run() {
@@ -264,18 +267,17 @@ class text_count {
             at_.counts.add({chunk.data(), count});
             unsaved_ += static_cast<std::int64_t>(count);
             if (unsaved_ >= order_.checkpoint_bytes && !save()) {
-                return ojs::outcome::interrupted("the job is no longer this worker's");
+                return ojs::outcome::interrupted("the job was reported without its handler");
             }
         }
         return {};
     }
 
-    // False: stop, because the job is no longer this worker's. Any other failure only costs a later run some time.
+    // False: stop, because the job was reported.
     bool save() {
         unsaved_ = 0;
         note_time();
-        const ojs::result<void> saved = job_.save_checkpoint(write_checkpoint(order_, at_));
-        return saved || saved.error().http_status != 409;
+        return bool(job_.save_checkpoint(write_checkpoint(order_, at_)));
     }
 
     void note_time() {
@@ -292,6 +294,7 @@ class text_count {
         out["words"] = picojson::value(static_cast<double>(at_.counts.words));
         out["crc32"] = picojson::value(at_.counts.checksum.hex());
         out["passes"] = picojson::value(static_cast<double>(at_.pass));
+        out["first_pass"] = picojson::value(static_cast<double>(at_.first_pass));
         return picojson::value(out);
     }
 

@@ -62,7 +62,7 @@ class river_subject : public transport_contract::subject {
         out.jobs_outlive_worker = out.counts_lost_runs = out.passes_checkpoints = true;
         out.largest_args = 200 * 1024;
         // Not keeps_args_text and holds_nul: jsonb; not any_type: a kind has 1 to 127 characters.
-        out.saves_checkpoints = out.tells_of_work = true;
+        out.tells_of_work = true;
         return out;
     }
     // A lease short enough for a dead worker's jobs to come back in time.

@@ -25,8 +25,7 @@ class server_subject : public transport_contract::subject {
         can_.lease = std::chrono::seconds(2);
         can_.first_in_first_out = lacks.count("order") == 0;
         can_.holds_nul = lacks.count("nul") == 0;
-        can_.saves_checkpoints = lacks.count("checkpoints") == 0;
-        can_.passes_checkpoints = true;
+        can_.passes_checkpoints = lacks.count("checkpoints") == 0;
         can_.knows_holder = lacks.count("holder") == 0;
         can_.counts_lost_runs = lacks.count("lost-runs") == 0;
     }

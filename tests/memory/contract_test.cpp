@@ -17,8 +17,7 @@ class memory_subject : public transport_contract::subject {
     traits can() const override {
         traits out;
         out.first_in_first_out = out.keeps_args_text = out.holds_nul = out.any_type = true;
-        out.requeue_spares_attempt = out.saves_checkpoints = out.passes_checkpoints = out.tells_of_work =
-            true;
+        out.requeue_spares_attempt = out.passes_checkpoints = out.tells_of_work = true;
         out.largest_args = 200 * 1024;
         return out;
     }

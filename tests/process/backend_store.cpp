@@ -117,9 +117,10 @@ TEST_CASE("store: SIGKILL and restart of dev_backend -> every job is unchanged a
     const std::string dead =
         claimed(R"(,"options":{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}})");
     for (const std::string& id : {failed, dead})
-        jobs->post("/ojs/v1/workers/nack", by_id(id, R"(,"error":{"code":"handler_error","message":"no"})"));
+        jobs->post(
+            "/ojs/v1/workers/nack",
+            by_id(id, R"(,"error":{"code":"handler_error","message":"no"},"meta":{"checkpoint":{"row":7}})"));
     const std::string held = claimed("", ",\"visibility_timeout_ms\":600000");
-    jobs->post("/ojs/v1/jobs/" + held + "/checkpoint", R"({"state":{"row":7}})");
     const std::string later =
         jobs->push("a", "[]", 1, R"(,"options":{"delay_until":"2199-01-01T00:00:00Z"})").front();
     const std::string first = jobs->push_one("a", "[]");

@@ -17,18 +17,12 @@ std::uint16_t port_of(const std::string& url) {
 
 class http_subject : public transport_contract::subject {
   public:
-    explicit http_subject(bool keeps_checkpoints = true)
-        : keeps_checkpoints_(keeps_checkpoints),
-          backend_(flags(keeps_checkpoints)),
-          relay_(port_of(backend_.url())) {}
-
     traits can() const override {
         traits out;
         out.first_in_first_out = out.requeue_spares_attempt = out.knows_holder = true;
         out.jobs_outlive_worker = out.counts_lost_runs = out.passes_checkpoints = true;
         out.largest_args = 200 * 1024;
         out.keeps_args_text = out.holds_nul = true;  // not any_type: dev_backend refuses others
-        out.saves_checkpoints = keeps_checkpoints_;
         out.lease = milliseconds(300);
         return out;
     }
@@ -62,15 +56,8 @@ class http_subject : public transport_contract::subject {
     }
 
   private:
-    static std::vector<std::string> flags(bool keeps_checkpoints) {
-        std::vector<std::string> out = {"--dead-after", "1h", "--retry-delay", "0s", "--quiet"};
-        if (!keeps_checkpoints) out.push_back("--no-checkpoints");
-        return out;
-    }
-
-    const bool keeps_checkpoints_;
-    backend backend_;
-    transport_contract::relay relay_;
+    backend backend_{{"--dead-after", "1h", "--retry-delay", "0s", "--quiet"}};
+    transport_contract::relay relay_{port_of(backend_.url())};
 };
 
 }  // namespace
@@ -79,9 +66,4 @@ TEST_CASE("http_transport: all contract checks pass on dev_backend, except the o
     const auto on = std::make_shared<http_subject>();  // one for all: each starts a process
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out == std::vector<std::string>{"on_work_available is called after a push"});
-}
-
-TEST_CASE("http_transport: the contract's checkpoint checks pass on a backend without the checkpoint route") {
-    const auto on = std::make_shared<http_subject>(false);
-    CHECK(transport_contract::check_all([&] { return on; }, "checkpoint").empty());
 }

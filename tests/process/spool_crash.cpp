@@ -75,7 +75,6 @@ ojs::fetch_request asking(const ojs::worker_identity& worker) {
     ::raise(SIGSTOP);
     const auto got = transport.fetch(asking(worker), soon());
     if (!got || got->size() != 1) ::_exit(4);
-    if (what.end.checkpoint && !transport.save_checkpoint({"job", "{\"at\":0}"}, soon())) ::_exit(5);
     const auto done = settle(transport, what.end);
     ::_exit(done && *done == ojs::settle_result::accepted ? 0 : 6);
 }

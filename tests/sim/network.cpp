@@ -257,7 +257,6 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
             if (!may_have_none && request.checkpoint_json != run.saved &&
                 request.checkpoint_json != run.saving)
                 violate_(job.id + " is failed without its checkpoint");
-            if (!request.checkpoint_json.empty()) job.checkpoint = request.checkpoint_json;
             job.is = request.requeue || request.error.retryable ? ledger_job::state::available
                                                                 : ledger_job::state::settled;
             if (!request.requeue) ++job.attempt;
@@ -320,22 +319,6 @@ ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::tim
 ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::time_point deadline) {
     const auto out = call<bool>("DEREGISTER", nullptr, deadline, [](bool) { return true; });
     return out ? ojs::result<void>() : ojs::result<void>(out.error());
-}
-
-ojs::result<ojs::settle_result> network::save_checkpoint(const ojs::checkpoint_request& request,
-                                                         ojs::time_point deadline) {
-    return call<ojs::settle_result>("SAVE " + request.job_id, nullptr, deadline, [&](bool) {
-        backend_.expire();
-        ledger_job& job = backend_.jobs.at(request.job_id);
-        if (job.is != ledger_job::state::active || job.claims.back().worker != worker_)
-            return ojs::settle_result::gone;
-        job.checkpoint = request.state_json;
-        return ojs::settle_result::accepted;
-    });
-}
-ojs::result<std::string> network::load_checkpoint(const std::string& id, ojs::time_point deadline) {
-    return call<std::string>("LOAD " + id, nullptr, deadline,
-                             [&](bool) { return backend_.jobs.at(id).checkpoint; });
 }
 
 void network::on_job_cancelled(ojs::function<void(const std::string&)> callback) {

@@ -65,7 +65,6 @@ struct ledger_job {
     nanoseconds due = 0;  // available from then on
     nanoseconds lease_end = 0;
     nanoseconds confirmed_at = -second;  // when a query about its claim was answered yes
-    std::string checkpoint;
     std::vector<claim> claims;
     std::map<std::string, handler_run> runs;  // by worker
 
@@ -121,9 +120,6 @@ class network : public ojs::transport {
                                       const ojs::function<bool()>& should_send) override;
     ojs::result<void> deregister_worker(const ojs::worker_identity& worker,
                                         ojs::time_point deadline) override;
-    ojs::result<ojs::settle_result> save_checkpoint(const ojs::checkpoint_request& request,
-                                                    ojs::time_point deadline) override;
-    ojs::result<std::string> load_checkpoint(const std::string& id, ojs::time_point deadline) override;
     void on_job_cancelled(ojs::function<void(const std::string&)> callback) override;
     void on_work_available(ojs::function<void()> callback) override;
     void on_phase(ojs::phase now) override;

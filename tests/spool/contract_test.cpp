@@ -21,7 +21,7 @@ class spool_subject : public transport_contract::subject {
         out.first_in_first_out = out.requeue_spares_attempt = out.knows_holder = true;
         out.jobs_outlive_worker = out.counts_lost_runs = out.passes_checkpoints = true;
         out.largest_args = 200 * 1024;
-        out.keeps_args_text = out.holds_nul = out.any_type = out.any_id = out.saves_checkpoints = true;
+        out.keeps_args_text = out.holds_nul = out.any_type = out.any_id = true;
         out.tells_of_work = OJS_SHUTDOWN_USE_INOTIFY != 0;
         return out;
     }

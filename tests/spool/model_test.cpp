@@ -118,8 +118,7 @@ class sequence {
         if (end == 1 || end == 2) CHECK(fail(by, claimed.id, boom(end == 2)) == settle_result::accepted);
         if (end == 3) --job.runs;
         if (end == 3) CHECK(requeue(by, claimed.id) == settle_result::accepted);
-        if (end == 4)  // else in flight until its worker dies
-            static_cast<void>(by.save_checkpoint({claimed.id, "{\"c\":1}"}, deadline_after(10s)));
+        // 4: in flight until its worker dies
     }
 
     // All workers are gone, with what they had in flight; the next FETCH recovers it.

@@ -11,7 +11,7 @@
 using namespace spool_test;
 
 TEST_CASE(
-    "spool: a dead worker's job returns with its run counted and its checkpoint, a live one's does not") {
+    "spool: a dead worker's job returns with its run counted, a live one's does not") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file, {0ms});
@@ -23,8 +23,6 @@ TEST_CASE(
             const job claimed = dir.fetch_one(*dead);
             CHECK(claimed.id == "b");
             CHECK(claimed.attempt == run);
-            CHECK(member(claimed.meta_json, "checkpoint") == (run == 1 ? "" : "{\"at\":5}"));
-            CHECK(checkpoint(*dead, "b", "{\"at\":5}") == settle_result::accepted);
             CHECK(dir.owners() == 2);
         }
         CHECK(dir.owners() == 2);
@@ -225,7 +223,6 @@ TEST_CASE("spool: on a full disk what needs no room works, and an ACK is accepte
     for (const char* name : {"a", "b", "c"}) dir.put(name);
     REQUIRE(dir.fetch(3).size() == 3);
     disk.fill();
-    CHECK(!dir.transport->save_checkpoint({"b", "1"}, deadline_after(10s)));
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
     CHECK(dir.listing().empty());
     const auto answer =

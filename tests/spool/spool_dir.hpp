@@ -204,9 +204,6 @@ inline settle_result fail(transport& to, const std::string& id, const job_error&
 inline settle_result requeue(transport& to, const std::string& id) {
     return accept(to.fail({id, boom(), true, ""}, deadline_after(10s)));
 }
-inline settle_result checkpoint(transport& to, const std::string& id, const std::string& state) {
-    return accept(to.save_checkpoint({id, state}, deadline_after(10s)));
-}
 
 // Bytes that are no JSON, no text and not even UTF-8.
 inline const std::string odd_bytes("\0\xff\xfe{\"type\":\n", 12);

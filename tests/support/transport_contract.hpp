@@ -35,7 +35,6 @@ inline const std::vector<contract_case>& cases() {
         {"a requeued job is available at once", requeued_at_once},
         {"a late report of an earlier run is gone", late_report_is_gone},
         {"a heartbeat renews claimed jobs, and no others", heartbeat_renews_held},
-        {"checkpoints are stored, replaced, and loaded in the next run", keeps_checkpoints},
         {"a checkpoint travels with the FAIL", checkpoint_travels},
         {"every call returns by its deadline", returns_by_deadline},
         {"a backend that freezes and continues", backend_freezes},

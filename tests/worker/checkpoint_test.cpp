@@ -1,5 +1,4 @@
-// Checkpoints and the three stages of a cancellation: what is saved, when it reaches the backend, and what a later run
-// loads.
+// Checkpoints and the three stages of a cancellation: what is saved, what the FAIL carries, and what a later run reads.
 #include "busy_worker.hpp"
 
 using namespace ojs;
@@ -7,36 +6,6 @@ using namespace recorder;
 using happening = recorder::event;
 
 namespace {
-
-// A backend that stores checkpoints and records requests and FAILs.
-class keeping : public recorder::transport {
-  public:
-    std::function<settling()> on_save;
-    std::function<result<std::string>(const std::string&)> on_load;
-
-    std::vector<std::string> saved() const {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return saved_;
-    }
-    int loads() const { return loads_; }
-
-    settling save_checkpoint(const checkpoint_request& request, time_point /*deadline*/) override {
-        {
-            const std::lock_guard<std::mutex> held(mutex_);
-            saved_.push_back(request.job_id + "=" + request.state_json);
-        }
-        return on_save ? on_save() : settling(settle_result::accepted);
-    }
-    result<std::string> load_checkpoint(const std::string& job_id, time_point /*deadline*/) override {
-        ++loads_;
-        return on_load ? on_load(job_id) : result<std::string>(std::string());
-    }
-
-  private:
-    mutable std::mutex mutex_;
-    std::vector<std::string> saved_;
-    std::atomic<int> loads_{0};
-};
 
 using strings = std::vector<std::string>;
 
@@ -49,10 +18,9 @@ strings failed(const recorder::transport& wire) {
 
 // One job through one worker, stopped when the job is settled.
 template <class Handler>
-void run_job(recorder::transport& wire, Handler handler, job given = make_job("a"),
-             worker_options options = recorder::options()) {
+void run_job(recorder::transport& wire, Handler handler, job given = make_job("a")) {
     wire.give(std::move(given));
-    run_until("fetch", 2, wire, std::move(options), std::move(handler));
+    run_until("fetch", 2, wire, recorder::options(), std::move(handler));
     check_last_word(wire);
 }
 
@@ -63,7 +31,7 @@ std::string code_of(const result<void>& saved) {
 }  // namespace
 
 TEST_CASE("checkpoint: checkpoint() returns the last saved state digit for digit, and nothing after null") {
-    keeping wire;
+    recorder::transport wire;
     run_job(wire, [](job_context& job) {
         CHECK(job.checkpoint().empty());
         CHECK(code_of(job.save_checkpoint(R"({"n":12345678901234567890})")) == "ok");
@@ -73,8 +41,6 @@ TEST_CASE("checkpoint: checkpoint() returns the last saved state digit for digit
         CHECK(code_of(job.save_checkpoint("null")) == "ok");  // nothing, from now on
         CHECK(job.checkpoint().empty());
     });
-    CHECK(wire.saved() == strings{R"(a={"n":12345678901234567890})", "a=[1.50]", "a=null"});
-    CHECK(wire.loads() == 1);
     CHECK(failed(wire).empty());
     CHECK(wire.calls("ack").size() == 1);
 }
@@ -86,7 +52,7 @@ TEST_CASE(
         [] { return outcome::retry("later"); }, [] { return outcome::discard("never"); },
         [] { return outcome::interrupted("early"); }, []() -> outcome { throw std::runtime_error("no"); }};
     for (const auto ending : endings) {
-        keeping wire;
+        recorder::transport wire;
         run_job(wire, [ending](job_context& job) {
             CHECK(code_of(job.save_checkpoint("1")) == "ok");
             CHECK(code_of(job.save_checkpoint("2")) == "ok");
@@ -96,55 +62,31 @@ TEST_CASE(
     }
 }
 
-// [Durable execution 6.2, DUR-004]
 TEST_CASE(
-    "checkpoint: a run takes its state from the backend, else from the envelope, else from the job's meta") {
-    const char* const none = "{}";
-    const char* const in_envelope = R"({"id":"a","checkpoint":{"state":{"n":2.50},"sequence":7}})";
-    const char* const in_meta = R"({"x":1,"checkpoint": {"n":12345678901234567890}})";
-    const error down{errc::unavailable, 0, "later"};
-    const struct {
-        result<std::string> loaded;
-        const char* envelope;
-        const char* meta;
-        std::string found;
-    } rows[] = {{std::string("3"), in_envelope, in_meta, "3"},
-                {std::string(), in_envelope, in_meta, R"({"n":2.50})"},
-                {down, in_envelope, in_meta, R"({"n":2.50})"},
-                {std::string(), none, in_meta, R"({"n":12345678901234567890})"},
-                {std::string("null"), none, R"({"checkpoint":1})", ""},
-                {std::string("[1.0]"), none, R"({"checkpoint":no})", "[1.0]"},
-                {std::string("no JSON"), none, "7", ""}};
+    "checkpoint: a run takes its state from meta.checkpoint, digit for digit, unless that is not JSON") {
+    const std::pair<const char*, const char*> rows[] = {
+        {R"({"x":1,"checkpoint": {"n":12345678901234567890}})", R"({"n":12345678901234567890})"},
+        {R"({"checkpoint":null})", ""},
+        {R"({"checkpoint":no})", ""},
+        {"7", ""},
+        {"", ""}};
     for (const auto& each : rows) {
-        CAPTURE(each.envelope);
-        CAPTURE(each.meta);
-        keeping wire;
-        wire.on_load = [&](const std::string& id) {
-            CHECK(id == "a");
-            return each.loaded;
-        };
+        CAPTURE(each.first);
+        recorder::transport wire;
         job given = make_job("a");
-        given.envelope_json = each.envelope;
-        given.meta_json = each.meta;
-        worker_options options = recorder::options();
-        const kept_log log(options, log_level::warn);
+        given.meta_json = each.first;
         const auto fail = [&](job_context& job) {
-            CHECK(wire.loads() == 0);
-            CHECK(job.checkpoint() == each.found);
-            CHECK(job.checkpoint() == each.found);
+            CHECK(job.checkpoint() == each.second);
             return outcome::retry("again");
         };
-        run_job(wire, fail, given, options);
-        const bool is_down = test::code_of(each.loaded) == errc::unavailable;
-        CHECK(wire.loads() == (is_down ? 2 : 1));  // a failed load is logged and retried
-        CHECK(log.count("warn cannot load the checkpoint") == (is_down ? 2 : 0));
+        run_job(wire, fail, given);
         CHECK(failed(wire) == strings{""});  // only what this run saved
     }
 }
 
 TEST_CASE(
     "checkpoint: a state that does not parse as JSON in UTF-8 is refused, and the previous state stays") {
-    keeping wire;
+    recorder::transport wire;
     run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
         const strings bad = {"",
@@ -161,48 +103,22 @@ TEST_CASE(
         CHECK(job.checkpoint() == "1");
         return outcome::retry("");
     });
-    CHECK(wire.saved() == strings{"a=1"});
     CHECK(failed(wire) == strings{"1"});
 }
 
-TEST_CASE(
-    "checkpoint: a save that fails -> the handler gets the error, and the FAIL still carries the state") {
-    using settling = recorder::transport::settling;
-    error too_large{errc::rejected, 0, "too large"};
-    too_large.http_status = 413;
-    const struct {
-        std::function<settling()> answer;
-        const char* code;
-        int status;
-    } rows[] = {{[&] { return settling(too_large); }, "rejected", 413},
-                {[] { return settling(settle_result::gone); }, "rejected", 409},
-                {[]() -> settling { throw 7; }, "disconnected", 0}};
-    for (const auto& each : rows) {
-        CAPTURE(each.code);
-        keeping wire;
-        wire.on_save = each.answer;
-        run_job(wire, [&](job_context& job) {
-            const result<void> saved = job.save_checkpoint("1");
-            CHECK(code_of(saved) == each.code);
-            CHECK(saved.error().http_status == each.status);
-            CHECK(job.checkpoint() == "1");
-            return outcome::retry("");
-        });
-        CHECK(failed(wire) == strings{"1"});
-    }
-    recorder::transport no_storage;
-    no_storage.refuse("fail", 1, {errc::rejected, 0, "too large"});
-    run_job(no_storage, [](job_context& job) {
-        CHECK(job.checkpoint().empty());
+TEST_CASE("checkpoint: a FAIL that is rejected is sent once more without its checkpoint") {
+    recorder::transport wire;
+    wire.refuse("fail", 1, {errc::rejected, 0, "too large"});
+    run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
         return outcome::retry("");
     });
-    CHECK(failed(no_storage) == strings{"1", ""});  // once more without it
+    CHECK(failed(wire) == strings{"1", ""});
 }
 
 TEST_CASE(
     "checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {
-    keeping wire;
+    recorder::transport wire;
     lifecycle life(0ms);
     happening running, draining, drained, stopped, returned;
     strings seen;
@@ -239,7 +155,6 @@ TEST_CASE(
     REQUIRE(returned.wait());
     CHECK(seen == strings{"--- ok", "s-- ok", "sc- ok", "sca cancelled"});
     CHECK(failed(wire) == strings{"2"});
-    CHECK(wire.saved() == strings{"a=0", "a=1", "a=2"});
     CHECK(wire.calls("ack").empty());
     check_last_word(wire);
 }

@@ -420,10 +420,10 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
     for (const auto& row : rows) {
         CAPTURE(row.first);
         const backend peer(200, row.first);
-        const result<bool> held = connect(peer)->confirm_claim({&self, "a/b", nullptr, 2}, soon());
+        const result<bool> held = connect(peer)->confirm_claim({&self, "../b?c", nullptr, 2}, soon());
         CHECK(std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone") == row.second);
         CHECK(peer.last().method == "GET");
-        CHECK(peer.last().target == "/ojs/v1/jobs/a%2Fb");
+        CHECK(peer.last().target == "/ojs/v1/jobs/%2E%2E%2Fb%3Fc");
     }
 }
 
@@ -442,9 +442,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
         for (const auto& code :
              {test::code_of(acked), test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true}, soon())),
               test::code_of(beat(*wire)), test::code_of(wire->register_worker(identity(), soon())),
-              test::code_of(wire->deregister_worker(identity(), soon())),
-              test::code_of(wire->save_checkpoint({"j", "1"}, soon())),
-              test::code_of(wire->load_checkpoint("j", soon()))})
+              test::code_of(wire->deregister_worker(identity(), soon()))})
             CHECK(code == errc::unavailable);
     }
 }
@@ -814,35 +812,4 @@ TEST_CASE("http: a failed request -> its error names the URL as sent, and the fi
         "POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect to 127.0.0.1:1: Connection "
         "refused";
     CHECK(fetch(nobody).error().text.find(expected) == 0);
-}
-
-// [GS 7.2] [Durable execution 4.1, DUR-001] [Durable execution 4.3, DUR-002]
-TEST_CASE("http checkpoint: a state is saved by POST, or PUT after a 405, and loaded, digit for digit") {
-    const std::string state = R"({"n":12345678901234567890})";
-    const backend peer([&](const http_request& request) {
-        const int status = request.method == "POST" ? 405 : 200;
-        return http_response{status, {}, R"({"checkpoint":{"job_id":"j","state": )" + state + "}}", false};
-    });
-    const std::unique_ptr<http_transport> wire = connect(peer);
-    for (int i = 0; i < 2; ++i)
-        CHECK(outcome_of(wire->save_checkpoint({"a/b?c#d e%\n", state}, soon())) == "ok");
-    CHECK(wire->load_checkpoint("..", soon()).value_or("?") == state);
-    const std::vector<http_request> sent = peer.requests();
-    std::string methods;
-    for (const http_request& each : sent) methods += each.method + " ";
-    REQUIRE(methods == "POST PUT PUT GET ");
-    CHECK(sent[0].target == "/ojs/v1/jobs/a%2Fb%3Fc%23d%20e%25%0A/checkpoint");
-    CHECK(sent[0].body == R"({"state":)" + state + "}");
-    CHECK(sent[3].target == "/ojs/v1/jobs/%2E%2E/checkpoint");
-}
-
-TEST_CASE("http checkpoint: after a save has found no route, saves and loads send no request") {
-    const backend peer([](const http_request& request) {
-        const bool has_route = request.target.find("/checkpoint") == std::string::npos;
-        return http_response{has_route ? 200 : 404, {}, has_route ? "{\"job\":{}}" : api_error, false};
-    });
-    const std::unique_ptr<http_transport> wire = connect(peer);
-    for (int i = 0; i < 2; ++i) CHECK(outcome_of(wire->save_checkpoint({"j", "1"}, soon())) == "unsupported");
-    CHECK(wire->load_checkpoint("j", soon()).value_or("?").empty());
-    CHECK(peer.requests().size() == 2);  // whether the job is known, and no more
 }

@@ -182,11 +182,6 @@ class account {
             for (const std::string& claimed : ids_of(event, "jobs")) claim(jobs_[claimed]);
         } else if (kind == "ack" || kind == "nack") {
             settle(event, jobs_[id], kind == "ack" ? "completed" : text_of(event, "state"));
-        } else if (kind == "checkpoint") {
-            entry& job = jobs_[id];
-            const auto pass = number_of(member(event, "state"), "pass");
-            if (job.first_pass == 0) job.first_pass = pass;
-            job.last_pass = pass;
         } else if (kind == "expired" || kind == "requeued_at_deregistration" ||
                    kind == "requeued_from_dead") {
             jobs_[id].state = "available";  // taken back unsettled: that claim counts as lost
@@ -204,7 +199,7 @@ class account {
         const auto found = jobs_.find(id);
         return found != jobs_.end() && found->second.claims > 0;
     }
-    // The passes in the checkpoints: the first since the last claim, and the last.
+    // Of the completed run the first pass, and the pass in the last checkpoint.
     std::int64_t first_pass(const std::string& id) const { return jobs_.at(id).first_pass; }
     std::int64_t last_pass(const std::string& id) const { return jobs_.at(id).last_pass; }
     const texts& requeued() const { return requeued_; }
@@ -231,7 +226,6 @@ class account {
     };
 
     static void claim(entry& job) {
-        job.first_pass = 0;
         ++job.claims;
         job.state = "active";
     }
@@ -243,6 +237,10 @@ class account {
         ++job.settlements;
         if (state == "completed") ++job.completions;
         if (state == "completed") last_result_ = member(event, "result");
+        if (state == "completed")
+            job.first_pass = number_of(last_result_, "first_pass");
+        else
+            job.last_pass = number_of(member(event, "checkpoint"), "pass");
         if (text_of(event, "requeue") == "true") requeued_.push_back(text_of(event, "job_id"));
         job.state = state;
     }

@@ -71,9 +71,6 @@ ojs::http_response ack(backend& on, const incoming& in);
 ojs::http_response nack(backend& on, const incoming& in);
 ojs::http_response heartbeat(backend& on, const incoming& in);
 ojs::http_response worker_health(backend& on, const incoming& in);
-ojs::http_response save_checkpoint(backend& on, const incoming& in);
-ojs::http_response load_checkpoint(backend& on, const incoming& in);
-ojs::http_response drop_checkpoint(backend& on, const incoming& in);
 
 // dev_operations.cpp
 ojs::http_response list_events(backend& on, const incoming& in);

@@ -36,9 +36,6 @@ constexpr route routes[] = {
     {"POST", "/ojs/v1/jobs/batch", "enqueue jobs: all or none", &push_batch},
     {"GET", "/ojs/v1/jobs/{id}", "show a job", &info},
     {"DELETE", "/ojs/v1/jobs/{id}", "cancel a job", &cancel},
-    {"POST", "/ojs/v1/jobs/{id}/checkpoint", "save a checkpoint", &save_checkpoint},
-    {"GET", "/ojs/v1/jobs/{id}/checkpoint", "show the checkpoint", &load_checkpoint},
-    {"DELETE", "/ojs/v1/jobs/{id}/checkpoint", "delete the checkpoint", &drop_checkpoint},
     {"GET", "/ojs/v1/queues/{name}/events", "stream an event when jobs become available",
      &stream_queue_events},
     {"GET", "/ojs/v1/events", "list lifecycle events", &list_events},
@@ -72,9 +69,6 @@ bool fits(std::string_view path, std::string_view pattern, std::string_view& id)
     return id.find('/') == id.npos;
 }
 
-bool is_checkpoint_route(std::string_view path) {
-    return has_end(path, "/checkpoint");
-}
 bool is_worker_route(std::string_view path) {
     return has_begin(path, "/ojs/v1/workers/");
 }
@@ -130,8 +124,6 @@ ojs::http_response respond(backend& on, incoming& in) {
     if (on.disk.is_failing() && in.request.method != "GET") require_saved(on);
     ojs::http_response out;
     try {
-        if (on.options.no_checkpoints && is_checkpoint_route(in.path))
-            throw refusal{404, "not_found", "no such route"};
         out = run_route(on, in);
     } catch (const refusal& why) {
         out = error_response(why);
@@ -151,7 +143,7 @@ void record_fault(backend& on, const char* kind, const incoming& in) {
     on.events.write("fault", fields);
 }
 
-// Faults and delays apply to the worker routes and checkpoints.
+// Faults and delays apply to the worker routes.
 ojs::http_response respond_to_worker(backend& on, incoming& in) {
     const fault_plan plan = on.faults.next();
     if (plan.delay.count() > 0) record_fault(on, "delay", in);
@@ -221,8 +213,7 @@ ojs::http_response handle(backend& on, const ojs::http_request& request) {
     ojs::http_response out;
     try {
         refuse_web_pages(request);
-        out =
-            is_worker_route(path) || is_checkpoint_route(path) ? respond_to_worker(on, in) : respond(on, in);
+        out = is_worker_route(path) ? respond_to_worker(on, in) : respond(on, in);
     } catch (const refusal& why) {
         out = error_response(why);
     }

@@ -25,7 +25,6 @@ An Open Job Spec backend, on loopback, for development and tests.
                        e500 (500 unprocessed), lose (process, then drop the
                        response)
   --seed N             random seed of the faults (default 1)
-  --no-checkpoints     no route for checkpoints: FAIL carries them
   --hyphens            allow hyphens in job types (the suites use them; the
                        specification does not)
   --quiet              do not log the steps of the shutdown
@@ -53,8 +52,7 @@ ojs::result<settings> read_flags(int argc, char** argv) {
     std::string faults;
     const std::pair<std::string_view, bool*> switches[] = {{"--quiet", &out.quiet},
                                                            {"--help", &out.help},
-                                                           {"--hyphens", &out.hyphens},
-                                                           {"--no-checkpoints", &out.no_checkpoints}};
+                                                           {"--hyphens", &out.hyphens}};
     const std::pair<std::string_view, milliseconds*> durations[] = {
         {"--retry-delay", &out.retry_delay},
         {"--timeout-grace", &out.timeout_grace},

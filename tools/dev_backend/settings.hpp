@@ -19,7 +19,6 @@ struct settings {
     milliseconds shutdown_timeout{30000};
     fault_rates faults{};
     std::uint64_t seed = 1;
-    bool no_checkpoints = false;  // leave that route out
     bool quiet = false;
     bool help = false;
     bool hyphens = false;  // job types may have them

@@ -64,7 +64,7 @@ class store {
     void complete(job& done, std::string result);
     void fail(job& failed, const failure& report);
     void cancel(job& of);
-    void set_checkpoint(job& of, std::string_view state);  // empty: none
+    void set_checkpoint(job& of, std::string_view state);
     void retry(job& dead_letter);
     void remove(job& dead_letter);
 

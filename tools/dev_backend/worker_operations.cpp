@@ -1,4 +1,4 @@
-// What workers send: FETCH, ACK, FAIL, heartbeats, checkpoints.
+// What workers send: FETCH, ACK, FAIL, heartbeats.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,18 +9,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
-namespace {
-
-// Adds the last checkpoint, as the durable-execution extension has it.
-std::string claimed_envelope(const job& claimed, bool with_checkpoint, std::string prefix) {
-    json_object out = open_envelope(claimed, std::move(prefix));
-    const std::string_view state = checkpoint_of(claimed);
-    if (with_checkpoint && !state.empty()) out.raw("checkpoint", json_object().raw("state", state).str());
-    return out.str();
-}
-
-}  // namespace
 
 ojs::http_response fetch(backend& on, const incoming& in) {
     const json_view body = parse_object(in.request.body);
@@ -42,7 +30,7 @@ ojs::http_response fetch(backend& on, const incoming& in) {
     std::string out = "{\"jobs\":[";
     for (const job* each : on.jobs.claim(by, *queues, static_cast<std::size_t>(count), lease)) {
         if (out.back() != '[') out += ',';
-        out = claimed_envelope(*each, !on.options.no_checkpoints, std::move(out));
+        out = open_envelope(*each, std::move(out)).str();
         ids.push_back(each->id);
     }
     event.texts("jobs", ids);
@@ -186,32 +174,6 @@ ojs::http_response worker_health(backend& on, const incoming& in) {
     out.text("worker_id", of.id).text("state", of.state);
     out.number("active_jobs", static_cast<std::int64_t>(of.jobs.size()));
     return json_response(of.state == "running" ? 200 : 503, out.str());
-}
-
-// ---- checkpoints, which are kept until their job is completed ----
-
-ojs::http_response save_checkpoint(backend& on, const incoming& in) {
-    const std::string_view state = parse_object(in.request.body).member("state").text();
-    if (state.empty()) refuse_shape("state is missing");
-    return report(on, "checkpoint", in, in.id, [&](job& of, json_object& event) {
-        on.jobs.set_checkpoint(of, state);
-        event.raw("state", state);
-        return json_object().raw("checkpoint", json_object().text("job_id", of.id).str()).str();
-    });
-}
-
-ojs::http_response load_checkpoint(backend& on, const incoming& in) {
-    const store::lock held(on.jobs.mutex());
-    const std::string_view state = checkpoint_of(on.jobs.find(in.id));
-    if (state.empty()) throw refusal{404, "not_found", "the job has no checkpoint"};
-    const std::string shown = json_object().text("job_id", in.id).raw("state", state).str();
-    return json_response(200, json_object().raw("checkpoint", shown).str());
-}
-
-ojs::http_response drop_checkpoint(backend& on, const incoming& in) {
-    const store::lock held(on.jobs.mutex());
-    on.jobs.set_checkpoint(on.jobs.find(in.id), "");
-    return json_response(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
 
 }  // namespace dev_backend

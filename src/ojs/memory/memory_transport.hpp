@@ -48,11 +48,6 @@ class memory_transport : public transport {
     OJS_SHUTDOWN_INLINE result<settle_result> fail(const fail_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
                                                              time_point deadline) override;
-    /// Stored as `checkpoint` in the job's meta_json, like that of a FAIL.
-    OJS_SHUTDOWN_INLINE result<settle_result> save_checkpoint(const checkpoint_request& request,
-                                                              time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
-                                                            time_point deadline) override;
 
     /// push() calls it, with a lock held: it must not call this transport.
     OJS_SHUTDOWN_INLINE void on_work_available(function<void()> callback) override;

@@ -98,36 +98,19 @@ OJS_SHUTDOWN_INLINE result<settle_result> memory_transport::ack(const ack_reques
 }
 
 OJS_SHUTDOWN_INLINE result<settle_result> memory_transport::fail(const fail_request& request,
-                                                                 time_point deadline) {
-    if (!request.checkpoint_json.empty())
-        static_cast<void>(
-            memory_transport::save_checkpoint({request.job_id, request.checkpoint_json}, deadline));
+                                                                 time_point) {
     return change_active(request.job_id, [&](detail::memory_entry& found) {
         found.job().error = request.error;
         ++found.job().settlements;
         job& failed = found.job().job;
+        if (!request.checkpoint_json.empty())
+            failed.meta_json = detail::with_raw_member(failed.meta_json, "checkpoint", request.checkpoint_json);
         if (request.requeue) --failed.attempt;
         if (request.requeue || (request.error.retryable && failed.attempt < failed.max_attempts))
             found.state = "available";
         else
             settle(found, "discarded");
     });
-}
-
-OJS_SHUTDOWN_INLINE result<settle_result> memory_transport::save_checkpoint(const checkpoint_request& request,
-                                                                            time_point) {
-    return change_active(request.job_id, [&](detail::memory_entry& found) {
-        std::string& meta = found.job().job.meta_json;
-        meta = detail::with_raw_member(meta, "checkpoint", request.state_json);
-    });
-}
-
-OJS_SHUTDOWN_INLINE result<std::string> memory_transport::load_checkpoint(const std::string& job_id,
-                                                                          time_point) {
-    const detail::unique_lock held(guard_);
-    const detail::memory_entry* const found = find_active(job_id);
-    if (found == nullptr) return std::string();
-    return std::string(detail::raw_member(found->job().job.meta_json, "checkpoint"));
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const heartbeat_request& request,

@@ -90,26 +90,6 @@ class river_worker : public river_transport {
         return found;
     }
 
-    result<settle_result> save_checkpoint(const checkpoint_request& request, time_point deadline) override {
-        const std::optional<held_job> held = jobs_.find(request.job_id);
-        if (!held) return settle_result::gone;
-        const turn taken(db_.saving, deadline);
-        if (!taken) return failure(errc::timed_out, "another checkpoint is still in progress");
-        const result<postgres_rows> saved = db_.saving.run(
-            sql::save, {held->id, held->attempt, session_.owner(), request.state_json}, deadline);
-        if (!saved) return saved.error();
-        return saved->size() > 0 ? settle_result::accepted : settle_result::gone;
-    }
-    result<std::string> load_checkpoint(const std::string& job_id, time_point deadline) override {
-        const std::optional<long long> id = read_id(job_id);
-        if (!id) return std::string();
-        const turn taken(db_.saving, deadline);
-        if (!taken) return failure(errc::timed_out, "another checkpoint is still in progress");
-        const result<postgres_rows> found = db_.saving.run(sql::load, {*id}, deadline);
-        if (!found) return found.error();
-        return found->size() > 0 && !found->is_null(0, 0) ? found->text(0, 0) : std::string();
-    }
-
     void on_work_available(function<void()> callback) override { session_.on_work(std::move(callback)); }
     void on_job_cancelled(function<void(const std::string&)> callback) override {
         session_.on_cancelled(std::move(callback));

@@ -63,42 +63,14 @@ class spool_transport final : public transport {
         const ref<spool_claim> claim = claims_.find(request.job_id);
         if (!claim) return settle_result::gone;
         const unique_lock held(claim->settling);
-        const bool saved = request.checkpoint_json.empty() || !fits(*claim, request.checkpoint_json);
-        const std::string checkpoint = saved ? read_checkpoint(*claim) : request.checkpoint_json;
+        const std::string checkpoint =
+            fits(*claim, request.checkpoint_json) ? request.checkpoint_json : std::string();
         job_error why = request.error;
         const bool is_malformed = why.code == "invalid_payload";  // it waits in failed/ to be corrected
         why.retryable = why.retryable && !is_malformed;
         return settle(*claim, request.requeue && !is_malformed
                                   ? requeue_verdict(*claim, checkpoint)
                                   : failure_verdict(options_, *claim, why, checkpoint));
-    }
-
-    result<settle_result> save_checkpoint(const checkpoint_request& request, time_point) override {
-        if (!is_json(request.state_json)) return spool_usage_error({"the checkpoint is not JSON"});
-        const ref<spool_claim> claim = claims_.find(request.job_id);
-        if (!claim) return settle_result::gone;
-        const unique_lock held(claim->settling);
-        if (claim->stage != settle_stage::open) return settle_result::gone;
-        if (!fits(*claim, request.state_json))
-            return error{errc::rejected, 0, "spool: the checkpoint is too large for the job's file", 413};
-        const ref<spool_folders> folders = current_folders();
-        const claimed_file file{*folders, claim->owner->folder(), claim->name};
-        const result<void> written = replace_file(file, claim->owner->new_temporary_name(), file.owner,
-                                                  checkpoint_name(claim->name), request.state_json);
-        if (!written) return written.error();
-        claim->has_checkpoint = true;
-        return settle_result::accepted;
-    }
-
-    result<std::string> load_checkpoint(const std::string& job_id, time_point) override {
-        const ref<spool_claim> claim = claims_.find(job_id);
-        if (!claim) return std::string();
-        const unique_lock held(claim->settling);
-        std::string saved = read_checkpoint(*claim);
-        if (!saved.empty()) return saved;
-        const std::string_view meta =
-            claim->is_opaque ? std::string_view(claim->text) : raw_member(claim->text, "meta");
-        return std::string(raw_member(meta, "checkpoint"));
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point) override {
@@ -213,11 +185,6 @@ class spool_transport final : public transport {
     static bool fits(const spool_claim& claim, const std::string& checkpoint) noexcept {
         return claim.text.size() - added_size(claim.text) + checkpoint.size() + reserved_job_size <=
                max_spool_job_size;
-    }
-
-    static std::string read_checkpoint(const spool_claim& claim) {
-        return claim.has_checkpoint ? read_own_file(claim.owner->folder(), checkpoint_name(claim.name))
-                                    : std::string();
     }
 
     result<settle_result> settle(spool_claim& claim, spool_verdict verdict) {

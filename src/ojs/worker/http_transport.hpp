@@ -36,8 +36,7 @@ inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 102
 /// only. The full body is retried after full_body_retry_interval, with each heartbeat that must arrive, and with each
 /// FAIL that has `requeue`. If all are rejected, the first response counts. ACK and FETCH have the schema's fields
 /// only. A 2xx response that is not JSON is errc::unavailable, and so is a 4xx without `error.code`, which may be a
-/// proxy's, but for ACK and FAIL a 400 or 422 is errc::bad_response. The API's 404, 409 and 410 to ACK, FAIL and
-/// checkpoints are `gone`.
+/// proxy's, but for ACK and FAIL a 400 or 422 is errc::bad_response. The API's 404, 409 and 410 to ACK and FAIL are `gone`.
 class http_transport : public transport {
   public:
     /// Creates a client that sends the headers of every OJS request. Errors: those of http_client::create().
@@ -59,12 +58,6 @@ class http_transport : public transport {
                                                      const function<bool()>& should_send = nullptr) override;
     OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
                                                        time_point deadline) override;
-    /// Sends POST, or PUT where POST gets 405. errc::unsupported: the backend has no route for checkpoints; calls
-    /// within the next minute send no request.
-    OJS_SHUTDOWN_INLINE result<settle_result> save_checkpoint(const checkpoint_request& request,
-                                                              time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<std::string> load_checkpoint(const std::string& job_id,
-                                                            time_point deadline) override;
 
   private:
     struct body_variants {
@@ -80,9 +73,6 @@ class http_transport : public transport {
     result<http_response> success(result<http_response> response, std::string_view request) const;
     result<void> call_registration(const char* method, const std::string& below, std::string body,
                                    time_point deadline, const function<bool()>& should_send);
-    bool may_lack_checkpoints(const http_response& response) const;
-    result<settle_result> explain_missing(const std::string& job_id, const http_response& response,
-                                          const http_call& call);
     result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
 
@@ -95,9 +85,6 @@ class http_transport : public transport {
          "state, active_job_ids, active_job_count, hostname, pid, queues, concurrency, labels, started_at"}};
     body_variants fail_variants_ = {
         "nack", 2, {"", "error.type, requeue, meta.checkpoint; error.code is in details.error_class"}};
-    detail::atomic<time_point> no_checkpoints_until_{time_point()};
-    detail::atomic<bool> checkpoint_route_seen_{false};
-    detail::atomic<bool> puts_checkpoints_{false};
 };
 
 }  // namespace v0_1_0

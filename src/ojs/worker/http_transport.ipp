@@ -25,10 +25,6 @@ inline std::string path_segment(std::string_view text) {
 
 inline constexpr std::string_view fetch_call = "POST /workers/fetch";
 
-inline error no_checkpoint_route() {
-    return {errc::unsupported, 0, "the backend has no route for checkpoints"};
-}
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, http_transport_options options)
@@ -198,68 +194,6 @@ OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* m
     if (response && (detail::is_api_error(*response, 404) || detail::is_api_error(*response, 405))) return {};
     response = success(std::move(response), request);
     return response ? result<void>() : response.error();
-}
-
-// Where the route was seen, a 404, 405 or 501 that is no API error is a proxy's.
-OJS_SHUTDOWN_INLINE bool http_transport::may_lack_checkpoints(const http_response& response) const {
-    const int status = response.status;
-    return (status == 404 || status == 405 || status == 501) &&
-           (!checkpoint_route_seen_ || !detail::api_error_code(response).empty());
-}
-
-// After a 404, finds out whether the route or the job is missing. The route is missing if the API answers INFO, and not
-// that it does not know the job either; then the job is gone, but only where the route is known to exist.
-OJS_SHUTDOWN_INLINE result<settle_result> http_transport::explain_missing(const std::string& job_id,
-                                                                          const http_response& response,
-                                                                          const http_call& call) {
-    bool lacks_route = response.status != 404;
-    if (!lacks_route) {
-        const std::string name = "GET /jobs/" + detail::path_segment(job_id);
-        const result<http_response> info = send(name, "", call);
-        if (!info) return info.error();
-        const errc why = detail::errc_of(*info);
-        if (why == errc::unavailable && info->status != 404 && info->status != 405)
-            return detail::status_error(name_of(name), *info);
-        const bool both_unknown = detail::is_api_error(*info, 404) && detail::is_api_error(response, 404);
-        if (both_unknown && checkpoint_route_seen_) return settle_result::gone;
-        lacks_route = !both_unknown && (detail::is_success(info->status) || why == errc::rejected);
-    }
-    if (lacks_route) no_checkpoints_until_ = deadline_after(std::chrono::minutes(1));  // it may be a proxy
-    return detail::no_checkpoint_route();
-}
-
-OJS_SHUTDOWN_INLINE result<settle_result> http_transport::save_checkpoint(const checkpoint_request& request,
-                                                                          time_point deadline) {
-    if (steady_clock::now() < no_checkpoints_until_.load()) return detail::no_checkpoint_route();
-    const http_call call = {deadline, resend::if_unsent, nullptr};
-    const std::string route = detail::cat({" /jobs/", detail::path_segment(request.job_id), "/checkpoint"});
-    const auto send_by = [&](const char* method) {
-        return send(method + route, detail::cat({"{\"state\":", request.state_json, "}"}), call);
-    };
-    const bool puts = puts_checkpoints_;
-    result<http_response> response = send_by(puts ? "PUT" : "POST");
-    if (response && response->status == 405 && !puts) {
-        response = send_by("PUT");
-        if (response && detail::is_success(response->status)) puts_checkpoints_ = true;
-    }
-    if (response && may_lack_checkpoints(*response)) return explain_missing(request.job_id, *response, call);
-    if (response && (detail::is_success(response->status) || detail::is_api_error(*response, 409)))
-        checkpoint_route_seen_ = true;
-    return detail::read_settlement([&] { return name_of((puts_checkpoints_ ? "PUT" : "POST") + route); },
-                                   response);
-}
-
-OJS_SHUTDOWN_INLINE result<std::string> http_transport::load_checkpoint(const std::string& job_id,
-                                                                        time_point deadline) {
-    if (steady_clock::now() < no_checkpoints_until_.load()) return std::string();
-    const std::string name = detail::cat({"GET /jobs/", detail::path_segment(job_id), "/checkpoint"});
-    const result<http_response> response = send(name, "", {deadline, resend::if_unsent, nullptr});
-    if (!response) return response.error();
-    if (response->status == 204 || may_lack_checkpoints(*response)) return std::string();
-    if (!detail::is_success(response->status)) return detail::status_error(name_of(name), *response);
-    checkpoint_route_seen_ = true;
-    const auto nested = detail::raw_member(detail::raw_member(response->body, "checkpoint"), "state");
-    return std::string(nested.empty() ? detail::raw_member(response->body, "state") : nested);
 }
 
 }  // namespace v0_1_0

@@ -179,21 +179,17 @@ class job_context {
     }
     ojs::cancel_token token() const noexcept;  ///< of this job, for calls that take one
 
-    /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. It
-    /// is sent to the backend at once, if that stores checkpoints, and with the FAIL, if there is one. One round trip
-    /// of at most request_timeout; threads take turns. Errors after which nothing is saved: invalid_argument: not JSON
-    /// in UTF-8; cancelled: the job was reported without its handler. With any other error the state still travels with
-    /// the FAIL, and the handler may continue: rejected with http_status 409: the job is no longer this worker's; 413:
-    /// too large for the backend; unreachable, timed_out, ...: the backend may not have it. [WIRE 1]
+    /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. The
+    /// FAIL carries it, as `meta.checkpoint`; a run that ends without a FAIL, as by SIGKILL, loses it. Errors, after which
+    /// nothing is saved: invalid_argument: not JSON in UTF-8; cancelled: the job was reported without its handler.
     result<void> save_checkpoint(std::string_view state_json);
     /// The same for a picojson value.
     template <class V, detail::if_picojson<V> = 0>
     result<void> save_checkpoint(const V& state) {
         return save_checkpoint(std::string_view(detail::write_picojson(state)));
     }
-    /// Returns the last saved state, of this run or an earlier one; empty: none. Requests it from the backend once; if
-    /// that has none or the request fails (which is logged), returns the one that came with the job, in
-    /// `checkpoint.state` or else in `meta.checkpoint`. Validate it: it is external input.
+    /// Returns the last saved state: of this run, or else `meta.checkpoint` of the job; empty: none. Validate it: it is
+    /// external input.
     std::string checkpoint() const;
     /// The same as a picojson::value, array or object; null if nothing was saved. Errors as in `arg<T>()`.
     template <class T>

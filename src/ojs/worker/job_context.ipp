@@ -65,49 +65,6 @@ OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_f
     return error{errc::invalid_argument, 0, "not a number that a float can hold, from -3.4e38 to 3.4e38"};
 }
 
-// Returns the state, or an empty one if it is null or invalid.
-inline std::string valid_checkpoint(std::string_view state) {
-    return state == "null" || !is_json(state) || !is_utf8(state) ? std::string() : std::string(state);
-}
-
-inline time_point checkpoint_deadline(const worker_state& worker) {
-    const unique_lock held(worker.guard);
-    return detail::min(deadline_after(worker.options.request_timeout), worker.reports_end());
-}
-
-// Succeeds if the transport stores no checkpoints, because the FAIL carries them.
-inline result<void> send_checkpoint(worker_state& worker, const active_job& job, const std::string& state) {
-    const time_point deadline = checkpoint_deadline(worker);
-    const result<settle_result> response = worker.call([&](ojs::transport& transport) {
-        return transport.save_checkpoint({job.job.id, state}, deadline);
-    });
-    if (!response) return response.error().code == errc::unsupported ? result<void>() : response.error();
-    if (*response == settle_result::accepted) return {};
-    return error{errc::rejected, 0, "the job is no longer this worker's", 409};
-}
-
-// The backend's, which is asked once; empty: it has none, or the request failed.
-inline std::string load_checkpoint(worker_state& worker, active_job& job) {
-    worker.with_checkpoint(job, [&] {
-        if (job.checkpoint_loaded) return;
-        const time_point deadline = checkpoint_deadline(worker);
-        const result<std::string> response = worker.call(
-            [&](ojs::transport& transport) { return transport.load_checkpoint(job.job.id, deadline); });
-        if (response || response.error().code == errc::unsupported) {
-            const unique_lock held(worker.guard);
-            job.loaded = response ? *response : "";
-            job.checkpoint_loaded = true;
-            return;
-        }
-        worker.log.write(log_level::warn,
-                         "cannot load the checkpoint from the backend; using the one that came with the job",
-                         {field("job_id", job.job.id), field("job_type", job.job.type),
-                          field("error", response.error().text)});
-    });
-    const unique_lock held(worker.guard);
-    return job.loaded;
-}
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
@@ -130,35 +87,20 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
     if (!valid)
         return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
     if (worker_.is_forked()) return error{errc::cancelled, 0, "the job is the parent process's"};
-    result<void> saved = error{errc::cancelled, 0, "the job was reported without its handler"};
-    worker_.with_checkpoint(job_, [&] {
-        const std::string state(state_json);
-        {
-            const detail::unique_lock held(worker_.guard);
-            if (job_.is_taken) return;
-            job_.saved = state;
-        }
-        saved = detail::send_checkpoint(worker_, job_, state);
-    });
-    return saved;
+    const detail::unique_lock held(worker_.guard);
+    if (job_.is_taken) return error{errc::cancelled, 0, "the job was reported without its handler"};
+    job_.saved = state_json;
+    return {};
 }
 
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
-    std::string loaded;
+    std::string state(detail::raw_member(job_.job.meta_json, "checkpoint"));
     if (!worker_.is_forked()) {
-        std::string saved;
-        {
-            const detail::unique_lock held(worker_.guard);
-            saved = job_.saved;
-        }
-        if (!saved.empty()) return detail::valid_checkpoint(saved);
-        loaded = detail::load_checkpoint(worker_, job_);
+        const detail::unique_lock held(worker_.guard);
+        if (!job_.saved.empty()) state = job_.saved;
     }
-    // In this order: the backend's response, the claim, the last FAIL.
-    const std::string_view claimed =
-        detail::raw_member(detail::raw_member(job_.job.envelope_json, "checkpoint"), "state");
-    const std::string_view failed = detail::raw_member(job_.job.meta_json, "checkpoint");
-    return detail::valid_checkpoint(!loaded.empty() ? loaded : !claimed.empty() ? claimed : failed);
+    const bool is_valid = state != "null" && detail::is_json(state) && detail::is_utf8(state);
+    return is_valid ? state : std::string();
 }
 
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {

@@ -18,8 +18,7 @@ struct traits {
     bool any_id = false;                  // push() takes new_job::id, and ids of any text run
     std::size_t largest_args = 0;         // args of that many bytes arrive
     bool requeue_spares_attempt = false;  // a requeued job runs with the same attempt again
-    bool saves_checkpoints = false;       // they are stored and loaded; not set: they are errc::unsupported
-    bool passes_checkpoints = false;      // the next run loads the checkpoint of a FAIL
+    bool passes_checkpoints = false;      // the next run has the checkpoint of a FAIL
     bool knows_holder = false;            // ACK and FAIL of a worker that did not claim the job are `gone`
     bool tells_of_work = false;           // a push calls the callback of on_work_available()
     bool jobs_outlive_worker = false;     // the jobs in flight of a dead worker come back

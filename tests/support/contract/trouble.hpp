@@ -42,8 +42,6 @@ inline bool send_others_by(trial& t, test_worker& worker, const std::string& ack
         return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline());
     });
     sends("register_worker", [=] { return wire->register_worker(identity, deadline()); });
-    sends("save_checkpoint", [=] { return wire->save_checkpoint({acked, "1"}, deadline()); });
-    sends("load_checkpoint", [=] { return wire->load_checkpoint(acked, deadline()); });
     const ojs::job_error why = {"handler_error", "no", false, "{}"};
     sends("FAIL", [=, request = worker.failing(failed, why)] { return wire->fail(request, deadline()); });
     return call_late(t, "ACK",

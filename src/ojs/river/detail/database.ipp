@@ -233,15 +233,6 @@ INSERT INTO @river_queue (name, created_at, metadata, updated_at)
 SELECT name, now(), '{}', now() FROM unnest($1::text[]) AS names (name) ORDER BY name
 ON CONFLICT (name) DO UPDATE SET updated_at = now())"};
 
-// $1 id, $2 attempt, $3 owner, $4 the checkpoint.
-inline constexpr postgres_statement save = {"save", R"(
-UPDATE @river_job SET metadata = metadata || jsonb_build_object('checkpoint', $4::jsonb)
-WHERE id = $1::bigint AND state = 'running' AND attempt = $2::bigint
-    AND attempted_by[cardinality(attempted_by)] = $3 AND jsonb_typeof(metadata) = 'object'
-RETURNING id)"};
-inline constexpr postgres_statement load = {
-    "load", "SELECT metadata -> 'checkpoint' FROM @river_job WHERE id = $1::bigint"};
-
 }  // namespace sql
 
 using turn = postgres_connection::turn;
@@ -274,7 +265,6 @@ class database {
           claiming(url, "ojs claims", schema),
           settling(url, "ojs settles", schema),
           renewing(url, "ojs beats", schema),
-          saving(url, "ojs checkpoints", schema),
           listening(url, "ojs session", schema) {}
 
     void notice(const std::string& text) const { options.on_notice(text); }
@@ -319,7 +309,6 @@ class database {
     postgres_connection claiming;
     postgres_connection settling;
     postgres_connection renewing;
-    postgres_connection saving;
     postgres_connection listening;  // holds the lock
 };
 

@@ -99,8 +99,7 @@ class spool_recovery {
         const std::string name = entry.substr(entry.find('.', 1) + 1);
         const bool is_sidecar = entry == sidecar_name(name);
         if (!is_temporary(entry)) {
-            const bool belongs_to_job =
-                is_sidecar || entry == checkpoint_name(name) || entry == mark_name(name);
+            const bool belongs_to_job = is_sidecar || entry == mark_name(name);
             if (!belongs_to_job || exists_at(folder, name) || has_decision(folder, name)) return false;
         }
         std::string target;
@@ -131,11 +130,7 @@ class spool_recovery {
         } else if (!read_orphan_envelope(found, file, claim, failure)) {
             return false;
         }
-        if (counts_as_run) {
-            const std::string checkpoint = read_own_file(file.owner, checkpoint_name(name));
-            claim.has_checkpoint = !checkpoint.empty();
-            verdict = failure_verdict(options_, claim, failure, checkpoint);
-        }
+        if (counts_as_run) verdict = failure_verdict(options_, claim, failure);
         const bool decided = claim.stage == settle_stage::decided;
         const result<settle_result> done = settle_claim(file, claim, std::move(verdict), ".tmp.recovery");
         return report_recovered(name, done ? result<void>() : result<void>(done.error()),

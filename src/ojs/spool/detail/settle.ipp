@@ -11,9 +11,6 @@ namespace ojs::detail {
 inline std::string settled_name(spool_target target, const std::string& name) {
     return cat({".", spool_target_names[static_cast<std::size_t>(target)], ".", name});
 }
-inline std::string checkpoint_name(const std::string& name) {
-    return ".checkpoint." + name;
-}
 // Holds runs, error and checkpoint of an opaque file, which is never written to.
 inline std::string sidecar_name(const std::string& name) {
     return ".about." + name;
@@ -203,10 +200,9 @@ enum class settle_stage : unsigned char { open, decided, moved, settled };
 // A claimed job until it is settled.
 class spool_claim : public ref_counted {
   public:
-    mutex settling;  // guards stage, decision and has_checkpoint
+    mutex settling;  // guards stage and decision
     settle_stage stage = settle_stage::open;
     spool_verdict decision;  // from `decided` on
-    bool has_checkpoint = false;
     ref<spool_owner> owner;    // empty: it is dead
     std::string job_id;        // of the job
     std::string name;          // of the file
@@ -250,7 +246,6 @@ inline result<void> apply_verdict(const claimed_file& file, const spool_claim& c
 inline void remove_traces(const claimed_file& file, const spool_claim& claim) {
     if (claim.is_opaque) ::unlinkat(file.owner, sidecar_name(file.name).c_str(), 0);
     if (claim.is_marked) ::unlinkat(file.owner, mark_name(file.name).c_str(), 0);
-    if (claim.has_checkpoint) ::unlinkat(file.owner, checkpoint_name(file.name).c_str(), 0);
 }
 
 // Another process has taken it: nothing is left to settle.
@@ -345,7 +340,7 @@ inline job_error truncate_error(const job_error& failure) {
 }
 
 inline spool_verdict failure_verdict(const spool_options& options, const spool_claim& claim,
-                                     const job_error& failure, const std::string& checkpoint) {
+                                     const job_error& failure, const std::string& checkpoint = {}) {
     spool_verdict out;
     const bool retries = failure.retryable && claim.attempt < claim.max_attempts;
     out.target = retries ? spool_target::request : spool_target::failed;

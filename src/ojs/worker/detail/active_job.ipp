@@ -136,14 +136,11 @@ struct active_job : work {
     bool is_superseded = false;        // its next claim is another job: no more requests
     bool claimed_again = false;        // since the latest try to report it
     bool fail_sent = false;            // a FAIL may have arrived, which ends the claim
-    bool has_checkpoint_call = false;  // a thread of its handler saves or loads a checkpoint
-    bool checkpoint_loaded = false;    // the backend has returned its checkpoint, or none
     std::uint32_t claims = 0;          // further ones
     lease_time leased_at;
     std::string claim;          // of the latest claim, like the next
     std::int64_t attempt = 0;   // 0: unknown
-    std::string saved;          // JSON of this run; empty: nothing saved
-    std::string loaded;         // JSON of an earlier run
+    std::string saved;          // the checkpoint, JSON of this run; empty: none
     time_point due_at = never;  // when it times out; without a handler: when it is handed back
     time_point listed_at{};     // when the latest heartbeat was sent whose response lists it
     time_point queried_at{};

@@ -99,8 +99,7 @@ class reports {
 
     void send_and_release(active_job& job, job_report& report) const {
         {
-            unique_lock held(worker_.guard);
-            await_checkpoint_call(held, job);
+            const unique_lock held(worker_.guard);
             if (!report.ack) report.checkpoint = job.saved;
             if (report.status == job_status::interrupted) ++worker_.counts.interrupted;
         }
@@ -108,18 +107,6 @@ class reports {
         end_account(job, report.ended);
         if (report.accepted()) notify_settled(job, report);
         worker_.release(job);
-    }
-    // The FAIL carries the checkpoint too: a stop waits for little of the call.
-    void await_checkpoint_call(unique_lock& held, const active_job& job) const {
-        const time_point begun = steady_clock::now();
-        worker_.changed.notify_all();  // a second such call of the handler returns
-        while (job.has_checkpoint_call) {
-            const stop_times& times = worker_.options.times;
-            const milliseconds patience = worker_.reports_end() == never
-                                              ? worker_.options.request_timeout
-                                              : detail::min(times.stop_timeout / 20, milliseconds(250));
-            if (!worker_.changed.wait_until(held, begun + patience)) return;
-        }
     }
     // An error: the job is unreported. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
     result<settle_result> send(active_job& job, job_report& report) const {

@@ -114,22 +114,6 @@ class worker_state : public held_options<worker_options>, public machine {
         const unique_lock held(guard);
         return job.is_taken || is_abandoning;
     }
-    // Has a call about a checkpoint made, one at a time for a job. False: the job is being reported, and none is made: a
-    // checkpoint never overtakes the FAIL or follows the last heartbeat.
-    template <class Body>
-    bool with_checkpoint(active_job& job, Body body) {
-        unique_lock held(guard);
-        while (job.has_checkpoint_call && !job.is_taken) changed.wait(held);
-        if (job.is_taken) return false;
-        job.has_checkpoint_call = true;
-        held.unlock();
-        body();
-        held.lock();
-        job.has_checkpoint_call = false;
-        changed.notify_all();
-        return true;
-    }
-
     // ---- heartbeats: with the guard held ----
 
     void request_beat(time_point when) noexcept {
