@@ -13,8 +13,9 @@ static_assert(false, "ojs_ops.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 
 #include "set_inline.hpp"
 // clang-format off
-#include "ojs/ops/doctor.hpp"
+#include "ojs/ops/finding.hpp"
 #include "ojs/ops/ops.hpp"
+#include "ojs/ops/doctor.hpp"
 #include "ojs/ops/signal_worker.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
@@ -28,6 +29,7 @@ static_assert(false, "ojs_ops.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 
 // clang-format off
 #include "ojs/ops/detail/pid1.ipp"
+#include "ojs/ops/detail/startup_findings.ipp"
 #include "ojs/ops/detail/advice.ipp"
 #include "ojs/ops/detail/metrics.ipp"
 #include "ojs/ops/detail/health.ipp"

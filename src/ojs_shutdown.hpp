@@ -75,7 +75,6 @@
 #include "ojs/stop/detail/user_code.ipp"
 #include "ojs/stop/detail/environment.ipp"
 #include "ojs/stop/loop_options.ipp"
-#include "ojs/stop/detail/startup_findings.ipp"
 #include "ojs/stop/detail/machine_threads.ipp"
 #include "ojs/stop/detail/stop_phase.ipp"
 #include "ojs/stop/detail/work.ipp"
@@ -84,6 +83,7 @@
 #include "ojs/stop/detail/stop_log.ipp"
 #include "ojs/stop/detail/runs.ipp"
 #include "ojs/stop/detail/stop_stages.ipp"
+#include "ojs/stop/detail/startup_warnings.ipp"
 #include "ojs/stop/detail/machine.ipp"
 
 #include "ojs/loop/detail/loop_core.ipp"

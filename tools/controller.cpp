@@ -114,7 +114,7 @@ void print_record(const ojs::log_record& record) {
 // Replaces the worker's variables, which the library names, by the configuration's keys.
 std::string with_our_names(std::string text) {
     constexpr std::pair<std::string_view, std::string_view> words[] = {
-        {"health_address (OJS_HEALTH_ADDR)", "metrics_address"},
+        {"health address (OJS_HEALTH_ADDR)", "metrics_address"},
         {"OJS_HEALTH_ADDR", "metrics_address"},
         {"OJS_CONTAINER_GRACE_PERIOD", "container_grace_period"},
         {"OJS_SHUTDOWN_GRACE_PERIOD", "termination_grace_period"},
@@ -150,6 +150,7 @@ void log(ojs::log_level level, std::string message, std::vector<ojs::log_field> 
 
 struct config {
     ojs::worker_options options;
+    ojs::ops_options health;
     ojs::spool_options spool;
     std::vector<std::string> command;
     bool has_spot_instance_mode = false;
@@ -236,7 +237,7 @@ constexpr struct {
     {"termination_type_file",
      [](const picojson::value& value, config& out) { out.options.termination_mode_file = read_text(value); }},
     {"metrics_address",
-     [](const picojson::value& value, config& out) { out.options.health_address = read_text(value); }},
+     [](const picojson::value& value, config& out) { out.health.address = read_text(value); }},
     {"spot_instance_mode", read_spot_instance_mode},
 };
 
@@ -660,8 +661,8 @@ int run_controller(const std::string& path) {
     ojs::transport& queue = **opened;
     controller controller(config->command);
     guarded_queue guarded(queue, controller, config->options.termination_mode_file);
-    controller.serves_metrics = !config->options.health_address.empty();
-    config->options.extensions.add(ojs::ops());
+    controller.serves_metrics = !config->health.address.empty();
+    config->options.extensions.add(ojs::ops(config->health));
     config->options.on_transition = [&](const ojs::lifecycle_state& now) { controller.on_transition(now); };
     ojs::worker worker(config->options, guarded, lifecycle);
     controller.set_worker(worker);

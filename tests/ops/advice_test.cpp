@@ -184,7 +184,8 @@ namespace {
 
 std::vector<finding> look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
     std::vector<finding> out;
-    for (const finding& each : doctor(quiet_options(), 500ms, probe(tree.root(), set, pid))) {
+    for (const finding& each :
+         doctor(quiet_options(), ojs::ops_options(), 500ms, probe(tree.root(), set, pid))) {
         if (each.id.compare(0, 4, "pid1") == 0) out.push_back(each);
     }
     return out;

@@ -13,12 +13,13 @@ using ojs::worker_options;
 namespace {
 
 std::vector<finding> ask(const worker_options& options, const ojs::detail::container_probe& where = probe(),
-                         std::chrono::milliseconds timeout = hang_guard) {
-    return doctor(options, timeout, where);
+                         std::chrono::milliseconds timeout = hang_guard,
+                         const ojs::result<ojs::ops_options>& ops = ojs::ops_options()) {
+    return doctor(options, ops, timeout, where);
 }
 
-std::vector<finding> inspect_mine(std::string_view address) {
-    return {{severity::warning, "mine-odd", std::string(address), "fix it"}};
+std::string inspect_mine(std::string_view address) {
+    return "cannot use " + std::string(address);
 }
 
 // What doctor() finds for a worker with this environment: variables, and of "docker", "shell" (above it in a container),
@@ -48,7 +49,8 @@ std::vector<finding> ask_for(const std::string& environment) {
     options->transports.add(ojs::memory());
     options->transports.add({"mine", nullptr, inspect_mine});
     const environment_variable cluster("KUBERNETES_SERVICE_HOST", set["KUBERNETES_SERVICE_HOST"]);
-    return ask(*options, probe(tree.root(), set, pid));
+    return ask(*options, probe(tree.root(), set, pid), hang_guard,
+               ojs::ops_options::from_environment(lookup(set)));
 }
 
 ojs::http_server backend(int status, std::string* authorization = nullptr) {
@@ -118,18 +120,18 @@ TEST_CASE("doctor: each fault of the options or the environment gives its findin
         {"OJS_URL=http://127.0.0.1:1", "backend-unreachable", error, "127.0.0.1:1"},
         {"OJS_URL=https://host", "options", error, "https", "backend-unreachable"},
         {"OJS_URL=other:there", "options", error, "unknown scheme"},
-        {"OJS_URL=mine:there", "mine-odd", warning, "there"},
+        {"OJS_URL=mine:there", "backend-unusable", error, "cannot use there"},
         {"OJS_HEALTH_ADDR=0.0.0.0:0 OJS_HEALTH_CONTROL=on OJS_HEALTH_TOKEN=canary"},
         {"OJS_HEALTH_ADDR=unix:ROOT/sock OJS_HEALTH_CONTROL=on"},
         {"OJS_HEALTH_ADDR=:0 OJS_HEALTH_CONTROL=on", "health-control-token", info, "no token"},
-        {"OJS_HEALTH_ADDR=0.0.0.0:0 OJS_HEALTH_CONTROL=on", "options", error, "without health_token"},
-        {"OJS_HEALTH_CONTROL=on", "options", error, "no health_address"},
+        {"OJS_HEALTH_ADDR=0.0.0.0:0 OJS_HEALTH_CONTROL=on", "options", error, "without a token"},
+        {"OJS_HEALTH_CONTROL=on", "options", error, "no address"},
         {"OJS_HEALTH_ADDR=127.0.0.1:99999", "options", error, "port"},
         {"OJS_HEALTH_ADDR=unix:/nowhere/at/all", "health-bind", error, "/nowhere/at/all"},
         {"OJS_HEALTH_ADDR=unix:ROOT/taken", "health-bind", error, "/taken"},
         {"pod OJS_SHUTDOWN_GRACE_PERIOD=25s", "budget-kubernetes", info,
          "25s fits into the 30s that Kubernetes grants unless terminationGracePeriodSeconds",
-         "health-kubernetes container"},
+         "container health-kubernetes"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s", "health-kubernetes", info, "no health address", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=127.0.0.1:0", "health-kubernetes", warning,
          "OJS_HEALTH_ADDR=[::]:8081, and use /livez", "container"},
@@ -225,14 +227,14 @@ TEST_CASE("doctor: a health address in use is an info if a running worker owns i
     const file_tree tree;
     worker_options options = quiet_options();
     options.log.level = ojs::log_level::off;
-    options.health_address = "unix:" + tree.root() + "/sock";
-    options.extensions.add(ojs::ops());
-    CHECK(ask(options).empty());
+    const ojs::ops_options server{"unix:" + tree.root() + "/sock"};
+    options.extensions.add(ojs::ops(server));
+    CHECK(ask(options, probe(), hang_guard, server).empty());
     CHECK(::access((tree.root() + "/sock").c_str(), F_OK) != 0);  // it listened there, and left nothing
     ojs::worker worker(options);
     worker.register_handler("work", [](ojs::job_context&) {});
     REQUIRE(worker.start());
-    check_found(ask(options), "health-bind", severity::info, "in use");
+    check_found(ask(options, probe(), hang_guard, server), "health-bind", severity::info, "in use");
     CHECK(worker.stop(30s));
     ::kill(second, SIGKILL);
     CHECK(status_of(second) == -SIGKILL);

@@ -46,9 +46,10 @@ std::string answer_to(const std::string& request, std::uint16_t port) {
 
 // A worker with a health server, over a transport that records. A job of type "work" returns when `let_go` is set.
 struct served {
-    explicit served(worker_options given, lifecycle* shared = nullptr) {
-        if (given.health_address.empty()) given.health_address = "127.0.0.1:0";
-        given.extensions.add(ops());
+    explicit served(ops_options server, worker_options given = recorder::options(),
+                    lifecycle* shared = nullptr) {
+        if (server.address.empty()) server.address = "127.0.0.1:0";
+        given.extensions.add(ops(std::move(server)));
         given.log.level = log_level::info;
         given.log.hook = [this](const log_record& record) {
             if (record.message != "health server listening") return;
@@ -112,9 +113,9 @@ struct served {
     std::unique_ptr<worker> body;
 };
 
-worker_options controlled() {
-    worker_options out = recorder::options();
-    out.health_control = true;
+ops_options controlled() {
+    ops_options out;
+    out.control = true;
     return out;
 }
 
@@ -122,14 +123,19 @@ struct busy : served {
     busy() : served(controlled()) { start_busy(); }
 };
 
-std::string refusal(const worker_options& options) {
-    const result<void> valid = validate(options);
+result<void> check(const ops_options& server) {
+    worker_options options = recorder::options();
+    options.extensions.add(ops(server));
+    return validate(options);
+}
+std::string refusal(const ops_options& server) {
+    const result<void> valid = check(server);
     REQUIRE(!valid);
     return valid.error().text;
 }
 
 TEST_CASE("health: readiness waits for the first successful response of the backend, liveness does not") {
-    served tested(recorder::options());
+    served tested{ops_options()};
     for (const char* call : {"beat", "fetch"}) tested.wire.refuse(call, 1, {errc::unavailable, 503, "no"});
     const shared_event again = make_event();
     const shared_event proceed = make_event();
@@ -229,7 +235,7 @@ void check_exchanges(const served& tested, const std::vector<exchange>& all) {
 }
 
 TEST_CASE("health: probe paths accept only GET and HEAD, and control paths are absent unless enabled") {
-    served tested(recorder::options());
+    served tested{ops_options()};
     tested.start();
     std::vector<exchange> all = {{"GET /", 404}, {"GET /healthz/", 404}};
     for (const std::string path : {"/healthz", "/readyz", "/livez", "/metrics"}) {
@@ -251,7 +257,7 @@ TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz 
         stuck->set();
         CHECK(proceed->wait());
     };
-    served tested(options, &shared);
+    served tested({}, options, &shared);
     tested.start_busy();
     CHECK(tested.status("/readyz") == 200);
     CHECK(tested.is_alive());
@@ -274,8 +280,8 @@ TEST_CASE(
     auto taken = http_server::start("unix:" + folder.file("health.sock"),
                                     [](const http_request&) { return http_response(); });
     REQUIRE(taken);
-    worker_options options = recorder::options();
-    options.health_address = taken->address();
+    ops_options options;
+    options.address = taken->address();
     served tested(options);
     const result<void> started = tested.body->start();
     REQUIRE(test::code_of(started) == errc::busy);
@@ -342,11 +348,11 @@ TEST_CASE(
 
 TEST_CASE(
     "health control: with a token set, control requests need the exact token, and probes need no token") {
-    worker_options options = controlled();
-    options.health_token = "s3cret-Token~+/=";
-    const std::string right = "|Authorization: Bearer " + options.health_token;
+    ops_options options = controlled();
+    options.token = "s3cret-Token~+/=";
+    const std::string right = "|Authorization: Bearer " + options.token;
     for (const std::string address : {"127.0.0.1:0", "0.0.0.0:0"}) {
-        options.health_address = address;
+        options.address = address;
         served tested(options);
         tested.start();
         std::vector<exchange> all = {{"GET /readyz", 200}, {"GET /metrics", 200}};  // probes need none
@@ -366,7 +372,7 @@ TEST_CASE(
                 all.push_back({"GET /drain?timeout=0|Host: " + name, 401});
             }
         }
-        all.push_back({"POST /resume|Authorization: bearer   " + options.health_token, 200});
+        all.push_back({"POST /resume|Authorization: bearer   " + options.token, 200});
         check_exchanges(tested, all);
         check_exchanges(
             tested,
@@ -375,26 +381,24 @@ TEST_CASE(
 }
 
 TEST_CASE("health control: control without a token is valid only on loopback and unix sockets") {
-    worker_options options = recorder::options();
-    options.extensions.add(ops());
-    options.health_control = true;
+    ops_options options = controlled();
     for (const std::string& address :
          test::words("0.0.0.0:0 [::]:0 10.1.2.3:80 [fe80::1]:80 [::ffff:10.1.2.3]:80 128.0.0.1:1")) {
         CAPTURE(address);
-        options.health_address = address;
-        for (const char* part : {"health_control", "health_token", "OJS_HEALTH_TOKEN", "OJS_HEALTH_ADDR"})
+        options.address = address;
+        for (const char* part : {"OJS_HEALTH_CONTROL", "OJS_HEALTH_TOKEN", "OJS_HEALTH_ADDR"})
             CHECK(holds(refusal(options), part));
     }
     for (const std::string& address : test::words("0 :0 127.0.0.1:0 127.9.9.9:0 localhost:1 [::1]:0 "
                                                   "[0:0:0:0:0:0:0:1]:0 [::ffff:127.0.0.1]:0 unix:/run/x")) {
         CAPTURE(address);
-        options.health_address = address;
-        CHECK(validate(options));
+        options.address = address;
+        CHECK(check(options));
     }
     for (const char* token : {"two words", "line\nfeed", " x", "caf\xc3\xa9"}) {
-        options.health_token = token;
+        options.token = token;
         const std::string text = refusal(options);
-        CHECK(holds(text, "health_token"));
+        CHECK(holds(text, "OJS_HEALTH_TOKEN"));
         CHECK(!holds(text, token));
     }
 }
@@ -447,10 +451,10 @@ TEST_CASE("drain: a fifth concurrent /drain request does not wait, and probes st
 }
 
 TEST_CASE("health: a stuck job is counted and named in the readiness response until its handler returns") {
-    worker_options options = controlled();
+    worker_options options = recorder::options();
     options.concurrency = 2;
     options.stuck_after = 10ms;
-    served tested(options);
+    served tested(controlled(), options);
     const auto counts = [&](const char* number) {
         return test::eventually(
             [&] { return samples(tested.get("/metrics").body).at("ojs_worker_stuck_jobs") == number; });
@@ -472,7 +476,7 @@ TEST_CASE("metrics: job outcomes appear under the names and labels of the observ
     worker_options options = recorder::options();
     options.queues = {"default", "we\"ird\\queue"};
     options.on_unknown_type = unknown_type_action::discard;
-    served tested(options);
+    served tested(controlled(), options);
     const std::string odd_type = "odd \"type\" \\ \n";
     for (const std::string& type : {odd_type, std::string("gone"), std::string("\xff not utf-8")})
         tested.body->register_handler(type, [](job_context&) {});
@@ -528,9 +532,7 @@ TEST_CASE("metrics: job outcomes appear under the names and labels of the observ
 TEST_CASE("health: a loop has the probes, metrics and drain of a worker") {
     loop_options options;
     std::string address;
-    options.health_address = "127.0.0.1:0";
-    options.health_control = true;
-    options.extensions.add(ops());
+    options.extensions.add(ops({"127.0.0.1:0", true}));
     options.log.hook = [&](const log_record& record) {
         if (record.message == "health server listening") address = record.fields.at(0).value;
     };

@@ -136,8 +136,8 @@ class amqp_subject : public transport_contract::subject {
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
         for (const std::string& queue : as.queues) declare(queue);
         ojs::amqp_options options = options_at();
-        options.on_event = [](ojs::severity level, const std::string& text) {
-            if (level != ojs::severity::info) std::fprintf(stderr, "%s\n", text.c_str());
+        options.on_event = [](ojs::log_level level, const std::string& text) {
+            if (level != ojs::log_level::info) std::fprintf(stderr, "%s\n", text.c_str());
         };
         return std::make_shared<paused_between_fetches>(share(ojs::open_amqp(options)));
     }
@@ -169,7 +169,7 @@ struct on_queue {
     on_queue() { declare(queue); }
 
     std::shared_ptr<ojs::transport> connect(ojs::amqp_options options) {
-        options.on_event = [this](ojs::severity, const std::string& text) {
+        options.on_event = [this](ojs::log_level, const std::string& text) {
             const std::lock_guard<std::mutex> lock(mutex);
             events += text + "\n";
         };

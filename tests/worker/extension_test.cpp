@@ -235,20 +235,8 @@ TEST_CASE("extensions: an extension refuses the options -> start() fails before 
     int made = 0;
     options.worker_id = "me";
     options.extensions.add(
-        {"strict", [&made]() -> worker_extension* { return ++made, nullptr; }, refuse, nullptr});
+        {"strict", [&made]() -> worker_extension* { return ++made, nullptr; }, refuse});
     CHECK(refused_start(options).text == "not me");
     CHECK(validate(options).error().text == "not me");
     CHECK(made == 0);
-}
-
-TEST_CASE(
-    "extensions: a health address without its extension makes start() fail, and the error names the header") {
-    worker_options options = recorder::options();
-    options.health_address = "127.0.0.1:0";
-    const error refused = refused_start(options);
-    CHECK(refused.code == errc::unsupported);
-    for (const char* word : {"OJS_HEALTH_ADDR", "ojs_ops.hpp", "ojs::ops()"})
-        CHECK(holds(refused.text, word));
-    options.extensions.add(ops());
-    CHECK(validate(options));
 }

@@ -34,7 +34,7 @@ class documented_options {
     static std::string code(const std::string& value) { return value.empty() ? "none" : "`" + value + "`"; }
     static std::string shown(const std::string& value) { return code(value); }
     static std::string shown(const std::string& value, detail::text_kind) { return code(value); }
-    static std::string shown(const std::vector<std::string>& value, detail::text_kind = {}, bool = false) {
+    static std::string shown(const std::vector<std::string>& value, detail::text_kind = {}) {
         std::string out;
         for (const std::string& each : value) out += (out.empty() ? "" : ",") + each;
         return code(out);
@@ -62,7 +62,6 @@ class documented_options {
 
     static std::string wanted() { return ""; }
     static std::string wanted(detail::text_kind) { return ""; }
-    static std::string wanted(detail::text_kind, bool) { return "job types"; }
     static std::string wanted(int min, int max) { return std::to_string(min) + " to " + std::to_string(max); }
     static std::string wanted(std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
         return max == no_limit ? "`ojs::no_limit`" : min > 0ms ? "min " + format_duration(min) : "";
@@ -85,6 +84,8 @@ TEST_CASE("options: docs/options.md lists every option with its variables, defau
     }
     const worker_options defaults;
     detail::visit_options(defaults, documented);
+    const ops_options server;
+    detail::visit_ops_options(server, documented);
     std::size_t lines = 0;
     for (std::size_t at = 0; (at = documented.text.find("` | `OJS_", at)) != std::string::npos; ++at) ++lines;
     CHECK(documented.rows == lines);

@@ -127,7 +127,7 @@ std::string advised_for(const std::string& url, void (*change)(worker_options&))
     worker_options options;
     options.url = url;
     change(options);
-    for (const finding& each : doctor(options, std::chrono::milliseconds(1))) {
+    for (const finding& each : doctor(options, ops_options(), std::chrono::milliseconds(1))) {
         if (each.id == "options" && holds(each.fix, "did you mean ")) return each.fix;
     }
     return "";

@@ -1,3 +1,4 @@
+#include "environment.hpp"
 #include "recorder.hpp"
 #include "text.hpp"
 
@@ -385,11 +386,11 @@ TEST_CASE("worker: a second start() or run() is refused, while the worker runs a
     check_last_word(wire);
 }
 
-TEST_CASE("operating: job types that job_types lists and no handler serves are named once at start-up") {
-    const auto warned = [](std::vector<std::string> deployed) {
+TEST_CASE("operating: job types that OJS_JOB_TYPES lists and no handler serves are named once at start-up") {
+    const auto warned = [](const char* deployed) {
+        const test::environment_variable set("OJS_JOB_TYPES", deployed);
         recorder::transport wire;
         worker_options options = recorder::options();
-        options.expected_job_types = std::move(deployed);
         options.extensions.add(ops());
         const kept_log log(options, log_level::warn);
         run_until("fetch", 1, wire, options, do_nothing);
@@ -397,9 +398,9 @@ TEST_CASE("operating: job types that job_types lists and no handler serves are n
         for (const log_record& each : log.records()) types += value_of(each, "job_types");
         return types;
     };
-    CHECK(warned({"email.send", "work", "sms.send"}) == "email.send,sms.send");
-    CHECK(warned({"work"}).empty());
-    CHECK(warned({}).empty());
+    CHECK(warned("email.send, work,sms.send") == "email.send,sms.send");
+    CHECK(warned("work").empty());
+    CHECK(warned("").empty());
 }
 
 TEST_CASE("worker: the log shows job arguments only if a handler's error quotes them") {

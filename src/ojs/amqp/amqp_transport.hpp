@@ -46,7 +46,7 @@ struct amqp_options {
     std::chrono::seconds heartbeat{10};
     /// Receives one line for each change of the connection or of a queue. Called from any thread; must be
     /// short, must not throw, and must not call the transport.
-    function<void(severity level, const std::string& text)> on_event;
+    function<void(log_level level, const std::string& text)> on_event;
 };
 
 /// RabbitMQ's queues for one worker, for worker's constructor. The worker connects. Claims end with their

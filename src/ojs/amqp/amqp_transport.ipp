@@ -319,7 +319,7 @@ class amqp_transport : public transport {
             if (decided == verb::fail && !message->published)
                 message->published = publication_of(*message, message->from.body, why);
             if (settle(held, message, decided, deadline_after(std::chrono::seconds(1))))
-                options_.on_event(severity::warning,
+                options_.on_event(log_level::warn,
                                   cat({"message ", printable(message->id), " of queue ", message->queue,
                                        " has used up its attempts, and is not run"}));
         }
@@ -344,11 +344,11 @@ class amqp_transport : public transport {
         }
     }
     // Each change once.
-    void report(severity level, std::string& last, const std::string& text) {
+    void report(log_level level, std::string& last, const std::string& text) {
         if (detail::exchange(last, text) != text) options_.on_event(level, text);
     }
     void set_connected() {
-        report(severity::info, event_, cat({"connected to RabbitMQ at ", broker_.name}));
+        report(log_level::info, event_, cat({"connected to RabbitMQ at ", broker_.name}));
         const unique_lock held(mutex_);
         is_connected_ = true;
         problem_.clear();
@@ -357,7 +357,7 @@ class amqp_transport : public transport {
     void lose_connection() {
         const bool is_orderly = is_ending_;
         const std::string text = cat({"no connection to RabbitMQ: ", connection_.fault()});
-        if (!is_orderly) report(severity::warning, event_, text);
+        if (!is_orderly) report(log_level::warn, event_, text);
         for (queue_channel& channel : channels_) lose_channel(channel);
         connection_.close(is_orderly);
         channels_.clear();
@@ -389,7 +389,7 @@ class amqp_transport : public transport {
     }
     bool report_queue(queue_channel& channel, const std::string& text) {
         const std::string about = cat({"queue ", channel.queue, ": ", text});
-        report(severity::warning, channel.event, about);
+        report(log_level::warn, channel.event, about);
         const unique_lock held(mutex_);
         problem_ = about;
         return true;
@@ -491,7 +491,7 @@ class amqp_transport : public transport {
         if (status != rpc_status::done) return handle(status, channel);
         channel.tags.push_back(tag);
         channel.prefetch += prefetch;
-        report(severity::info, channel.event, cat({"consuming queue ", channel.queue}));
+        report(log_level::info, channel.event, cat({"consuming queue ", channel.queue}));
         const unique_lock held(mutex_);
         problem_.clear();
         return true;
@@ -684,9 +684,8 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base,
     amqp_options options = base;
     options.url = cat({"amqp:", setup.address});
     if (!options.on_event)
-        options.on_event = [log = setup.log](severity level, const std::string& text) {
-            const bool is_info = level == severity::info;
-            log({is_info ? log_level::info : log_level::warn, "RabbitMQ event", {field("event", text)}, {}});
+        options.on_event = [log = setup.log](log_level level, const std::string& text) {
+            log({level, "RabbitMQ event", {field("event", text)}, {}});
         };
     return open_amqp(std::move(options));
 }

@@ -1,4 +1,4 @@
-// error, `result<T>` and finding: how functions report failure. Nothing is thrown across the API.
+// error and `result<T>`: how functions report failure. Nothing is thrown across the API.
 #pragma once
 
 #include <chrono>
@@ -141,22 +141,6 @@ class [[nodiscard]] result<void> {
   private:
     bool ok_ = true;
     ojs::error error_;
-};
-
-/// How bad a finding is.
-enum class severity { info, warning, error };
-
-/// "info", "warning", "error". Never null. Thread-safe.
-constexpr const char* to_string(severity level) noexcept {
-    return level == severity::error ? "error" : level == severity::warning ? "warning" : "info";
-}
-
-/// What a check found, and what to do about it.
-struct finding {
-    ojs::severity severity = ojs::severity::info;  ///< how serious it is
-    std::string id;                                ///< short and stable: "budget-exceeded"
-    std::string problem;                           ///< one line for a person
-    std::string fix;                               ///< one line; empty: nothing to do
 };
 
 }  // namespace v0_1_0

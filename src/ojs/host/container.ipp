@@ -69,28 +69,20 @@ inline std::string interpreter_name(const process_facts& facts) {
     return out == "busybox" && arguments.size() > 1 ? program_name(arguments[1]) : out;
 }
 
-// `wrapper`: what PID 1 is.
-inline finding wrapper_finding(const container_info& info, const process_facts& self,
-                               std::string_view wrapper) {
-    const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
-    return {
-        severity::warning, "pid1-wrapper",
-        cat({"process ", self.pid, " runs in a container (", info.platform->id, ") whose PID 1 is ", wrapper,
-             ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"}),
-        cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ",
-             program, "'), or run it under an init such as tini"})};
-}
+inline constexpr const char* shell_effect = "a shell, which does not pass signals on";
 
-// "pid1-wrapper": PID 1 of the container is a shell, which does not pass stop signals on. [GS 4.3]
-inline void check_shell(const container_probe& probe, const container_info& info, std::vector<finding>& out) {
-    const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
-    const process_facts self = read_process(probe.root, "self");
-    // PID 1 of the /proc of another PID namespace is not ours.
-    if (!info.in_container || pid == 1 || self.pid != pid) return;
-    const process_facts pid1 = read_process(probe.root, "1");
-    if (is_listed(pid1.comm, shell_names) || is_listed(interpreter_name(pid1), shell_names))
-        out.push_back(wrapper_finding(
-            info, self, cat({"'", printable(pid1.comm, 64), "', a shell, which does not pass signals on"})));
+// `wrapper`: what PID 1 is.
+inline std::string wrapper_problem(const container_info& info, const process_facts& self,
+                                   std::string_view wrapper) {
+    return cat({"process ", self.pid, " runs in a container (", info.platform->id, ") whose PID 1 is ",
+                wrapper,
+                ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"});
+}
+inline std::string wrapper_fix(const process_facts& self) {
+    const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
+    return cat({"write the command in exec form, CMD [\"", program,
+                "\"], or begin it with exec (sh -c 'exec ", program,
+                "'), or run it under an init such as tini"});
 }
 
 }  // namespace detail

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "../base/error.hpp"
 #include "../host/container.hpp"
 #include "../worker/worker_options.hpp"
+#include "finding.hpp"
+#include "ops.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -27,16 +28,18 @@ std::vector<finding> check_budget(const worker_options& options, std::chrono::mi
 
 /// Checks everything a stop depends on: the options (validate() and the budgets of a stop), unknown variables OJS_*,
 /// the container and its PID 1, blocked or ignored signals, the termination-mode file, the backend (GET
-/// /ojs/v1/health), the health address, limits. Ids of findings are stable; tokens are never shown.
+/// /ojs/v1/health), the health address of `ops`, limits. Ids of findings are stable; tokens are never shown.
 ///
 /// Call it before signals are installed and threads started, so that it sees what was inherited. It listens on the
 /// health address for a moment, and sends that one request. Returns within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options,
+                            const result<ops_options>& ops = ops_options::from_environment(),
                             std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
                             const detail::container_probe& container = {});
 
 /// The same for a loop, without a backend.
 std::vector<finding> doctor(const loop_options& options,
+                            const result<ops_options>& ops = ops_options::from_environment(),
                             std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
                             const detail::container_probe& container = {});
 

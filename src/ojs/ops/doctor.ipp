@@ -83,7 +83,9 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
                           std::vector<finding>& out) {
     const backend_url url = split_url(options.url, options.transports);
     if (url.added != nullptr && url.added->inspect) {
-        for (finding& each : url.added->inspect(url.address)) out.push_back(std::move(each));
+        std::string fault = url.added->inspect(url.address);
+        if (!fault.empty())
+            out.push_back({severity::error, "backend-unusable", std::move(fault), "correct OJS_URL"});
     }
     if (url.added != nullptr || !url.is_http) return;
     const result<http_response> response =
@@ -133,12 +135,13 @@ inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout,
          runs ? "" : "choose another address in OJS_HEALTH_ADDR, or stop the program that listens there"});
 }
 
-// validate() reports an invalid address.
-inline void check_health_server(const loop_options& options, std::chrono::milliseconds timeout,
-                                std::vector<finding>& out) {
+inline void check_health_server(const ops_options& options, const container_info& info,
+                                std::chrono::milliseconds timeout, std::vector<finding>& out) {
     const result<endpoint> where = health_endpoint(options);
-    if (!where || where->name.empty()) return;
-    if (options.health_control && options.health_token.empty() && where->unix_path.empty())
+    if (!where) return;
+    check_kubernetes_health(*where, info, out);
+    if (where->name.empty()) return;
+    if (options.control && options.token.empty() && where->unix_path.empty())
         out.push_back({severity::info, "health-control-token",
                        cat({"with control on and no token, every process that shares the network of ",
                             where->name, " can stop the worker"}),
@@ -180,43 +183,42 @@ inline void check_limits(const loop_options& options, std::vector<finding>& out)
 
 // `check_more` checks what only a worker has.
 template <class Check>
-std::vector<finding> diagnose(const loop_options& options, const array<std::string>& known,
-                              const result<void>& valid, const std::string& url_fix,
-                              std::chrono::milliseconds timeout, const container_probe& where,
-                              Check check_more) {
+std::vector<finding> diagnose(const loop_options& options, const result<ops_options>& ops, result<void> valid,
+                              const std::string& url_fix, std::chrono::milliseconds timeout,
+                              const container_probe& where, Check check_more) {
     std::vector<finding> out;
     check_signals(options, out);  // first: before anything here changes the mask
+    if (valid) valid = check_health(ops);
     if (!valid)
         out.push_back({severity::error, "options", valid.error().text,
                        url_fix.empty() ? "correct the option, or the variable that sets it" : url_fix});
     const container_info info = detect_container(where);
-    check_settings(options, known, info, where, out);
+    check_settings(options, info, where, out);
     check_container(where, info, out);
     check_mode_file(options, out);
     check_more(out);
-    check_health_server(options, timeout, out);
+    if (ops) check_health_server(*ops, info, timeout, out);
     check_limits(options, out);
     return out;
 }
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options,
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const result<ops_options>& ops,
                                                 std::chrono::milliseconds timeout,
                                                 const detail::container_probe& where) {
-    return detail::diagnose(options, detail::worker_variables(), validate(options), detail::url_fix(options),
-                            timeout, where, [&](std::vector<finding>& out) {
+    return detail::diagnose(options, ops, validate(options), detail::url_fix(options), timeout, where,
+                            [&](std::vector<finding>& out) {
                                 detail::check_heartbeat(options, out);
                                 detail::check_backend(options, timeout, out);
                             });
 }
-OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const loop_options& options,
+OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const loop_options& options, const result<ops_options>& ops,
                                                 std::chrono::milliseconds timeout,
                                                 const detail::container_probe& where) {
     result<void> valid = detail::check_loop_options(options);
     if (valid) valid = detail::check_extensions(options);
-    return detail::diagnose(options, detail::loop_variables(), valid, "", timeout, where,
-                            [](std::vector<finding>&) {});
+    return detail::diagnose(options, ops, valid, "", timeout, where, [](std::vector<finding>&) {});
 }
 
 OJS_SHUTDOWN_INLINE severity max_severity(const std::vector<finding>& findings) noexcept {

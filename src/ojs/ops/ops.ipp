@@ -13,6 +13,7 @@
 #include "../server/service_notifier.ipp"
 #include "detail/exit_notice.ipp"
 #include "detail/health.ipp"
+#include "detail/startup_findings.ipp"
 #include "ops.hpp"
 
 namespace ojs {
@@ -21,6 +22,8 @@ namespace detail {
 
 class ops_extension final : public worker_extension {
   public:
+    explicit ops_extension(const ops_options& options) : options_(options) {}
+
     result<void> start(const running_worker_ref& worker) override {
         worker_ = worker;
         watch_exit(worker);
@@ -28,14 +31,15 @@ class ops_extension final : public worker_extension {
         log.hook = [worker](const log_record& record) { worker->log(record); };
         log_ = logger(std::move(log), "worker");
         if (worker->owns_process()) service_.start(steady_clock::now());
-        if (worker->options().health_address.empty()) return {};
+        if (options_.address.empty()) return {};
         metrics_ = make_ref<worker_metrics>(worker->identity().queues, worker->job_types());
-        health_ = make_ref<health_service>(worker, metrics_);
-        server_ = serve_health(*worker, health_);
+        health_ = make_ref<health_service>(options_, worker, metrics_);
+        server_ = serve_health(options_, *worker, health_);
         return server_ ? result<void>() : server_.error();
     }
 
     void on_phase(const lifecycle_state& state) override {
+        if (!detail::exchange(has_begun_, true) && log_.enabled(log_level::warn)) warn_at_start();
         const phase before = detail::exchange(phase_, state.phase);
         if (metrics_ && before != state.phase) metrics_->on_phase(state.phase);
         if (before < phase::draining && state.phase >= phase::draining) {
@@ -71,6 +75,14 @@ class ops_extension final : public worker_extension {
     }
 
   private:
+    void warn_at_start() {
+        for (finding& found : startup_findings(worker_->options()))
+            write_finding(log_, found.id.c_str(), std::move(found.problem), std::move(found.fix));
+        const std::string missing = missing_handlers(worker_->job_types());
+        if (!missing.empty() && !worker_->job_types().empty())
+            log_.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
+                       {field("job_types", missing)});
+    }
     void report_service() {
         if (service_.active()) service_.report(true, service_text());
     }
@@ -78,7 +90,9 @@ class ops_extension final : public worker_extension {
         return cat({to_string(worker_->phase()), ", ", worker_->active_jobs(), " jobs in flight"});
     }
 
+    const ops_options options_;
     running_worker_ref worker_;
+    bool has_begun_ = false;  // for the supervising thread
     logger log_;
     service_report service_{log_};  // for the supervising thread
     phase phase_ = phase::running;  // likewise
@@ -135,9 +149,25 @@ inline void take_terminal() {
 
 }  // namespace detail
 
+OJS_SHUTDOWN_INLINE result<ops_options> ops_options::from_environment(const environment_lookup& lookup) {
+    ops_options out;
+    detail::environment_reader read(lookup);
+    detail::visit_ops_options(out, read);
+    return read.status ? result<ops_options>(std::move(out)) : read.status.error();
+}
+
+namespace detail {
+inline worker_extension_factory make_ops(const result<ops_options>& options) {
+    return {"ops", [options] { return static_cast<worker_extension*>(new ops_extension(*options)); },
+            [options](const loop_options&) { return check_health(options); }};
+}
+}  // namespace detail
+
 OJS_SHUTDOWN_INLINE worker_extension_factory ops() {
-    return {"ops", [] { return static_cast<worker_extension*>(new detail::ops_extension); },
-            detail::check_health, detail::check_kubernetes_health};
+    return detail::make_ops(ops_options::from_environment());
+}
+OJS_SHUTDOWN_INLINE worker_extension_factory ops(ops_options options) {
+    return detail::make_ops(std::move(options));
 }
 
 OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {

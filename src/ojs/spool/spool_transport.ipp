@@ -242,15 +242,12 @@ inline result<transport_ref> open_spool_url(const transport_setup& setup) {
     return open_spool(std::move(options));
 }
 
-inline std::vector<finding> inspect_spool(std::string_view address) {
+// The worker creates a directory that is missing.
+inline std::string inspect_spool(std::string_view address) {
     const std::string directory(address);
-    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0) return {};
-    const int errnum = errno;
-    const bool missing = errnum == ENOENT && !directory.empty();
-    return {{missing ? severity::warning : severity::error, missing ? "spool-missing" : "spool-unusable",
-             cat({"the spool directory '", printable(directory), "' cannot be used: ", errno_text(errnum)}),
-             missing ? "the worker creates it if its parent exists"
-                     : "set OJS_URL to a directory that the worker may read and write"}};
+    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0 || (errno == ENOENT && !address.empty()))
+        return {};
+    return cat({"the spool directory '", printable(directory), "' cannot be used: ", errno_text(errno)});
 }
 
 // ---- spool_enqueue() ----

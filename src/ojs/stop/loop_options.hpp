@@ -81,17 +81,7 @@ struct loop_options {
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
     ojs::dialect dialect;                                 ///< see use()
     detail::extension_list<worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
-    /// With ojs_ops.hpp: the address of GET /healthz, /readyz, /livez and /metrics, as http_server::start()
-    /// takes it; empty: none. If the address is taken, the worker does not start. /healthz and /readyz return 200
-    /// while the worker is running and connected to the backend, else 503; /livez, for liveness probes, always
-    /// 200. On loopback, a Host that is neither an address nor localhost gets 403. [WIRE]
-    std::string health_address;
-    /// Adds POST /quiet, /resume, /stop, and for a preStop hook POST or GET /drain?timeout=25s, which quiets the
-    /// worker and returns 200 when nothing is in flight, or 503 at the timeout (at most 1h). Without a token the
-    /// address must be loopback, where GET is refused then, or unix:. Requests caused by a web page are refused.
-    bool health_control = false;
-    std::string health_token;  ///< the bearer token that those four require; empty: none; never logged
-    log_options log;           ///< level, format and hook
+    log_options log;                                              ///< level, format and hook
     /// Bytes, for threads that run jobs; at least 64 KiB; 0: the platform's default. Threads that call transports,
     /// hooks and callbacks have at least 256 KiB.
     std::size_t thread_stack_size = 0;

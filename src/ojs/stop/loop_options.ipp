@@ -37,9 +37,6 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("progress_interval", "OJS_PROGRESS_INTERVAL", o.progress_interval, 10ms);
     visit("container_grace_period", "OJS_CONTAINER_GRACE_PERIOD", o.container_grace_period, 0ms);
     visit("prestop_delay", "OJS_PRESTOP_DELAY", o.prestop_delay, 0ms);
-    visit("health_address", "OJS_HEALTH_ADDR", o.health_address);
-    visit("health_control", "OJS_HEALTH_CONTROL", o.health_control, off_on);
-    visit("health_token", "OJS_HEALTH_TOKEN", o.health_token, text_kind::secret);
     visit("worker_id", "OJS_WORKER_ID", o.worker_id, text_kind::name);
     visit_log_options(o.log, visit);
     visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, zero_one);
@@ -106,22 +103,7 @@ inline result<void> check_loop_options(const loop_options& options) {
     return bounds.status ? check_stop(options) : bounds.status;
 }
 
-inline array<std::string> loop_variables() {
-    known_variables known;
-    const loop_options unused;
-    visit_loop_options(unused, known);
-    return std::move(known.names);
-}
-
-inline constexpr const char* ops_fix = "include ojs_ops.hpp and write options->extensions.add(ojs::ops())";
-
-// Checks that the extensions which the options need are added and accept the options.
 inline result<void> check_extensions(const loop_options& options) {
-    if ((!options.health_address.empty() || options.health_control) && !options.extensions.has("ops"))
-        return error{errc::unsupported, 0,
-                     cat({"health_address (OJS_HEALTH_ADDR) and health_control (OJS_HEALTH_CONTROL) need an "
-                          "extension: ",
-                          ops_fix})};
     for (const worker_extension_factory& factory : options.extensions) {
         result<void> valid = factory.check ? factory.check(options) : result<void>();
         if (!valid) return valid;

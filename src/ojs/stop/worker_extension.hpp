@@ -18,10 +18,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-namespace detail {
-struct container_info;
-}
-struct finding;
 struct loop_options;
 
 // Exit statuses of run(), and so of a program that returns them from main.
@@ -153,10 +149,6 @@ struct worker_extension_factory {
     function<worker_extension*()> make;  ///< a new extension for each start; the worker deletes it
     /// Optional, must not throw: checks the options for the extension, in validate(), run() and start().
     function<result<void>(const loop_options& options)> check = nullptr;
-    /// Optional, must not throw: adds findings to those of doctor().
-    function<void(const loop_options& options, const detail::container_info& container,
-                  std::vector<finding>& out)>
-        inspect = nullptr;
 };
 
 }  // namespace v0_1_0

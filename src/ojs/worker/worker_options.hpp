@@ -38,10 +38,9 @@ struct worker_options : loop_options {
     std::chrono::milliseconds visibility_timeout{30000};  ///< how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      ///< for one request, from connect to the last byte
     std::vector<std::string> labels;                      ///< sent to the backend
-    std::vector<std::string> expected_job_types;  ///< a warning at start names those without a handler
-    std::string auth_token;                       ///< sent as a bearer token; never logged
-    http_headers headers;                         ///< sent with every request
-    stream_factory https_stream;                  ///< connects https:// URLs; empty: they are refused
+    std::string auth_token;                               ///< sent as a bearer token; never logged
+    http_headers headers;                                 ///< sent with every request
+    stream_factory https_stream;                          ///< connects https:// URLs; empty: they are refused
     http_events_factory http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
     std::string registration_path;    ///< below /ojs/v1 ("/workers"); empty: heartbeats register the worker
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler

@@ -27,17 +27,8 @@ void visit_options(Options& o, Visit& visit) {
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
     visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE OJS_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
     visit("labels", "OJS_LABELS", o.labels, text_kind::name);
-    visit("expected_job_types", "OJS_JOB_TYPES", o.expected_job_types, text_kind::word,
-          true);  // an operator may set an empty list
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
     visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
-}
-
-inline array<std::string> worker_variables() {
-    known_variables known;
-    const worker_options unused;
-    visit_options(unused, known);
-    return std::move(known.names);
 }
 
 // It is sent without escaping.

@@ -270,7 +270,6 @@ int work(ojs::lifecycle& lifecycle) {
     if (!options) return ojs::report_usage(options.error());
     spoil(*options);
     lifecycle.set_signal_debounce(options->signal_debounce);
-    options->health_address.clear();
     std::optional<ojs::result<ojs::http_server>> health;
     if (const char* address = std::getenv("OJS_HEALTH_ADDR")) {
         health = serve_health(address, lifecycle);

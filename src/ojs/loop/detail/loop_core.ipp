@@ -141,7 +141,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     void begin_all() {
         has_extensions_ = !user.extensions.empty();
         begin_run();
-        begin("loop started", loop_variables());
+        begin("loop started");
         status = start_threads();
         if (!status) phases.own.apply(event::stop_request, {cause_kind::api, 0});
     }

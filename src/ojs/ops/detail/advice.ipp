@@ -1,10 +1,10 @@
 // advice: the settings of a stop, and what an unknown variable or URL was probably meant to be.
 #pragma once
 
-#include "../../stop/detail/startup_findings.ipp"
 #include "../../stop/detail/stop_stages.ipp"
 #include "../../worker/worker_options.ipp"
 #include "../doctor.hpp"
+#include "startup_findings.ipp"
 
 namespace ojs::detail {
 
@@ -36,7 +36,8 @@ inline std::string_view nearest_name(std::string_view name, const array<std::str
     return nearest;
 }
 
-inline void check_variable_names(const array<std::string>& known, std::vector<finding>& out) {
+inline void check_variable_names(std::vector<finding>& out) {
+    const array<std::string> known = known_variables();
     for (finding& each : unknown_variables(known)) {
         std::string_view name = each.problem;
         const std::string_view nearest = nearest_name(next_part(name, " "), known);
@@ -209,24 +210,14 @@ inline void check_mode_file(const loop_options& options, std::vector<finding>& o
     out.push_back({fault.level, fault.id, describe_mode_file(mode), mode_file_fix});
 }
 
-inline constexpr const char* probe_advice =
-    "for probes, set OJS_HEALTH_ADDR=[::]:8081, and use /livez for the liveness probe";
-
-inline void check_settings(const loop_options& options, const array<std::string>& known,
-                           const container_info& info, const container_probe& probe,
-                           std::vector<finding>& out) {
+inline void check_settings(const loop_options& options, const container_info& info,
+                           const container_probe& probe, std::vector<finding>& out) {
     check_stop_budget(options, {}, info, out);
-    if (is_kubernetes(info) && options.health_address.empty())
-        out.push_back({severity::info, "health-kubernetes",
-                       "no health address is set: the pod's probes would fail", probe_advice});
-    for (const worker_extension_factory& factory : options.extensions) {
-        if (factory.inspect) factory.inspect(options, info, out);
-    }
     if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !options.extensions.has("ops"))
         out.push_back({severity::warning, "service-unnotified",
                        "NOTIFY_SOCKET is set, but readiness is not reported: add ojs::ops() to the options",
-                       ops_fix});
-    if (!probe.environment) check_variable_names(known, out);
+                       "include ojs_ops.hpp and write options->extensions.add(ojs::ops())"});
+    if (!probe.environment) check_variable_names(out);
 }
 
 }  // namespace ojs::detail

@@ -132,26 +132,25 @@ inline std::string metrics_text(const running_worker& worker, const worker_metri
     return std::move(page.text);
 }
 
-// The endpoint of health_address; an empty name: none. Error: an invalid health option.
-inline result<endpoint> health_endpoint(const loop_options& options) {
-    if (!is_visible_ascii(options.health_token))
-        return invalid("health_token (OJS_HEALTH_TOKEN) must consist of visible ASCII characters");
-    if (options.health_address.empty()) {
-        if (!options.health_control) return endpoint();
-        return invalid(
-            "health_control (OJS_HEALTH_CONTROL) is on, but there is no health_address (OJS_HEALTH_ADDR)");
+// An empty name: none. Error: an invalid option.
+inline result<endpoint> health_endpoint(const ops_options& options) {
+    if (!is_visible_ascii(options.token))
+        return invalid("token (OJS_HEALTH_TOKEN) must consist of visible ASCII characters");
+    if (options.address.empty()) {
+        if (!options.control) return endpoint();
+        return invalid("control (OJS_HEALTH_CONTROL) is on, but there is no address (OJS_HEALTH_ADDR)");
     }
-    result<endpoint> where = parse_listen_address(options.health_address);
-    if (!where) return invalid(cat({"health_address (OJS_HEALTH_ADDR): ", where.error().text}));
-    if (options.health_control && options.health_token.empty() && !is_local(*where))
+    result<endpoint> where = parse_listen_address(options.address);
+    if (!where) return invalid(cat({"health address (OJS_HEALTH_ADDR): ", where.error().text}));
+    if (options.control && options.token.empty() && !is_local(*where))
         return invalid(
-            cat({"health_control (OJS_HEALTH_CONTROL) without health_token (OJS_HEALTH_TOKEN) needs a "
-                 "health_address (OJS_HEALTH_ADDR) on loopback or unix:, not '",
+            cat({"control (OJS_HEALTH_CONTROL) without a token (OJS_HEALTH_TOKEN) needs a health address "
+                 "(OJS_HEALTH_ADDR) on loopback or unix:, not '",
                  where->name, "'"}));
     return where;
 }
-inline result<void> check_health(const loop_options& options) {
-    const result<endpoint> where = health_endpoint(options);
+inline result<void> check_health(const result<ops_options>& options) {
+    const result<endpoint> where = options ? health_endpoint(*options) : options.error();
     return where ? result<void>() : where.error();
 }
 
@@ -162,13 +161,12 @@ inline bool is_loopback(const result<endpoint>& where) noexcept {
 // Thread-safe.
 class health_service : public ref_counted {
   public:
-    health_service(running_worker_ref worker, ref<worker_metrics> metrics)
+    health_service(const ops_options& options, running_worker_ref worker, ref<worker_metrics> metrics)
         : worker_(std::move(worker)), metrics_(std::move(metrics)) {
         if (process_start_ == 0) process_start_ = wall_started_;
-        const loop_options& options = worker_->options();
         guard_.on_loopback = is_loopback(health_endpoint(options));
-        guard_.open = options.health_control;
-        guard_.token = options.health_token;
+        guard_.open = options.control;
+        guard_.token = options.token;
     }
 
     http_response respond(const http_request& request) {
@@ -309,23 +307,23 @@ class health_service : public ref_counted {
 };
 
 // The kubelet's probes come from outside the pod's network.
-inline void check_kubernetes_health(const loop_options& options, const container_info& info,
+inline void check_kubernetes_health(const endpoint& where, const container_info& info,
                                     std::vector<finding>& out) {
-    const result<endpoint> where = health_endpoint(options);
-    if (!is_kubernetes(info) || !where || where->host.empty()) return;
+    if (!is_kubernetes(info) || !where.unix_path.empty()) return;
     const char* const cluster = std::getenv("KUBERNETES_SERVICE_HOST");
     const bool is_ipv6 = cluster != nullptr && is_ip(AF_INET6, cluster);
-    const char* const fault = is_local(*where)                         ? "loopback"
-                              : is_ipv6 && is_ip(AF_INET, where->host) ? "IPv4 in a cluster of IPv6"
-                                                                       : nullptr;
-    if (fault == nullptr) return;
-    out.push_back({severity::warning, "health-kubernetes",
-                   cat({"the pod's probes cannot reach ", where->name, ", which is ", fault}), probe_advice});
+    const bool is_narrow = is_ipv6 && is_ip(AF_INET, where.host);
+    if (!where.name.empty() && !is_local(where) && !is_narrow) return;
+    out.push_back({where.name.empty() ? severity::info : severity::warning, "health-kubernetes",
+                   where.name.empty() ? "no health address is set: the pod's probes would fail"
+                                      : cat({"the pod's probes cannot reach ", where.name, ", which is ",
+                                             is_narrow ? "IPv4 in a cluster of IPv6" : "loopback"}),
+                   "for probes, set OJS_HEALTH_ADDR=[::]:8081, and use /livez for the liveness probe"});
 }
 
-// Listens on options.health_address. Sleeps without requests.
-inline result<http_server> serve_health(const running_worker& worker, ref<health_service> answers) {
-    const loop_options& options = worker.options();
+// Sleeps without requests.
+inline result<http_server> serve_health(const ops_options& options, const running_worker& worker,
+                                        ref<health_service> answers) {
     http_server_options limits;
     limits.limits.head = 8 * 1024;
     limits.limits.body = 1024;
@@ -333,18 +331,18 @@ inline result<http_server> serve_health(const running_worker& worker, ref<health
     limits.idle_timeout = std::chrono::seconds(1);  // silent clients must not block probes
     limits.request_timeout = std::chrono::seconds(2);
     result<http_server> server = http_server::start(
-        options.health_address,
+        options.address,
         [answers = std::move(answers)](const http_request& request) { return answers->respond(request); },
         limits);
     if (!server) {
         return error{server.error().code, server.error().sys_errno,
-                     cat({"health_address (OJS_HEALTH_ADDR) '", printable(options.health_address, 120),
+                     cat({"health address (OJS_HEALTH_ADDR) '", printable(options.address, 120),
                           "': ", server.error().text})};
     }
     log_record listening{
         log_level::info,
         "health server listening",
-        {field("address", server->address()), field("control", options.health_control ? "on" : "off")},
+        {field("address", server->address()), field("control", options.control ? "on" : "off")},
         {}};
     listening.component = "server";
     worker.log(std::move(listening));

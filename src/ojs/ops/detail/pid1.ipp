@@ -8,6 +8,7 @@
 #include "../../base/detail/proc.ipp"
 #include "../../base/detail/text.hpp"
 #include "../../host/container.ipp"
+#include "../finding.hpp"
 
 namespace ojs::detail {
 
@@ -146,15 +147,16 @@ inline void check_pid1(const container_probe& probe, const container_info& info,
     if (rule.kind == pid1_kind::unknown && pid1.pid == 1 && is_same_program(probe.root, pid1, self))
         rule.kind = pid1_kind::direct;
     std::string problem;
-    if (rule.kind == pid1_kind::shell) problem = ", a shell, which does not pass signals on";
+    if (rule.kind == pid1_kind::shell) problem = cat({", ", shell_effect});
     if (rule.kind == pid1_kind::unknown) problem = ", which may not pass signals on";
     if (rule.kind == pid1_kind::forwards) {
         problem = find_shell_between(probe.root, self.parent);
-        if (!problem.empty())
-            problem =
-                cat({", and which is started by ", problem, ", a shell, which does not pass signals on"});
+        if (!problem.empty()) problem = cat({", and which is started by ", problem, ", ", shell_effect});
     }
-    if (!problem.empty()) out.push_back(wrapper_finding(info, self, cat({describe_command(pid1), problem})));
+    if (!problem.empty())
+        out.push_back({severity::warning, "pid1-wrapper",
+                       wrapper_problem(info, self, cat({describe_command(pid1), problem})),
+                       wrapper_fix(self)});
     const bool stops_us = rule.sigtstp == sigtstp_effect::stops_us;
     const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(pid1.arguments, probe.environment);
     if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten)

@@ -64,7 +64,6 @@ inline constexpr choice<log_level> log_levels[] = {{"debug", log_level::debug},
                                                    {"off", log_level::off}};
 inline constexpr choice<log_format> log_formats[] = {
     {"text", log_format::text}, {"logfmt", log_format::logfmt}, {"json", log_format::json}};
-inline constexpr choice<bool> off_on[] = {{"off", false}, {"on", true}};
 inline constexpr choice<bool> zero_one[] = {{"0", false}, {"1", true}};
 
 inline std::vector<std::string> split_list(std::string_view text) {
@@ -116,9 +115,8 @@ class environment_reader {
         const char* const fault = out.empty() ? "must not be empty" : text_fault(out, kind);
         return fault != nullptr ? fault : "";
     }
-    std::string parse(std::vector<std::string>& out, text_kind kind, bool may_be_empty = false) {
-        const std::string_view names = trim_blanks(value_, white_space);
-        out = names.empty() && may_be_empty ? std::vector<std::string>() : split_list(names);
+    std::string parse(std::vector<std::string>& out, text_kind kind) {
+        out = split_list(trim_blanks(value_, white_space));
         for (const std::string& name : out) {
             if (const char* const fault = text_fault(name, kind)) return cat({"a name ", fault});
         }
@@ -166,18 +164,6 @@ class environment_reader {
     bool is_secret_ = false;  // the value must not be shown
 };
 
-// Collects the variables of the options, and adds those of other programs.
-struct known_variables {
-    array<std::string> names = {"OJS_LIFECYCLE_ADDR",    "OJS_PROCESS_ID",
-                                "OJS_LAUNCHER_ADDR",     "OJS_SERVER_SHUTDOWN_TIMEOUT",
-                                "OJS_SPOOL_GROUP_WRITE", "OJS_CONTROLLER_CONFIG"};
-
-    template <class... Row>
-    void operator()(const char*, std::string_view variables, Row&&...) {
-        while (!variables.empty()) names.push_back(std::string(next_part(variables, " ")));
-    }
-};
-
 struct bounds_check {
     result<void> status;
 
@@ -195,7 +181,7 @@ struct bounds_check {
             status = invalid(cat({"options.", name, " (", variables, ") ", fault}));
     }
     void operator()(const char* name, const char* variables, const std::vector<std::string>& values,
-                    text_kind /*kind*/, bool /*may_be_empty*/ = false) {
+                    text_kind /*kind*/) {
         for (const std::string& value : values) (*this)(name, variables, value, text_kind::name);
     }
     template <class... Other>

@@ -6,6 +6,7 @@
 #include "../../host/termination_mode.ipp"
 #include "../worker_extension.ipp"
 #include "runs.ipp"
+#include "startup_warnings.ipp"
 #include "stop_log.ipp"
 #include "stop_stages.ipp"
 
@@ -86,14 +87,11 @@ class machine : public machine_state {
     virtual std::vector<log_field> fields_of(const work& one) const = 0;
     virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }
 
-    // Logs the start, with a warning of each OJS_* variable that is not among `known`. Acts on changes until now.
-    void begin(const char* message, const array<std::string>& known) {
+    // Logs the start, and acts on changes until now.
+    void begin(const char* message) {
         set_stage(stage::working);
         lines_.write_started(message, identity, backend_url, job_types);
-        if (log.enabled(log_level::warn)) {
-            lines_.write_findings(startup_findings(settings, {}, steps_timeout));
-            lines_.write_findings(unknown_variables(known));
-        }
+        if (log.enabled(log_level::warn)) warn_at_start(log, settings, steps_timeout);
         user.notify_phase(seen_);
         shared_seen_ = phases.shared.state();
         phases.follow({}, shared_seen_);
@@ -206,7 +204,8 @@ class machine : public machine_state {
         // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
         if (settings.dialect.first_signal_wins) ::poll(nullptr, 0, 10);
         const bool is_requested = phases.own.reclaim_requests() + phases.shared.reclaim_requests() > 0;
-        if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
+        if (!is_requested)
+            log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
         if (!is_requested && !mode.is_reclaim()) return lines_.write_grace_period(why);
         has_reclaim_source_ = is_requested || mode.evidence == termination_evidence::reclaim;
         phases.own.apply(event::mode_reclaim, why);

@@ -4,7 +4,7 @@
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
 #include "../../core/signals.hpp"
-#include "startup_findings.ipp"
+#include "../loop_options.hpp"
 #include "work.ipp"
 
 namespace ojs::detail {
@@ -19,12 +19,6 @@ class stop_log {
                    {field("pid", self.pid), field("url", url), field("queues", join_names(self.queues)),
                     field("concurrency", self.concurrency), field("job_types", join_names(job_types)),
                     field("grace_period", format_duration(options_.times.shutdown_grace_period))});
-    }
-
-    // Warns at start about settings that will break the stop. [GS 4.3, 6.3]
-    void write_findings(const std::vector<finding>& findings) const {
-        for (const finding& found : findings)
-            log_.write(log_level::warn, found.problem, {field("finding", found.id), field("fix", found.fix)});
     }
 
     void write_change(ojs::phase before, const lifecycle_state& after, std::size_t active) const {

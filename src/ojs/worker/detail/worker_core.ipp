@@ -76,7 +76,7 @@ class worker_core final : public worker_state {
     // Works until the end.
     void run_to_end() {
         const user_call entered(user.callbacks);
-        begin("worker started", worker_variables());
+        begin("worker started");
         run_turns();
     }
     // Waits until it has ended.
@@ -130,7 +130,6 @@ class worker_core final : public worker_state {
         identity.visibility_timeout = options.visibility_timeout;
         job_types.clear();
         for (const ref<registered_handler>& handler : handlers_) job_types.push_back(handler->type);
-        warn_of_missing_handlers();
         if (transport != nullptr) return {};
         const result<transport_ref> opened =
             open_transport(options, identity, [this](const log_record& record) { log.write(record); });
@@ -139,15 +138,6 @@ class worker_core final : public worker_state {
         transport = opened->get();
         backend_url = public_url(options.url);
         return {};
-    }
-    void warn_of_missing_handlers() const {
-        std::string missing;
-        for (const std::string& type : options.expected_job_types) {
-            if (!contains(job_types, type)) append(missing, {missing.empty() ? "" : ",", printable(type)});
-        }
-        if (!missing.empty())
-            log.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
-                      {field("job_types", missing)});
     }
     // With one thread for urgent tasks no task runs on the thread that turns the machine.
     result<void> start_threads() {
