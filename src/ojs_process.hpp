@@ -30,6 +30,7 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 
 // clang-format off
 #include "ojs/process/detail/child_launch.ipp"
+#include "ojs/process/detail/out_of_memory.hpp"
 #include "ojs/process/detail/child_lines.ipp"
 #include "ojs/process/child_process.ipp"
 // clang-format on

@@ -50,13 +50,6 @@ struct error {
     error(errc why, int failed = 0, std::string about = {}, int status = 0,
           std::chrono::milliseconds after = {})
         : code(why), sys_errno(failed), text(std::move(about)), http_status(status), retry_after(after) {}
-    /// This and a copy are without the text if there is no memory for it: handling an error cannot fail.
-    error(errc why, int failed, const char* about, int status = 0,
-          std::chrono::milliseconds after = {}) noexcept;
-    error(const error& other) noexcept;
-    error(error&& other) noexcept = default;
-    error& operator=(error&& other) noexcept = default;
-    error& operator=(const error& other) noexcept { return *this = error(other); }
 };
 
 namespace detail {

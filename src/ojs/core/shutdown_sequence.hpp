@@ -24,7 +24,7 @@ enum class step_status {
     threw,       ///< an exception
     timed_out,   ///< it was abandoned; its thread may still run
     cut_short,   ///< abandoned after a second stop signal or stop_and_cancel()
-    not_started  ///< it did not run: out of memory, or check() fails
+    not_started  ///< it did not run: check() fails
 };
 /// "running", "done", "failed", "threw", "timed out", "cut short", "not started". Never null. Thread-safe.
 const char* to_string(step_status status) noexcept;
@@ -121,7 +121,7 @@ class shutdown_sequence {
     /// the next run. If check() fails, it runs no step and keeps them; each is `not_started`, with the error.
     std::vector<step_result> run(const sequence_options& options = {});
     std::size_t size() const noexcept { return steps_.size(); }  ///< steps that the next run() has
-    /// The longest time that all of them may take; 0 if check() fails. Throws nothing but std::bad_alloc.
+    /// The longest time that all of them may take; 0 if check() fails.
     std::chrono::milliseconds timeout() const;
 
   private:

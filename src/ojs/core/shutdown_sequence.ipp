@@ -149,8 +149,8 @@ OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) 
 }
 
 inline void report_step(const step_result& result, const sequence_options& options, const logger& log) {
-    attempt([&] { log_step(log, result); });
-    attempt([&] { options.progress(result); });
+    log_step(log, result);
+    options.progress(result);
 }
 
 // Without an order, no step can run.
@@ -188,7 +188,7 @@ class sequence_run : public ref_counted {
             start_ready_steps();
             await_steps();
         }
-        attempt([this] { mark_and_log_critical_path(); });
+        mark_and_log_critical_path();
         callbacks_.end_by(steady_clock::now() + min_step_time);
         return std::move(results_);
     }
@@ -219,9 +219,6 @@ class sequence_run : public ref_counted {
         result<detail::thread> thread = start_thread("ojs-step", body);
         if (thread) {
             step.thread = std::move(*thread);
-        } else if (thread.error().code == errc::unavailable) {
-            step.error = thread.error().text;
-            step.status = step_status::not_started;
         } else {
             body();  // here, without a timeout
         }
@@ -236,7 +233,7 @@ class sequence_run : public ref_counted {
             status = done ? step_status::done : step_status::failed;
             if (!done) step.error = done.error().text;
         } catch (...) {
-            attempt([&] { step.error = thrown_text(); });
+            step.error = thrown_text();
         }
         change(step.status, status);
     }
@@ -298,9 +295,7 @@ class sequence_run : public ref_counted {
     result<detail::thread> start_thread(const char* name, Body body) const {
         // It takes signals, as programs that the step starts inherit its mask.
         const thread_options options{options_.thread_stack_size, 256 * 1024, true, name};
-        result<detail::thread> out = error{errc::unavailable, ENOMEM, "out of memory"};
-        retry_allocation([&] { out = detail::thread::start(body, options); });
-        return out;
+        return detail::thread::start(body, options);
     }
     void report(const step_result& result) { report_step(result, options_, log_); }
     void mark_and_log_critical_path() {

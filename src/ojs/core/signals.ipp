@@ -417,29 +417,27 @@ inline received_signal unpack_signal(std::uint64_t packed) {
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
-    return detail::unless_out_of_memory([&]() -> result<signals> {
-        signals out;
-        out.claim_ = detail::make_ref<detail::signal_claim>();
-        if (!out.active()) {
-            return error{errc::busy, 0,
-                         "the signals of this process already have an installer; share its lifecycle"};
-        }
-        result<detail::wake> unread = detail::wake::create(true);
-        if (!unread) return unread.error();
-        if (!process.fork_handler_set.exchange(true)) {
-            pthread_atfork(nullptr, nullptr, [] {
-                process.claim.store(0);
-                detail::forget_parent();
-            });
-        }
-        // In a forked child, its parent's is still there.
-        delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
-        process.owner = ::getpid();
-        result<std::vector<int>> ignored = detail::set_up_signals(options, &target);
-        if (!ignored) return ignored.error();
-        out.claim_->ignored = std::move(*ignored);
-        return result<signals>(std::move(out));
-    });
+    signals out;
+    out.claim_ = detail::make_ref<detail::signal_claim>();
+    if (!out.active()) {
+        return error{errc::busy, 0,
+                     "the signals of this process already have an installer; share its lifecycle"};
+    }
+    result<detail::wake> unread = detail::wake::create(true);
+    if (!unread) return unread.error();
+    if (!process.fork_handler_set.exchange(true)) {
+        pthread_atfork(nullptr, nullptr, [] {
+            process.claim.store(0);
+            detail::forget_parent();
+        });
+    }
+    // In a forked child, its parent's is still there.
+    delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
+    process.owner = ::getpid();
+    result<std::vector<int>> ignored = detail::set_up_signals(options, &target);
+    if (!ignored) return ignored.error();
+    out.claim_->ignored = std::move(*ignored);
+    return result<signals>(std::move(out));
 }
 
 OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcept {
@@ -447,10 +445,8 @@ OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcep
 }
 
 OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
-    return detail::unless_out_of_memory([&]() -> result<std::vector<int>> {
-        if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
-        return detail::set_up_signals(options, nullptr);
-    });
+    if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
+    return detail::set_up_signals(options, nullptr);
 }
 
 OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {

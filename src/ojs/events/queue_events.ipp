@@ -79,10 +79,7 @@ class event_listener final : public ref_counted {
   private:
     void run() {
         array<ref<event_stream>> streams;
-        while (notify_if_due()) {
-            if (!attempt([&] { wait_and_proceed(streams); }))
-                pause_for(std::chrono::milliseconds(100));  // out of memory
-        }
+        while (notify_if_due()) wait_and_proceed(streams);
         is_announcing_ = false;
     }
     // False: stopped.

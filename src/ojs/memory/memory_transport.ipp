@@ -81,7 +81,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
             if (claimed.size() >= request.count) return claimed;
             if (entry.state != "available" || entry.job().job.queue != queue) continue;
             job& found = entry.job().job;
-            if (!detail::retry_allocation([&] { claimed.push_back(found); })) return claimed;
+            claimed.push_back(found);
             entry.state = "active";
             claimed.back().attempt = ++found.attempt;
         }

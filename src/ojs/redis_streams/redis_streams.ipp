@@ -73,8 +73,8 @@ class redis_transport final : public transport {
             const result<reply> claimed =
                 claim_from(keys.back(), request, request.count - out.size(), recovers, deadline);
             if (!claimed && out.empty()) return claimed.error();
-            if (!claimed || !add_jobs(**claimed, keys.back(), queue, request.worker->worker_id, out))
-                return out;
+            if (!claimed) return out;
+            add_jobs(**claimed, keys.back(), queue, request.worker->worker_id, out);
             positions.push_back(text_of(*(*claimed)->element[2]));
         }
         recover_at_ = next_recovery;
@@ -169,29 +169,26 @@ class redis_transport final : public transport {
         return out;
     }
 
-    // False: out of memory. What is not held is claimed once more, by a later FETCH.
-    bool add_jobs(const redisReply& from, const std::string& key, const std::string& queue,
+    void add_jobs(const redisReply& from, const std::string& key, const std::string& queue,
                   const std::string& consumer, std::vector<job>& out) {
         const redisReply& buried = *from.element[1];
-        return attempt([&] {
-            if (buried.elements > 0 && options_.log)
-                options_.log({log_level::warn,
-                              "entries moved to the dead stream: their last attempt did not end",
-                              {field("stream", key), field("count", buried.elements)},
-                              consumer,
-                              "worker"});
-            const redisReply& jobs = *from.element[0];
-            out.reserve(out.size() + jobs.elements);
-            for (std::size_t i = 0; i < jobs.elements; ++i) {
-                const redisReply& each = *jobs.element[i];
-                const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer),
-                                    consumer, key};
-                job next = make_job(each, queue, options_.default_type);
-                next.claim = held.text();
-                next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
-                out.push_back(std::move(next));
-            }
-        });
+        if (buried.elements > 0 && options_.log)
+            options_.log({log_level::warn,
+                          "entries moved to the dead stream: their last attempt did not end",
+                          {field("stream", key), field("count", buried.elements)},
+                          consumer,
+                          "worker"});
+        const redisReply& jobs = *from.element[0];
+        out.reserve(out.size() + jobs.elements);
+        for (std::size_t i = 0; i < jobs.elements; ++i) {
+            const redisReply& each = *jobs.element[i];
+            const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer), consumer,
+                                key};
+            job next = make_job(each, queue, options_.default_type);
+            next.claim = held.text();
+            next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
+            out.push_back(std::move(next));
+        }
     }
 
     result<settle_result> settle(const std::string& job_id, const std::string& claim_text,

@@ -267,7 +267,6 @@ class server_body final : public ref_counted {
     void admit(unique_fd socket) {
         const ref<connection> admitted = make_ref<connection>(std::move(socket), context);
         const unique_lock held(mutex_);  // a thread that receives its event finds it listed
-        connections_.reserve_one();
         if (!ensure_serving_thread()) return admitted->reject();
         admitted->index = connections_.size();
         connections_.push_back(admitted);

@@ -41,7 +41,6 @@ class running_worker_view final : public running_worker {
 
 inline result<void> start_worker_extension(machine_state& worker, const worker_extension_factory& factory,
                                            const running_worker_ref& view) {
-    worker.user.extensions.reserve_one();
     worker_extension* const extension = factory.make ? factory.make() : nullptr;
     if (extension == nullptr)
         return error{errc::invalid_argument, 0,

@@ -111,8 +111,6 @@ inline result<transport_ref> call_open(const transport_scheme& scheme, const tra
         result<transport_ref> opened = scheme.open ? scheme.open(setup) : transport_ref();
         if (!opened || *opened) return opened;
         return error{errc::invalid_argument, 0, "the scheme's open function returned no transport"};
-    } catch (const std::bad_alloc&) {
-        throw;
     } catch (...) {
         return error{errc::invalid_argument, 0,
                      cat({"the scheme's open function threw an exception: ", thrown_text()})};

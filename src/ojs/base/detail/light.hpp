@@ -206,12 +206,8 @@ class array {
         delete[] detail::exchange(data_, grown);
         capacity_ = capacity;
     }
-    // The next push_back() cannot throw bad_alloc.
-    void reserve_one() {
-        if (size_ == capacity_) reserve(capacity_ == 0 ? 4 : capacity_ * 2);
-    }
     void push_back(T value) {
-        reserve_one();
+        if (size_ == capacity_) reserve(capacity_ == 0 ? 4 : capacity_ * 2);
         data_[size_++] = std::move(value);
     }
     void pop_back() { data_[--size_] = T{}; }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <new>
+#include <exception>
 
 #include "light.hpp"
 #include "sync.hpp"
@@ -33,36 +33,6 @@ inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
 OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {
     const timespec left = to_timespec(time);
     nanosleep(&left, nullptr);
-}
-
-template <class Make>
-auto unless_out_of_memory(Make make) -> decltype(make()) {
-    try {
-        return make();
-    } catch (const std::bad_alloc&) {
-        return error{errc::unavailable, ENOMEM, "out of memory"};  // short enough to need no heap
-    }
-}
-
-// Calls `body`; false: out of memory.
-template <class Body>
-bool attempt(Body body) {
-    try {
-        body();
-        return true;
-    } catch (const std::bad_alloc&) {
-        return false;
-    }
-}
-
-// Retries `body` for up to a second, in which other threads may free memory.
-template <class Body>
-bool retry_allocation(Body body) {
-    for (int left = 100; !attempt(body); --left) {
-        if (left == 0) return false;
-        pause_for(std::chrono::milliseconds(10));
-    }
-    return true;
 }
 
 OJS_SHUTDOWN_INLINE std::string thrown_text() {

@@ -337,14 +337,14 @@ class coordinator_body final : public ref_counted {
     }
     void run_thread() {
         for (bool ended = false; !ended;) {
-            time_point next = deadline_after(std::chrono::milliseconds(100));  // if out of memory
-            attempt([&] {
-                update_state();
-                while (cancel_overdue() || send_due()) update_state();
+            update_state();
+            while (cancel_overdue() || send_due()) update_state();
+            time_point next;
+            {
                 const unique_lock held(mutex_);
                 ended = is_closing_ && completion_.tries_left == 0;
                 next = next_due();
-            });
+            }
             if (!ended) wake_.wait_until(next);
         }
     }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "../../coordinator/detail/rpc.ipp"
+#include "../../process/detail/out_of_memory.hpp"
 #include "../launcher_options.ipp"
 #include "instance.hpp"
 

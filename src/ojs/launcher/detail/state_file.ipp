@@ -18,6 +18,7 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
 #include "../../coordinator/detail/coordinator_body.hpp"
+#include "../../process/detail/out_of_memory.hpp"
 
 namespace ojs::detail {
 

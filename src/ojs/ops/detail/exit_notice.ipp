@@ -49,7 +49,7 @@ inline void on_exit_call() noexcept {
     exit_list& all = exit_workers();
     if (all.owner != ::getpid() || !all.guard.try_lock()) return;
     for (const running_worker_ref& worker : all.workers) {
-        if (worker->options().log.level != log_level::off) attempt([&] { write_exit_notice(*worker); });
+        if (worker->options().log.level != log_level::off) write_exit_notice(*worker);
     }
     all.guard.unlock();
 }

@@ -9,6 +9,7 @@
 #include "../../base/detail/sync.hpp"
 #include "../../core/detail/wake.hpp"
 #include "child_launch.ipp"
+#include "out_of_memory.hpp"
 
 namespace ojs::detail {
 

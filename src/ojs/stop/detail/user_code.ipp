@@ -99,8 +99,7 @@ class user_code {
         try {
             call();
         } catch (...) {
-            attempt(
-                [&] { log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())}); });
+            log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())});
         }
     }
     void delete_extensions() noexcept {

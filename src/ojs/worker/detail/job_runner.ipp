@@ -39,9 +39,7 @@ class job_runner {
             return returned(worker_, job, got);
         } catch (...) {
             worker_.exit_if_child();
-            job_report report = failed({"handler_error", "out of memory", true, "{}"});  // allocates nothing
-            retry_allocation([&] { report = thrown(worker_, job, printable(thrown_text(), 2000)); });
-            return report;
+            return thrown(worker_, job, printable(thrown_text(), 2000));
         }
     }
     // Unless another thread reports it already.

@@ -60,7 +60,7 @@ class worker_core final : public worker_state {
                 return error{errc::busy, 0, "this worker has already been started"};
         }
         owns_process = signals != nullptr;
-        result<void> outcome = unless_out_of_memory([this] { return prepare(); });
+        result<void> outcome = prepare();
         if (outcome && owns_process) outcome = install_signals(options, phases.signalled(), log, *signals);
         if (outcome) outcome = prepare_turns();
         if (outcome) outcome = start_threads();
