@@ -70,7 +70,7 @@ class river_subject : public transport_contract::subject {
         const auto out = transport_contract::share(ojs::river_transport::create(relay_.url()));
         ojs::worker_identity short_lived = as;
         short_lived.visibility_timeout = std::chrono::milliseconds(300);
-        const ojs::result<void> ready = out->register_worker(short_lived, soon());
+        const auto ready = out->heartbeat({&short_lived, "running", {}, false, nullptr, {}}, soon());
         if (!ready) throw std::runtime_error(ready.error().text);
         prepare(*out, as);
         return out;

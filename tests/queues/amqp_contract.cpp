@@ -37,6 +37,12 @@ bool is_quorum() {
     return queue_type() == "quorum";
 }
 
+// A FETCH of no message: returns once the connection, its consumers and its reports have had a turn.
+ojs::result<std::vector<ojs::job>> await_turn(ojs::transport& wire, const ojs::worker_identity& worker,
+                                              ojs::time_point deadline) {
+    return wire.fetch({&worker, 0, nullptr, {}}, deadline);
+}
+
 // The suite's workers fetch only now and then, one beside another. Like workers that are paused in between,
 // they must not hold what they do not fetch: after each FETCH the transport is quiet, and it prefetches what
 // the FETCH asks for. A real worker sets on_work_available(), and is passed through.
@@ -65,7 +71,7 @@ class paused_between_fetches : public ojs::transport {
         }
         on_->on_phase(ojs::phase::quiet);
         for (int i = 0; got && i < 2; ++i)  // two turns of the transport: it cancels, and hands back
-            static_cast<void>(on_->register_worker(worker, std::min(deadline, ojs::deadline_after(1s))));
+            static_cast<void>(await_turn(*on_, worker, std::min(deadline, ojs::deadline_after(1s))));
         const std::lock_guard<std::mutex> lock(mutex_);
         if (got) {
             for (const ojs::job& each : *got) claims_.insert(each.claim);
@@ -85,10 +91,6 @@ class paused_between_fetches : public ojs::transport {
     }
     ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
         return on_->confirm_claim(query, deadline);
-    }
-    ojs::result<void> register_worker(const ojs::worker_identity& worker, ojs::time_point deadline,
-                                      const ojs::function<bool()>& should_send) override {
-        return on_->register_worker(worker, deadline, should_send);
     }
     void on_work_available(ojs::function<void()> callback) override {
         if (callback && !is_worker_.exchange(true)) on_->on_phase(ojs::phase::running);
@@ -216,7 +218,7 @@ TEST_CASE("open_amqp: an invalid URL is refused with an error that does not show
     }
 }
 
-TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port fails the registration") {
+TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port fails a FETCH") {
     lone_worker worker;
     const std::string at = "127.0.0.1:" + std::to_string(broker_port());
     const std::pair<std::string, const char*> wrong[] = {
@@ -226,7 +228,7 @@ TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port 
     for (const auto& [url, part] : wrong) {
         ojs::amqp_options options;
         options.url = url;
-        const auto registered = share(ojs::open_amqp(options))->register_worker(worker.identity, soon());
+        const auto registered = await_turn(*share(ojs::open_amqp(options)), worker.identity, soon());
         REQUIRE_FALSE(registered);
         CHECK(registered.error().code == ojs::errc::unreachable);
         CHECK_MESSAGE(registered.error().text.find(part) != std::string::npos, registered.error().text);
@@ -239,7 +241,7 @@ TEST_CASE(
     lone_worker worker;
     const std::string missing = worker.queue + "-missing";
     worker.identity.queues = {missing};
-    const auto none = worker.wire->register_worker(worker.identity, soon());
+    const auto none = await_turn(*worker.wire, worker.identity, soon());
     REQUIRE_FALSE(none);
     CHECK(none.error().text.find("NOT_FOUND") != std::string::npos);
     worker.identity.queues = {missing, worker.queue};
@@ -328,7 +330,7 @@ TEST_CASE(
     SUBCASE("buffered, then quiet: it is not handed back") {
         CHECK(eventually([&] { return worker.renews(first); }));
         worker.wire->on_phase(ojs::phase::quiet);
-        for (int turns = 0; turns < 3; ++turns) CHECK(worker.wire->register_worker(worker.identity, soon()));
+        for (int turns = 0; turns < 3; ++turns) CHECK(await_turn(*worker.wire, worker.identity, soon()));
         CHECK(worker.ack(first) == "accepted");
     }
     SUBCASE("buffered: the first claim's FAIL publishes one retry") {

@@ -406,7 +406,8 @@ TEST_CASE_FIXTURE(
     CHECK(idle.fetch()->empty());
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job got = busy.fetch_one();
-    for (lone_worker* each : {&busy, &idle}) CHECK(each->wire->deregister_worker(each->identity, soon()));
+    for (lone_worker* each : {&busy, &idle})
+        CHECK(each->wire->heartbeat({&each->identity, "terminate", {}, true, nullptr, {}}, soon()));
     CHECK(consumers() == texts{"busy"});
     CHECK(busy.ack(got) == "accepted");
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:busy"});

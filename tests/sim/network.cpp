@@ -111,7 +111,7 @@ void network::check_request(const std::string& name) {
 
 // The last heartbeat waits for those in flight, a quarter of a second where it has the time.
 std::shared_ptr<void> network::note_beat(const std::string& name, nanoseconds left) {
-    if (name != "REGISTER" && name.compare(0, 4, "BEAT") != 0) return nullptr;
+    if (name.compare(0, 4, "BEAT") != 0) return nullptr;
     const bool is_fresh = beats_ > 0 && now() - beats_since_ < 50 * millisecond;
     if (name == "BEAT terminate" && is_fresh && left > 150 * millisecond && backend_.is_exact)
         violate_("the last heartbeat overtakes another");
@@ -289,6 +289,7 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
     if (latest_beat_ != 0 && now() - latest_beat_ > max_silence)
         violate_("no heartbeat for " + std::to_string((now() - latest_beat_) / millisecond) + " ms");
     latest_beat_ = now();
+    has_beaten = true;
     auto out = call<ojs::heartbeat_response>("BEAT " + request.state, &request.should_send, deadline,
                                              [&](bool) { return extend(request); });
     if (request.state == "terminate") last_beat_ended_ = true;
@@ -308,17 +309,6 @@ ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::tim
     const claim* const own = job.known_to(worker_);
     if (out && *out && own != nullptr) asked = {&job, own->runs, now()};
     return out;
-}
-
-ojs::result<void> network::register_worker(const ojs::worker_identity&, ojs::time_point deadline,
-                                           const ojs::function<bool()>& should_send) {
-    const auto out = call<bool>("REGISTER", &should_send, deadline, [](bool) { return true; });
-    is_registered = true;
-    return out ? ojs::result<void>() : ojs::result<void>(out.error());
-}
-ojs::result<void> network::deregister_worker(const ojs::worker_identity&, ojs::time_point deadline) {
-    const auto out = call<bool>("DEREGISTER", nullptr, deadline, [](bool) { return true; });
-    return out ? ojs::result<void>() : ojs::result<void>(out.error());
 }
 
 void network::on_job_cancelled(ojs::function<void(const std::string&)> callback) {

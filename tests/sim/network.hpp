@@ -94,7 +94,7 @@ class network : public ojs::transport {
     std::function<ojs::phase()> phase;  // of the worker
     std::function<void()> on_event;     // called when a response arrives
     bool has_started = false;           // it says so
-    bool is_registered = false;         // or it was tried: then FETCH may begin
+    bool has_beaten = false;            // then FETCH may begin
     bool has_stopped = false;           // likewise; a signal has its default effect soon
     bool is_closed = false;             // the worker is gone
     nanoseconds latest_fetch = 0;
@@ -116,10 +116,6 @@ class network : public ojs::transport {
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
                                                    ojs::time_point deadline) override;
     ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override;
-    ojs::result<void> register_worker(const ojs::worker_identity& worker, ojs::time_point deadline,
-                                      const ojs::function<bool()>& should_send) override;
-    ojs::result<void> deregister_worker(const ojs::worker_identity& worker,
-                                        ojs::time_point deadline) override;
     void on_job_cancelled(ojs::function<void(const std::string&)> callback) override;
     void on_work_available(ojs::function<void()> callback) override;
     void on_phase(ojs::phase now) override;
@@ -141,7 +137,7 @@ class network : public ojs::transport {
     bool last_beat_ended_ = false;
     nanoseconds latest_beat_ = 0;
     std::multiset<nanoseconds> fetches_;  // the deadlines of those in flight
-    int beats_ = 0;                       // in flight, or registrations
+    int beats_ = 0;                       // in flight
     nanoseconds beats_since_ = 0;         // some are, with short gaps at most
     nanoseconds beats_until_ = -second;
     std::mutex calling_back_;  // while a callback is called

@@ -456,7 +456,7 @@ void worker_world::hint(member& one, bool is_calm) {
     if (one.is_closed) return;
     const nanoseconds since = now();
     const bool is_watched =
-        is_calm && one.line.is_registered && has_free_slot(one) && !one.line.is_fetching();
+        is_calm && one.line.has_beaten && has_free_slot(one) && !one.line.is_fetching();
     one.line.hint();
     sleep_for(10 * millisecond);
     if (is_watched && has_free_slot(one) && one.line.latest_fetch < since) violate("no FETCH after a hint");

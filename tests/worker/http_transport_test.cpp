@@ -54,13 +54,10 @@ class backend {
     std::unique_ptr<http_server> server_;
 };
 
-std::unique_ptr<http_transport> connect(const backend& to, const std::string& registration_path = "",
-                                        http_client_options options = {}) {
+std::unique_ptr<http_transport> connect(const backend& to, http_client_options options = {}) {
     result<http_client> client = http_transport::make_client(to.url(), std::move(options));
     REQUIRE(client);
-    http_transport_options wire;
-    wire.registration_path = registration_path;
-    return std::make_unique<http_transport>(std::move(*client), std::move(wire));
+    return std::make_unique<http_transport>(std::move(*client));
 }
 
 // "POST /workers/ack answered 400": without the address.
@@ -95,9 +92,9 @@ result<std::vector<job>> fetch(transport& wire, std::size_t count = 1) {
     return wire.fetch(request, soon());
 }
 
-result<heartbeat_response> beat(transport& wire, bool must_arrive = false) {
+result<heartbeat_response> beat(transport& wire, bool is_last = false) {
     const worker_identity self = identity();
-    return wire.heartbeat({&self, "running", {"j1", "j2"}, must_arrive, nullptr}, soon());
+    return wire.heartbeat({&self, "running", {"j1", "j2"}, is_last, nullptr}, soon());
 }
 
 void check_identity(const picojson::value& body) {
@@ -175,10 +172,10 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
 
 // [Website Phase 3 (b)] [Website Conformance (d)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)] [WP 3.1 (a)]
 // [WP 5.4] [Progress 6.3]
-TEST_CASE("http: heartbeats and registration send the worker's identity, and deregistration sends a DELETE") {
+TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs in both forms") {
     const backend peer(200,
                        "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
-    const std::unique_ptr<http_transport> wire = connect(peer, "/workers/register");
+    const std::unique_ptr<http_transport> wire = connect(peer);
     const result<heartbeat_response> got = beat(*wire);
     REQUIRE(got);
     CHECK(got->directive == directive::none);
@@ -191,23 +188,6 @@ TEST_CASE("http: heartbeats and registration send the worker's identity, and der
     CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
     CHECK(body.get("active_job_count").get<double>() == doctest::Approx(2));
     CHECK(body.get("visibility_timeout_ms").get<double>() == doctest::Approx(30000));
-
-    REQUIRE(wire->register_worker(identity(), soon()));
-    CHECK(peer.last().target == "/ojs/v1/workers/register");
-    check_identity(parse(peer.last().body));
-    REQUIRE(wire->deregister_worker(identity(), soon()));
-    CHECK(peer.last().method == "DELETE");
-    CHECK(peer.last().target == "/ojs/v1/workers/register/w%221");
-    const std::size_t requests = peer.requests().size();
-    CHECK(connect(peer)->register_worker(identity(), soon()));
-    CHECK(connect(peer)->deregister_worker(identity(), soon()));
-    CHECK(peer.requests().size() == requests);
-    const backend absent(404, R"({"error":{"code":"not_found"}})");
-    CHECK(connect(absent, "/r")->register_worker(identity(), soon()));
-    CHECK(connect(absent, "/r")->deregister_worker(identity(), soon()));
-    CHECK(!connect(backend(404), "/r")->register_worker(identity(), soon()));
-    CHECK(route_of(connect(backend(404), "/r")->deregister_worker(identity(), soon()).error().text) ==
-          "DELETE /r/w%221 answered 404");
 }
 
 // [WP 4.4 (a)]
@@ -294,8 +274,8 @@ struct downgrading {
         wire = std::make_unique<http_transport>(std::move(*client), std::move(options));
     }
     // Each returns the variants of the requests that it sent.
-    std::string heartbeat(bool must_arrive = false) {
-        REQUIRE(beat(*wire, must_arrive));
+    std::string heartbeat(bool is_last = false) {
+        REQUIRE(beat(*wire, is_last));
         return sent();
     }
     std::string fail(const fail_request& request) {
@@ -344,20 +324,16 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("http: only a heartbeat that must arrive is sent again when its connection broke") {
-    const worker_identity self = identity();
-    for (const bool must_arrive : {false, true}) {
-        peer::server dropping([](int fd, int connection) {
-            const std::string request = peer::read_message(fd);
-            if (connection > 0 && !request.empty()) peer::send_text(fd, peer::ok("{}"));
-        });
-        result<http_client> client = http_transport::make_client(dropping.url());
-        REQUIRE(client);
-        http_transport wire(std::move(*client));
-        const auto sent = wire.heartbeat({&self, "quiet", {}, must_arrive, nullptr}, soon());
-        CHECK(sent.has_value() == must_arrive);
-        CHECK(dropping.connections() == (must_arrive ? 2 : 1));
-    }
+TEST_CASE("http: a heartbeat is sent again when its connection broke") {
+    peer::server dropping([](int fd, int connection) {
+        const std::string request = peer::read_message(fd);
+        if (connection > 0 && !request.empty()) peer::send_text(fd, peer::ok("{}"));
+    });
+    result<http_client> client = http_transport::make_client(dropping.url());
+    REQUIRE(client);
+    http_transport wire(std::move(*client));
+    CHECK(beat(wire));
+    CHECK(dropping.connections() == 2);
 }
 
 // [WP 4.2 (b)]
@@ -430,7 +406,7 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
 TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every route") {
     for (const int status : {200, 202}) {
         const backend sorry(status, "<html>Sorry, we are down for maintenance</html>");
-        const std::unique_ptr<http_transport> wire = connect(sorry, "/workers/register");
+        const std::unique_ptr<http_transport> wire = connect(sorry);
         const result<settle_result> acked = wire->ack({"j", ""}, soon());
         REQUIRE(!acked);
         CHECK(route_of(acked.error().text) ==
@@ -441,8 +417,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
               "come back after their visibility timeout");
         for (const auto& code :
              {test::code_of(acked), test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true}, soon())),
-              test::code_of(beat(*wire)), test::code_of(wire->register_worker(identity(), soon())),
-              test::code_of(wire->deregister_worker(identity(), soon()))})
+              test::code_of(beat(*wire))})
             CHECK(code == errc::unavailable);
     }
 }
@@ -478,7 +453,7 @@ TEST_CASE("http: error texts never quote job data, the body of a 401, a secret, 
         CHECK(quoted == (status != 401));
         http_client_options options;
         options.headers = {{"X-Api-Key", "canary"}};
-        CHECK(fetch(*connect(peer, "", options)).error().text.find("canary") == std::string::npos);
+        CHECK(fetch(*connect(peer, options)).error().text.find("canary") == std::string::npos);
     }
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
         CHECK(route_of(connect(backend(400, body))->ack({"j", ""}, soon()).error().text) ==
@@ -598,7 +573,7 @@ TEST_CASE(
     options.limits.body = 120;
     for (const auto& row : rows) {
         CAPTURE(row.first);
-        const auto fetched = fetch(*connect(backend(200, row.first), "", options));
+        const auto fetched = fetch(*connect(backend(200, row.first), options));
         std::string shown = fetched ? "" : to_string(fetched.error().code);
         for (const job& each : fetched.value_or(std::vector<job>())) {
             CHECK(each.malformed.empty() == (each.extent == job_extent::complete));

@@ -367,22 +367,6 @@ TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as
     CHECK(holds(text, "OJS_X='y': no"));
 }
 
-// [WP 3.1 (b)]
-TEST_CASE("options: OJS_REGISTRATION_PATH accepts only a plain path that begins with a slash") {
-    for (const char* good : {"/workers/register", "/workers", "/a-b_c.d/%20"}) {
-        const auto got = read({{"OJS_REGISTRATION_PATH", good}});
-        REQUIRE_MESSAGE(got, good);
-        CHECK(got->registration_path == good);
-    }
-    for (const char* bad :
-         {"workers", "/", "/a/", "//a", "/a?b", "/a#b", "/../b", "/a b", "http://h/a", "/a\\b", "/a\r\nb"}) {
-        CAPTURE(bad);
-        const auto got = read({{"OJS_REGISTRATION_PATH", bad}});
-        REQUIRE(!got);
-        CHECK(holds(got.error().text, "OJS_REGISTRATION_PATH"));
-    }
-}
-
 // [GS-003] [Website Kubernetes]
 TEST_CASE("options: the default drain fits into the stop timeout of a known platform") {
     const char* const pod = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

@@ -26,7 +26,7 @@ struct counts_at_end {
 
 // One call to the transport, as it began.
 struct call {
-    std::string what;  // register, fetch, ack, fail, beat, claim, deregister
+    std::string what;  // fetch, ack, fail, beat, claim
     std::string id;    // ack, fail, claim
     std::string state;
     std::size_t count = 0;  // fetch
@@ -187,15 +187,6 @@ class transport : public ojs::transport {
         return on.claim ? on.claim(query) : ojs::transport::confirm_claim(query, deadline);
     }
 
-    ojs::result<void> register_worker(const ojs::worker_identity& /*worker*/, ojs::time_point /*deadline*/,
-                                      const ojs::function<bool()>& /*should_send*/) override {
-        return simple("register");
-    }
-    ojs::result<void> deregister_worker(const ojs::worker_identity& /*worker*/,
-                                        ojs::time_point /*deadline*/) override {
-        return simple("deregister");
-    }
-
     void on_job_cancelled(ojs::function<void(const std::string&)> tell) override {
         const std::lock_guard<std::mutex> held(mutex_);
         revoke_ = std::move(tell);
@@ -227,10 +218,6 @@ class transport : public ojs::transport {
         why = refusals.front();
         refusals.pop_front();
         return true;
-    }
-    ojs::result<void> simple(const char* what) {
-        ojs::error why;
-        return is_refused(named(what), why) ? ojs::result<void>(why) : ojs::result<void>();
     }
 
     mutable std::mutex mutex_;

@@ -111,8 +111,11 @@ class amqp_transport : public transport {
         return settle(request, request.requeue ? verb::requeue : verb::fail, deadline);
     }
     // The ids whose claims hold; and whether all others are lost for good.
-    result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point) override {
-        const unique_lock held(mutex_);
+    result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
+        unique_lock held(mutex_);
+        set_worker(*request.worker);
+        while (!is_connected_ && problem_.empty() && changed_.wait_until(held, deadline)) {
+        }
         if (!is_connected_ && !is_draining()) return unreachable();
         heartbeat_response out;
         held_.remove_if([&](const message_ref& message) {
@@ -129,13 +132,6 @@ class amqp_transport : public transport {
         const result<message_ref> found = find_claim(query.job_id, query.claim);
         if (!found) return found.error();
         return bool(*found);
-    }
-    // Waits for the connection and its consumers.
-    result<void> register_worker(const worker_identity& worker, time_point deadline,
-                                 const function<bool()>&) override {
-        unique_lock held(mutex_);
-        set_worker(worker);
-        return await_next_turn(held, deadline, [] { return false; });
     }
     void on_work_available(function<void()> callback) override {
         const unique_lock held(callback_mutex_);

@@ -115,6 +115,12 @@ class redis_transport final : public transport {
             if (!renewed) return renewed.error();
             out.jobs_extended.insert(out.jobs_extended.end(), renewed->begin(), renewed->end());
         }
+        if (!request.is_last) return out;
+        for (const std::string& queue : request.worker->queues) {
+            const words all = with_keys(options_.prefix + queue, {options_.group, request.worker->worker_id});
+            const result<reply> left = leave_.run(pool_, all, deadline, nullptr);
+            if (!left) return left.error();
+        }
         return out;
     }
 
@@ -126,15 +132,6 @@ class redis_transport final : public transport {
         if (!renewed) return renewed.error();
         if (renewed->empty()) claims_.remove(query.job_id, *held, false);
         return !renewed->empty();
-    }
-
-    result<void> deregister_worker(const worker_identity& worker, time_point deadline) override {
-        for (const std::string& queue : worker.queues) {
-            const words all = with_keys(options_.prefix + queue, {options_.group, worker.worker_id});
-            const result<reply> left = leave_.run(pool_, all, deadline, nullptr);
-            if (!left) return left.error();
-        }
-        return {};
     }
 
     void on_work_available(function<void()> callback) override {

@@ -66,28 +66,10 @@ class river_worker : public river_transport {
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        if (deregistered_) return heartbeat_response();
-        const result<void> known = session_.begin(*request.worker, deadline);
-        if (!known) return known.error();
-        const turn taken(db_.renewing, deadline);
-        if (!taken) return failure(errc::timed_out, "another heartbeat is still in progress");
-        return confirm(request, deadline);
-    }
-
-    result<void> register_worker(const worker_identity& worker, time_point deadline,
-                                 const function<bool()>&) override {
-        return session_.begin(worker, deadline);
-    }
-    // Releases the lock: other workers rescue the jobs that could not be reported.
-    result<void> deregister_worker(const worker_identity&, time_point deadline) override {
-        result<void> found;
-        {
-            const turn taken(db_.claiming, deadline);
-            if (taken) found = claims_.give_back_lost(deadline);
-        }
-        deregistered_ = true;
-        session_.end();
-        return found;
+        if (is_ended_) return heartbeat_response();
+        result<heartbeat_response> out = renew(request, deadline);
+        if (request.is_last) leave(deadline);
+        return out;
     }
 
     void on_work_available(function<void()> callback) override { session_.on_work(std::move(callback)); }
@@ -114,7 +96,11 @@ class river_worker : public river_transport {
         out.delay = held->delay;
     }
 
-    result<heartbeat_response> confirm(const heartbeat_request& request, time_point deadline) {
+    result<heartbeat_response> renew(const heartbeat_request& request, time_point deadline) {
+        const result<void> known = session_.begin(*request.worker, deadline);
+        if (!known) return known.error();
+        const turn taken(db_.renewing, deadline);
+        if (!taken) return failure(errc::timed_out, "another heartbeat is still in progress");
         const result<postgres_rows> locked = db_.renewing.run(
             sql::lock_is_held, {session_.owner(), session_.backend_pid()}, deadline, request.should_send);
         if (!locked) return locked.error();
@@ -138,12 +124,22 @@ class river_worker : public river_transport {
         return out;
     }
 
+    // Releases the lock: other workers rescue the jobs that could not be reported.
+    void leave(time_point deadline) {
+        {
+            const turn taken(db_.claiming, deadline);
+            if (taken) db_.ok_or_notice(claims_.give_back_lost(deadline), "cannot requeue lost claims");
+        }
+        is_ended_ = true;
+        session_.end();
+    }
+
     database db_;
     held_jobs jobs_;
     river::session session_{db_, jobs_};
     claims claims_{db_, jobs_, session_};
     reports reports_{db_, jobs_, session_, claims_};
-    std::atomic<bool> deregistered_{false};
+    std::atomic<bool> is_ended_{false};
 };
 
 OJS_SHUTDOWN_INLINE bool is_connection_string(const std::string& url) {

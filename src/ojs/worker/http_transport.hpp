@@ -13,9 +13,6 @@ struct request_name;
 
 /// Options of an http_transport.
 struct http_transport_options {
-    /// register_worker() sends the identity there by POST, deregister_worker() sends DELETE with "/" and the worker's
-    /// id appended. Empty: neither, since no published binding has such a route. The API's 404 and 405 are no errors.
-    std::string registration_path;
     bool active_jobs_as_count = false;  ///< see ojs::dialect
     /// After this time the full body is retried on a backend that rejected it.
     std::chrono::milliseconds full_body_retry_interval{60000};
@@ -54,10 +51,6 @@ class http_transport : public transport {
                                                              time_point deadline) override;
     /// Reads `state`, and `worker_id` if present, from `GET /jobs/{id}`.
     OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const claim_query& query, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<void> register_worker(const worker_identity& worker, time_point deadline,
-                                                     const function<bool()>& should_send = nullptr) override;
-    OJS_SHUTDOWN_INLINE result<void> deregister_worker(const worker_identity& worker,
-                                                       time_point deadline) override;
 
   private:
     struct body_variants {
@@ -71,8 +64,6 @@ class http_transport : public transport {
     detail::request_name name_of(std::string_view request) const;
     result<http_response> send(std::string_view request, std::string body, const http_call& call);
     result<http_response> success(result<http_response> response, std::string_view request) const;
-    result<void> call_registration(const char* method, const std::string& below, std::string body,
-                                   time_point deadline, const function<bool()>& should_send);
     result<http_response> post_variant(body_variants& variants, bool must_arrive, const body_maker& body,
                                        const http_call& call);
 

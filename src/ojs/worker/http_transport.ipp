@@ -153,10 +153,9 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
     const auto body = [&, as_count = options_.active_jobs_as_count](int variant) {
         return detail::heartbeat_body(request, variant < 2, (variant == 0) == as_count);
     };
-    const http_call call = {deadline, request.must_arrive ? resend::always : resend::if_unsent,
-                            request.should_send};
+    const http_call call = {deadline, resend::always, request.should_send};
     const result<http_response> response =
-        success(post_variant(beat_variants_, request.must_arrive, body, call), "POST /workers/heartbeat");
+        success(post_variant(beat_variants_, request.is_last, body, call), "POST /workers/heartbeat");
     if (!response) return response.error();
     if (response->body.empty()) return heartbeat_response();
     return detail::read_heartbeat(response->body, request.active_jobs);
@@ -170,30 +169,6 @@ OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query
     if (!response) return response.error();
     if (!detail::is_success(response->status)) return detail::status_error(name_of(name), *response);
     return detail::named(detail::read_claim(response->body, query), [&] { return name_of(name).text; });
-}
-
-OJS_SHUTDOWN_INLINE result<void> http_transport::register_worker(const worker_identity& worker,
-                                                                 time_point deadline,
-                                                                 const function<bool()>& should_send) {
-    return call_registration("POST ", "", detail::cat({"{", detail::identity_members(worker), "}"}), deadline,
-                             should_send);
-}
-
-OJS_SHUTDOWN_INLINE result<void> http_transport::deregister_worker(const worker_identity& worker,
-                                                                   time_point deadline) {
-    return call_registration("DELETE ", "/" + detail::path_segment(worker.worker_id), "", deadline, nullptr);
-}
-
-OJS_SHUTDOWN_INLINE result<void> http_transport::call_registration(const char* method,
-                                                                   const std::string& below, std::string body,
-                                                                   time_point deadline,
-                                                                   const function<bool()>& should_send) {
-    if (options_.registration_path.empty()) return {};
-    const std::string request = detail::cat({method, options_.registration_path, below});
-    result<http_response> response = send(request, std::move(body), {deadline, resend::always, should_send});
-    if (response && (detail::is_api_error(*response, 404) || detail::is_api_error(*response, 405))) return {};
-    response = success(std::move(response), request);
-    return response ? result<void>() : response.error();
 }
 
 }  // namespace v0_1_0

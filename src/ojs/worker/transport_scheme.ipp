@@ -22,7 +22,6 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     connection.max_idle_connections =
         static_cast<std::size_t>(detail::min<std::int64_t>(options.concurrency + 4, 160));
     http_transport_options protocol;
-    protocol.registration_path = options.registration_path;
     protocol.active_jobs_as_count = options.dialect.active_jobs_as_count;
     protocol.on_body_variant_change = [log = setup.log](std::string_view operation, std::string_view dropped,
                                                         const error& rejection) {

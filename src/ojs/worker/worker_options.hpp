@@ -42,7 +42,6 @@ struct worker_options : loop_options {
     http_headers headers;                                 ///< sent with every request
     stream_factory https_stream;                          ///< connects https:// URLs; empty: they are refused
     http_events_factory http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
-    std::string registration_path;    ///< below /ojs/v1 ("/workers"); empty: heartbeats register the worker
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
 
     /// As loop_options::from_environment(). The URL is checked at the start of the worker, when `transports` is

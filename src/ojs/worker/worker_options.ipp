@@ -28,14 +28,6 @@ void visit_options(Options& o, Visit& visit) {
     visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE OJS_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
     visit("labels", "OJS_LABELS", o.labels, text_kind::name);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
-    visit("registration_path", "OJS_REGISTRATION_PATH", o.registration_path);
-}
-
-// It is sent without escaping.
-inline bool is_registration_path(std::string_view path) noexcept {
-    return is_visible_ascii(path) && path.size() > 1 && path.front() == '/' && path.back() != '/' &&
-           path.find_first_of("?#\\") == std::string_view::npos &&
-           path.find("//") == std::string_view::npos && path.find("/.") == std::string_view::npos;
 }
 
 // Checks everything but the URL and the extensions.
@@ -51,10 +43,6 @@ inline result<void> check_options(const worker_options& options) {
     const std::vector<std::string>& queues = options.queues;
     if (queues.empty() || detail::contains(queues, ""))
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
-    const std::string& path = options.registration_path;
-    if (!path.empty() && !is_registration_path(path))
-        return invalid(cat({"registration_path (OJS_REGISTRATION_PATH) '", printable(path, 100),
-                            "' is not a path below /ojs/v1, such as /workers/register"}));
     return check_stop(options);
 }
 

@@ -122,7 +122,7 @@ inline void heartbeat_renews_held(trial& t) {
     const texts claimed = ids_of(worker.claim(2));
     worker.ack(claimed[0]);
     const std::string waits = t.push();
-    ojs::heartbeat_request request = worker.beating({claimed[0], claimed[1], waits, "contract-none"}, true);
+    ojs::heartbeat_request request = worker.beating({claimed[0], claimed[1], waits, "contract-none"});
     const auto got = worker.wire->heartbeat(request, soon());
     t.require(got.has_value(), "the heartbeat fails: " + text_of(got));
     t.equal(got->jobs_extended, texts{claimed[1]}, "what the heartbeat renews");
@@ -132,9 +132,10 @@ inline void heartbeat_renews_held(trial& t) {
     t.check(unwanted || unwanted.error().code == ojs::errc::cancelled,
             "a heartbeat that is no longer wanted: " + text_of(unwanted));
     worker.ack(claimed[1]);
-    for (const auto& answer : {worker.wire->register_worker(worker.identity, soon()),
-                               worker.wire->deregister_worker(worker.identity, soon())})
-        t.check(answer.has_value(), "to be known and unknown again: " + text_of(answer));
+    request = worker.beating({});
+    request.is_last = true;
+    const auto last = worker.wire->heartbeat(request, soon());
+    t.check(last.has_value(), "the last heartbeat fails: " + text_of(last));
 }
 
 }  // namespace transport_contract

@@ -209,10 +209,10 @@ class test_worker {
         const ojs::job& of = known(id);
         return {id, why, requeue, checkpoint_json, nullptr, of.claim, &of};
     }
-    ojs::heartbeat_request beating(const texts& ids, bool must_arrive = false) {
+    ojs::heartbeat_request beating(const texts& ids) {
         texts claims;
         for (const std::string& id : ids) claims.push_back(known(id).claim);
-        return {&identity, "running", ids, must_arrive, nullptr, claims};
+        return {&identity, "running", ids, false, nullptr, claims};
     }
 
     ojs::result<ojs::settle_result> try_ack(const std::string& id,

@@ -41,7 +41,6 @@ inline bool send_others_by(trial& t, test_worker& worker, const std::string& ack
     sends("the heartbeat", [=] {
         return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline());
     });
-    sends("register_worker", [=] { return wire->register_worker(identity, deadline()); });
     const ojs::job_error why = {"handler_error", "no", false, "{}"};
     sends("FAIL", [=, request = worker.failing(failed, why)] { return wire->fail(request, deadline()); });
     return call_late(t, "ACK",

@@ -198,7 +198,7 @@ class session {
         }
         const auto ready = [this] { return locked_ || ending_; };
         if (wait_until(changed_, held, deadline, ready) && locked_) return {};
-        if (ending_) return failure(errc::unavailable, "the worker is deregistered");
+        if (ending_) return failure(errc::unavailable, "the worker has left");
         return failure(errc::unavailable, last_error_.empty() ? "no database response" : last_error_);
     }
 

@@ -11,7 +11,6 @@ inline std::chrono::milliseconds first_gap(std::chrono::milliseconds interval) n
     return interval - random_half(interval);
 }
 
-// The registration is part of the first heartbeat.
 struct beat_facts {
     std::chrono::milliseconds interval{0};
     std::chrono::milliseconds first_gap{0};       // to the second heartbeat

@@ -1,4 +1,4 @@
-// heartbeats: from the registration to the last request of the worker; what the responses say of its claims.
+// heartbeats: from the first to the last request of the worker; what the responses say of its claims.
 #pragma once
 
 #include "beat_plan.ipp"
@@ -51,7 +51,7 @@ class heartbeats {
         beat_facts& beats = worker_.beats;
         beats.requested_at = never;
         beats.begun_at = now;
-        ++beats.begun;
+        if (++beats.begun == 1) worker_.on_work_hint();  // FETCH may begin [WP 3.1]
         beats.is_unanswered = true;
         ++beats.calls;
         beats.last_has_begun = action == beat_action::send_last;
@@ -69,17 +69,12 @@ class heartbeats {
     // ---- in tasks ----
 
     void send() {
-        if (!is_registered_) is_registered_ = register_worker();
-        {
-            const unique_lock held(worker_.guard);
-            if (!detail::exchange(worker_.registration_tried, true)) worker_.on_work_hint();
-        }
         const time_point begun_at = steady_clock::now();
         const std::string state = current_state();
         const bool must_arrive = state != "running" && state != sent_state_;
         named_jobs missing;
         const result<void> sent = send_and_apply(
-            state, must_arrive,
+            state, false,
             [this, &state] { return !worker_.last_has_begun() && state == current_state(); }, missing);
         if (sent) sent_state_ = state;
         {
@@ -95,7 +90,6 @@ class heartbeats {
     }
     // The last request of all. Repeating it is harmless.
     void send_last() {
-        deregister_worker();
         const time_point latest = deadline_after(last_beat_timeout);
         const time_point deadline = detail::min(deadline_, latest);
         backoff delays(last_beat_backoff);
@@ -133,9 +127,9 @@ class heartbeats {
     }
 
     // `missing`: jobs that the response omits, of which the backend may have cancelled some.
-    result<void> send_and_apply(const std::string& state, bool must_arrive, function<bool()> should_send,
+    result<void> send_and_apply(const std::string& state, bool is_last, function<bool()> should_send,
                                 named_jobs& missing) {
-        heartbeat_request request{&worker_.identity, state, {}, must_arrive, std::move(should_send), {}};
+        heartbeat_request request{&worker_.identity, state, {}, is_last, std::move(should_send), {}};
         const time_point sent_at = steady_clock::now();
         const lease_time leased_at = lease_time::now();
         const named_jobs jobs = name_jobs(request, sent_at);
@@ -247,7 +241,7 @@ class heartbeats {
         return true;
     }
 
-    // ---- directives and the registration ----
+    // ---- directives ----
 
     // "running" resumes nothing: backends send it with every response. [WIRE]
     void apply_directive(const heartbeat_response& response) {
@@ -255,34 +249,9 @@ class heartbeats {
         if (response.directive == directive::quiet) worker_.phases.own.apply(event::quiet_request, why);
         if (response.directive == directive::terminate) worker_.phases.own.apply(event::stop_request, why);
     }
-    bool register_worker() {
-        const auto should_send = [this] { return !worker_.last_has_begun(); };
-        const result<void> response = worker_.call([&](ojs::transport& transport) -> result<void> {
-            if (!should_send()) return error{errc::cancelled, 0, "the last heartbeat has begun"};
-            unique_lock held(worker_.guard);
-            const time_point deadline = call_deadline();
-            held.unlock();
-            return transport.register_worker(worker_.identity, deadline, should_send);
-        });
-        if (!response && response.error().code != errc::cancelled)
-            log_failure("registration failed", response.error());
-        return response.has_value();
-    }
-    // Takes at most half of the time: the last beat matters more.
-    void deregister_worker() {
-        const time_point now = steady_clock::now();
-        const time_point deadline =
-            now + (detail::min(deadline_after(worker_.options.request_timeout), deadline_) - now) / 2;
-        const result<void> response = worker_.call([&](ojs::transport& transport) {
-            return transport.deregister_worker(worker_.identity, deadline);
-        });
-        if (!response) log_failure("deregistration failed", response.error());
-    }
-
     worker_state& worker_;
     const claims& claims_;
     // Of the task that sends; there is one at a time but for the last one.
-    bool is_registered_ = false;
     std::string sent_state_;  // of the latest that succeeded
     // Guarded.
     bool fills_jobs_extended_ = false;

@@ -136,7 +136,7 @@ class slots {
         --idle_;
     }
     bool may_fetch() const noexcept {
-        return worker_.phases.may_take() && worker_.registration_tried && worker_.fetch_pauses == 0 &&
+        return worker_.phases.may_take() && worker_.beats.begun > 0 && worker_.fetch_pauses == 0 &&
                worker_.fetches < max_fetches_;
     }
     // Without a job or a FETCH. Up to max_held held jobs take no slot; a reported job whose handler runs takes one.

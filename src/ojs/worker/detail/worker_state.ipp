@@ -163,7 +163,6 @@ class worker_state : public held_options<worker_options>, public machine {
 
     // Guarded.
     beat_facts beats;
-    bool registration_tried = false;  // then FETCH may begin [WP 3.1]
     bool is_abandoning = false;       // jobs are reported without their handlers
     unsigned report_changes = 0;      // of what a report that waits for its next try depends on
     std::size_t fetches = 0;          // in flight, or with jobs not yet among those in flight
