@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 #include <thread>
@@ -106,14 +107,20 @@ int main(int argc, char** argv) {
         requests.close();
     });
     steps.add("finish requests", [&](const ojs::step_context& step) -> ojs::result<void> {
-        const auto left = requests.wait_until(step.deadline - std::chrono::milliseconds(10));
+        const auto end = step.deadline - std::chrono::milliseconds(10);
+        std::uint64_t left = 1;
+        while (left > 0 && lifecycle.phase() < ojs::phase::stopping && ojs::steady_clock::now() < end)
+            left = requests.wait_until(std::min(end, ojs::deadline_after(std::chrono::milliseconds(50))));
         if (left == 0) return {};
         return ojs::error{ojs::errc::timed_out, 0, std::to_string(left) + " requests aborted"};
     });
     steps.add("close the storage", [] { std::fputs("storage closed\n", stderr); });
     ojs::sequence_options options;
     options.timeout = *timeout;
-    options.lifecycle = &lifecycle;
+    options.progress = [](const ojs::step_result& step) {
+        std::fprintf(stderr, "\"%s\": %s %s\n", step.name.c_str(), ojs::to_string(step.status),
+                     step.error.c_str());
+    };
     bool all_done = true;
     for (const ojs::step_result& step : steps.run(options)) all_done &= step.status == ojs::step_status::done;
     _exit(all_done ? 0 : 1);  // abandoned steps may still use main()'s variables

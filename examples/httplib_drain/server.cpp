@@ -49,8 +49,9 @@ int main(int argc, char** argv) {
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
 
     ojs::shutdown_sequence steps;
-    steps.add("lame duck", [&](const ojs::step_context& step) {
-        static_cast<void>(step.abort.sleep_until(ojs::deadline_after(lame_duck)));
+    steps.add("lame duck", [&] {
+        const auto end = ojs::deadline_after(lame_duck);
+        while (lifecycle.phase() < ojs::phase::stopping && ojs::steady_clock::now() < end) signals->wait(end);
     });
     steps.add("requests", [&] {
         server.stop();
@@ -58,7 +59,6 @@ int main(int argc, char** argv) {
     });
     ojs::sequence_options options;
     options.timeout = *timeout;
-    options.lifecycle = &lifecycle;
     bool all_done = true;
     for (const ojs::step_result& step : steps.run(options)) all_done &= step.status == ojs::step_status::done;
     _exit(all_done ? 0 : 1);  // abandoned steps may still use main()'s variables

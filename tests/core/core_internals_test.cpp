@@ -1,4 +1,4 @@
-// Cancellation groups, wake-ups and critical paths, which only the library uses.
+// Cancellation groups and wake-ups, which only the library uses.
 #include "test.hpp"
 
 using namespace ojs;
@@ -40,29 +40,4 @@ TEST_CASE("wake: both ends share one descriptor only with eventfd, and a failed 
     CHECK(detail::poll_timeout(time_point()) == 0);
     CHECK(detail::poll_timeout(time_point::min()) == 0);
     CHECK(detail::poll_timeout(deadline_after(24h * 30)) == 0x7fffffff);
-}
-
-TEST_CASE("critical_path: the chain of steps that ends last is returned, from its last step to its first") {
-    using indices = detail::array<std::size_t>;
-    struct row {
-        detail::array<indices> before;
-        indices ended;
-        std::string path;  // the last step first
-    };
-    const row rows[] = {
-        {{}, {}, ""},
-        {{{}}, {1}, "0"},
-        {{{}, {0}, {1}}, {1, 2, 3}, "210"},             // a chain
-        {{{}, {}, {0, 1}}, {1, 2, 3}, "21"},            // fan-in
-        {{{}, {}, {0, 1}}, {2, 1, 3}, "20"},            // the other ends last
-        {{{}, {0}, {0}}, {1, 3, 2}, "10"},              // fan-out
-        {{{}, {0}, {0}, {1, 2}}, {1, 3, 2, 4}, "310"},  // a diamond
-        {{{}, {0}, {}}, {1, 2, 3}, "2"},                // a step of its own ends last
-        {{{1, 2}, {}, {1}}, {3, 1, 2}, "021"},          // added in another order
-    };
-    for (const row& each : rows) {
-        std::string path;
-        for (const std::size_t i : detail::critical_path(each.before, each.ended)) path += std::to_string(i);
-        CHECK(path == each.path);
-    }
 }

@@ -1,4 +1,4 @@
-// Shutdown sequences that share a lifecycle: steps that return, fail, throw, wait or hang, and signals at any moment.
+// Shutdown sequences: steps that return, fail, throw, wait or hang, where threads are late or cannot be made.
 #include "atomic.hpp"
 
 #include <algorithm>
@@ -21,7 +21,6 @@ enum step_kind { returns, fails, throws, waits, hangs };
 struct step_record {
     step_kind kind = returns;
     ns timeout = never, work{};
-    std::vector<std::size_t> before;                               // the steps that it waits for
     ns started_at = never, returned_at = never, ended_at = never;  // it is reported to have started, ended
     ns has_time_until = 0ns;  // once its thread has a processor, min_time later
     int begins = 0;
@@ -32,7 +31,7 @@ struct sequence_record {
     ns deadline = never;  // of all steps
     ns caller_free_at{};  // the last step that ran on the caller has returned
     pthread_t caller{};
-    bool is_abortable = false, ended = false;
+    bool ended = false;
 };
 
 class sequence_system final : public system {
@@ -63,29 +62,13 @@ class sequence_system final : public system {
     static std::int64_t below(std::int64_t limit) {
         return static_cast<std::int64_t>(dice().below(std::uint64_t(limit)));
     }
-    bool is_aborted() const {
-        const ojs::lifecycle_state state = life_.state();
-        return state.mode == ojs::stop_mode::forced || state.stop_signals > 1 || state.cancel_requested;
-    }
     void call() {
         sleep_until(below(3 * second));
-        if (below(3) == 0) return fail_thread(most_.faults > 0 ? static_cast<int>(below(3)) : -1);
-        const bool cancels = below(3) == 0;
-        if (cancels || life_.state().stop_signals > 0) first_abort_ = std::min(first_abort_, ns(now()));
-        life_.apply(cancels ? ojs::event::cancel_request : ojs::event::stop_signal,
-                    {ojs::cause_kind::signal, 15});
-        if (is_aborted()) last_abort_ = std::min(last_abort_, ns(now()));
+        fail_thread(most_.faults > 0 ? static_cast<int>(below(3)) : -1);
     }
     void add(ojs::shutdown_sequence& to, sequence_record& record) {
         const std::size_t index = record.steps.size();
-        const std::int64_t order = below(6);
-        const bool is_named = order < 2, is_parallel = !is_named && index > 0 && order < 4;
-        std::vector<std::size_t> before;
-        for (std::size_t i = 0; i < index; ++i)
-            if (!is_named || below(3) == 0) before.push_back(i);
-        if (is_parallel) before = record.steps.back().before;
         step_record& step = record.steps.emplace_back();
-        step.before = before;
         step.kind = static_cast<step_kind>(below(most_.faults > 0 ? 5 : 1));
         if (below(4) != 0) step.timeout = std::chrono::milliseconds(below(2) * below(1000));
         step.work = ns(below(below(2) == 0 ? second : second / 20)) * (step.kind == hangs ? 5 : 1);
@@ -94,11 +77,7 @@ class sequence_system final : public system {
         };
         const auto timeout =
             step.timeout == never ? ojs::no_limit : std::chrono::milliseconds(step.timeout / 1ms);
-        std::vector<std::string> names;
-        for (const std::size_t i : before) names.push_back(std::to_string(i));
-        is_named      ? to.add(std::to_string(index), call, ojs::after(names), timeout)
-        : is_parallel ? to.add_parallel(std::to_string(index), call, timeout)
-                      : to.add(std::to_string(index), call, timeout);
+        to.add(std::to_string(index), call, timeout);
     }
     ojs::result<void> run_step(sequence_record& record, step_record& step, const ojs::step_context& context) {
         require(++step.begins == 1 && (step.ended_at == never || step.timeout == 0ns),
@@ -109,10 +88,8 @@ class sequence_system final : public system {
         require(deadline >= ojs::steady_clock::now() +
                                 (step.started_at + std::min(step.timeout, min_time) - slack - ns(now())),
                 "a step has no time");
-        const ojs::cancel_registration registration = context.abort.on_cancel([] { point("abort"); });
-        const ojs::time_point latest = std::min(deadline, ojs::deadline_after(3s));
-        step.kind == waits ? static_cast<void>(context.abort.sleep_until(latest))
-                           : sleep_for(step.work.count());
+        const auto left = std::min<ns>(deadline - ojs::steady_clock::now(), 3s);
+        sleep_for(step.kind == waits ? std::max<ns>(left, 0ns).count() : step.work.count());
         require(context.deadline == deadline, "the context of a step does not last");
         step.returned_at = ns(now());
         if (pthread_self() == record.caller) record.caller_free_at = step.returned_at;
@@ -122,7 +99,10 @@ class sequence_system final : public system {
     }
     static ns last_end(const sequence_record& record, const step_record& step) {
         ns out = record.began_at;
-        for (const std::size_t i : step.before) out = std::max(out, record.steps[i].ended_at);
+        for (const step_record& each : record.steps) {
+            if (&each == &step) break;
+            out = std::max(out, each.ended_at);
+        }
         return out;
     }
     void check_start(const sequence_record& record, const step_record& step) {
@@ -132,9 +112,7 @@ class sequence_system final : public system {
                 "a step starts later than it could");
     }
     void check_order(const sequence_record& record, const step_record& step) {
-        for (const std::size_t i : step.before)
-            require(record.steps[i].ended_at != never,
-                    "a step begins before one that it waits for has ended");
+        require(last_end(record, step) != never, "a step begins before one before it has ended");
     }
     // It is destroyed while abandoned steps may still run.
     void run_sequence() {
@@ -150,11 +128,6 @@ class sequence_system final : public system {
     void run_steps(ojs::shutdown_sequence& sequence, sequence_record& record, sequence_record* later) {
         ojs::sequence_options options;
         if (below(2) == 0) options.timeout = std::chrono::milliseconds(below(1500));
-        record.is_abortable = below(4) != 0;
-        if (record.is_abortable) options.lifecycle = &life_;
-        options.log.hook = [&record, this](const auto&) {
-            require(!record.ended, "a log record after the end");
-        };
         options.progress = [&](const ojs::step_result& result) {
             on_progress(record, record.steps[std::stoul(result.name)], result);
             if (later != nullptr && below(8) == 0) add(sequence, *later);
@@ -174,22 +147,6 @@ class sequence_system final : public system {
             require(results[i].name == std::to_string(i) && results[i].status != step_status::running &&
                         record.steps[i].ended_at != never,
                     "a step has no result");
-        check_critical_path(record, results);
-    }
-    void check_critical_path(const sequence_record& record, const std::vector<ojs::step_result>& results) {
-        ns end = 0ns, critical_end = 0ns;
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            const step_record& step = record.steps[i];
-            end = std::max(end, step.ended_at);
-            if (!results[i].critical) continue;
-            critical_end = std::max(critical_end, step.ended_at);
-            const auto ended_last = [&](std::size_t other) {
-                return results[other].critical && record.steps[other].ended_at == last_end(record, step);
-            };
-            require(step.before.empty() || std::any_of(step.before.begin(), step.before.end(), ended_last),
-                    "the critical path has a gap");
-        }
-        require(critical_end == end, "the critical path does not end last");
     }
     void on_progress(sequence_record& record, step_record& step, const ojs::step_result& result) {
         require(!record.ended && pthread_self() == record.caller,
@@ -199,33 +156,24 @@ class sequence_system final : public system {
         require(reported_at == never, "a step is reported twice");
         reported_at = ns(now());
         if (result.status == step_status::running) return check_start(record, step);
-        const ns difference = step.ended_at - record.began_at - result.started - result.took;
-        require(difference > -100us && difference < 3ms, "started and took are wrong");
-        const ns early = last_end(record, step) - record.began_at - result.started;
-        require(early < 1ms, "started is before the end of a step that it waits for");
+        const ns difference = step.ended_at - step.started_at - result.took;
+        require(difference > -100us && difference < 3ms, "took is wrong");
         check_result(record, step, result);
     }
     void check_result(const sequence_record& record, const step_record& step,
                       const ojs::step_result& result) {
         const ns end = step.ended_at;
         const ns least = std::max(step.started_at + std::min(step.timeout, min_time), step.has_time_until);
-        const ns first_abort = record.is_abortable ? first_abort_ : never;
-        // min_time is also the interval at which it looks at the lifecycle.
-        const ns common = std::min(record.deadline, record.is_abortable ? last_abort_ + 2 * min_time : never);
+        const ns common = record.deadline;
         const ns late = step.begins == 0 && late_threads_ > 0 ? ns(slowness) : 0ns;
         const ns latest = std::max(least + late, std::min(step.started_at + step.timeout, common));
-        // A caller that ran a step notices an abort only after it.
-        const ns caller_free = record.caller_free_at > 0ns ? record.caller_free_at + 2 * min_time : 0ns;
-        require(end <= std::max(latest, caller_free) + slack,
+        require(end <= std::max(latest, record.caller_free_at) + slack,
                 "step " + result.name + " is awaited for too long");
-        if (result.status == step_status::timed_out || result.status == step_status::cut_short) {
-            const ns limit =
-                std::min({step.started_at + step.timeout, record.deadline, first_abort + min_time});
+        if (result.status == step_status::timed_out) {
+            const ns limit = std::min(step.started_at + step.timeout, record.deadline);
             require(end >= std::max(least - slack, limit), "step " + result.name + " is abandoned too early");
             require(step.returned_at > end - slack,
                     "step " + result.name + " had returned before it was abandoned");
-            require(result.status == step_status::timed_out || first_abort <= end,
-                    "cut short, but not aborted");
             return;
         }
         const bool has_text = step.kind == fails || step.kind == throws;
@@ -241,8 +189,6 @@ class sequence_system final : public system {
     const limits most_;
     std::uint64_t calls_ = 0, sequences_ = 1;
     int late_threads_ = 0;
-    ojs::lifecycle life_;
-    ns first_abort_ = never, last_abort_ = never;  // when it was aborted, at the earliest and latest
     std::deque<sequence_record> records_;
     const std::shared_ptr<int> step_count_ = std::make_shared<int>();
 };

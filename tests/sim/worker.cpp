@@ -644,7 +644,7 @@ void worker_world::check_end(const ending& how) {
         return may_be_early || each->line.has_stopped || each->is_closed;
     });
     if (by_signal && stop_signals_ < 3 && !is_outside) violate("ended by a third signal that was not sent");
-    if (!by_signal && how.status != 0 && how.status != 71 && how.status != 75)
+    if (!by_signal && how.status != 0 && how.status != 75)
         violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
     for (const auto& each : members_)

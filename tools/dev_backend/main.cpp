@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "backend.hpp"
 #include "ojs_server.hpp"
@@ -45,12 +46,12 @@ void print_step(const ojs::step_result& each) {
 }
 
 // [GS 9.1]
-bool shut_down(dev_backend::backend& on, ojs::draining_server& server, ojs::lifecycle& lifecycle) {
+bool shut_down(dev_backend::backend& on, ojs::draining_server& server, const ojs::cancel_token& abort) {
     ojs::shutdown_sequence steps;
     steps.add("requests", [&](const ojs::step_context& step) -> ojs::result<void> {
         on.sleeps.stop();
         on.streams.stop();
-        const ojs::drain_result drained = server.drain({step.deadline, step.abort});
+        const ojs::drain_result drained = server.drain({step.deadline, abort});
         if (drained.cut == 0) return {};
         return ojs::error{ojs::errc::timed_out, 0, std::to_string(drained.cut) + " were cut"};
     });
@@ -58,8 +59,6 @@ bool shut_down(dev_backend::backend& on, ojs::draining_server& server, ojs::life
     steps.add("storage", [&] { return on.disk.save(); });
     ojs::sequence_options options;
     options.timeout = on.options.shutdown_timeout;
-    options.lifecycle = &lifecycle;
-    options.log.level = ojs::log_level::off;
     if (!on.options.quiet) options.progress = print_step;
     bool in_order = true;
     for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
@@ -104,6 +103,11 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
 
     while (lifecycle.phase() < ojs::phase::draining) signals->wait();
-    const bool in_order = shut_down(backend, *server, lifecycle);
+    ojs::cancel_source again;  // a second stop signal
+    std::thread([&] {
+        while (lifecycle.phase() < ojs::phase::stopping) signals->wait();
+        again.cancel(ojs::cancel_reason::forced);
+    }).detach();
+    const bool in_order = shut_down(backend, *server, again.token());
     _exit(in_order ? 0 : 1);  // abandoned threads may still use main()'s objects
 }

@@ -111,7 +111,6 @@ class coordinator_body final : public ref_counted {
         if (!asked) return asked;
         update_state();
         sequence_options steps;
-        steps.log.level = log_level::off;  // ours logs it
         steps.progress = [&](const step_result& each) { log_step(log_, each); };
         steps_.run(steps);
         {

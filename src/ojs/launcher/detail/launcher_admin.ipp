@@ -325,10 +325,8 @@ class launcher_admin {
             made->returned.store(true);
         };
         shutdown_sequence once;
-        sequence_options silent;
-        silent.log.level = log_level::off;
         once.add("reload", call, reload_timeout);
-        if (once.run(silent).front().status != step_status::timed_out) return made->read;
+        if (once.run().front().status != step_status::timed_out) return made->read;
         late_reload_ = made;
         return error{errc::unavailable, 0, cat({"no result within ", format_duration(reload_timeout)})};
     }

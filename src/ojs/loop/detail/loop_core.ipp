@@ -256,7 +256,6 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     int choose_status(bool all_ended) const override {
         if (unreported() > 0) return exit_status::unreported;
-        if (!all_steps_ran_) return exit_status::steps_not_run;
         if (!all_ended) return exit_status::unreported;
         return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : exit_status::usage;
     }

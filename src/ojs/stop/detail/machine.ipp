@@ -122,7 +122,6 @@ class machine : public machine_state {
     lifecycle_state seen_;        // the change last acted on; the lifecycle itself may be ahead
     stage stage_ = stage::ready;  // the turning thread writes it with the guard held
     stop_deadlines ends_;         // likewise `reports`; the rest is that thread's
-    bool all_steps_ran_ = true;   // guarded
 
   private:
     // ---- changes ----
@@ -331,7 +330,6 @@ class machine : public machine_state {
     }
     void run_steps() {
         sequence_options wanted;
-        wanted.log.level = log_level::off;  // log_step() writes them
         wanted.progress = [this](const step_result& step) { log_step(log, step); };
         wanted.thread_stack_size = settings.thread_stack_size;
         std::vector<step_result> done = steps.run(wanted);
@@ -351,10 +349,8 @@ class machine : public machine_state {
         {
             const unique_lock held(guard);
             hung = detail::min(threads.live(), hung_threads());
-            for (const step_result& step : counts.steps) {
-                all_steps_ran_ = all_steps_ran_ && step.status != step_status::not_started;
+            for (const step_result& step : counts.steps)
                 all_steps_finished = all_steps_finished && step.status != step_status::timed_out;
-            }
         }
         on_left_threads();
         const std::size_t left = threads.join(

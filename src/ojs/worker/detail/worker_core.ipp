@@ -267,7 +267,6 @@ class worker_core final : public worker_state {
     int choose_status(bool /*all_ended*/) const override {
         const unique_lock held(guard);
         if (not_reported > 0 || was_stopped_stuck_) return exit_status::unreported;
-        if (!all_steps_ran_) return exit_status::steps_not_run;
         return handlers == 0 ? exit_status::settled : options.dialect.stuck_exit_status;
     }
     std::vector<log_field> fields_of(const work& one) const override { return job_fields(one); }
