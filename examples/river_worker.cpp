@@ -63,7 +63,7 @@ ojs::result<ojs::worker_options> read_options() {
     const bool grace_is_set = !variable("OJS_SHUTDOWN_GRACE_PERIOD").empty() ||
                               !variable("OJS_GRACE_PERIOD").empty() ||
                               !variable("OJS_SHUTDOWN_TIMEOUT").empty();
-    options->use(ojs::dialect::river());
+    options->use(ojs::river_dialect());
     if (grace_is_set) options->times.shutdown_grace_period = grace;
     return options;
 }

@@ -80,7 +80,6 @@ Environment (defaults in parentheses):
 Exit status of a worker:
   0   every job was reported
   64  a wrong flag or value
-  70  a job did not return, with OJS_DIALECT=river
   75  a job could not be reported, or stuck handlers stopped the worker
   128+N  the third stop signal, N, ended it
 )";

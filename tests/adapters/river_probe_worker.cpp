@@ -44,7 +44,7 @@ int main() {
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     const auto times = options->times;
-    options->use(ojs::dialect::river());
+    options->use(ojs::river_dialect());
     options->extensions.add(ojs::ops());
     if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty())
         options->times.shutdown_grace_period = times.shutdown_grace_period;

@@ -4,7 +4,6 @@
 using namespace std::string_literals;
 using namespace std::chrono_literals;
 using namespace test;
-using ojs::dialect;
 using ojs::finding;
 using ojs::severity;
 using ojs::worker_options;
@@ -111,7 +110,7 @@ TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with t
     options.times.cancel_wait = 0ms;
     options.times.reclaim_wait = 1h;
     CHECK(check_budget(options).size() == 1);
-    options.use(dialect::river());
+    options.times = {10s, 0s, 10s, 0s, 15s};  // River's stages
     CHECK(check_budget(options).empty());
 }
 

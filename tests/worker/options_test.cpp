@@ -102,7 +102,7 @@ TEST_CASE("options: an empty environment gives valid defaults") {
     CHECK(validate(worker_options()));
 }
 
-// [WP 7.3] [River shutdown code (b)] [River shutdown code (d)]
+// [WP 7.3]
 TEST_CASE("options: a dialect sets its grace period, and a variable overrides the dialect") {
     CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
     CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
@@ -110,11 +110,6 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides th
     CHECK(out.times.shutdown_grace_period == 25s);
     CHECK(out.dialect.active_jobs_as_count);
     CHECK(out.dialect.drain_state == "terminate");
-    const worker_options river = good({{"OJS_DIALECT", "river"}});
-    CHECK(river.dialect.stuck_exit_status == exit_status::stuck);
-    CHECK(river.times.shutdown_grace_period == 10s);
-    CHECK(river.times.cancel_wait == 10s);
-    CHECK(river.times.stop_timeout > river.times.cancel_wait);
     const worker_options spot = good({{"OJS_DIALECT", "spot_controller"}, {"OJS_CANCEL_LEAD", "3s"}});
     CHECK(spot.times.shutdown_grace_period == 3550s);
     CHECK(spot.times.cancel_lead == 3s);
@@ -383,7 +378,6 @@ TEST_CASE("options: the default drain fits into the stop timeout of a known plat
                 {pod, {{"OJS_CONTAINER_GRACE_PERIOD", "60s"}}, 30s},
                 {pod, {{"OJS_SHUTDOWN_TIMEOUT", "30s"}}, 30s},
                 {pod, {{"OJS_DIALECT", "website"}}, 25s},
-                {pod, {{"OJS_DIALECT", "river"}}, 10s},
                 {docker, {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}}, 25s},
                 {docker, cloud_run, 5s},
                 {docker, {}, 30s}};  // Docker's default causes a warning

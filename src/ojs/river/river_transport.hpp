@@ -11,11 +11,22 @@
 #include "../base/detail/light.hpp"
 #include "../base/error.hpp"
 #include "../base/function.hpp"
+#include "../stop/loop_options.hpp"
 #include "../worker/job_context.hpp"
 #include "../worker/transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
+
+/// For options.use(): River's three stages. A soft stop of 10 s; a hard stop, in which cancelled jobs have 10 s to return;
+/// the exit, with 70 if a handler has not returned. A signal in one stage begins the next.
+inline dialect river_dialect() {
+    using std::chrono::seconds;
+    dialect out = {"river"};
+    out.stuck_exit_status = exit_status::stuck;
+    out.times = {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)};
+    return out;
+}
 
 /// Options of a river_transport.
 struct river_options {

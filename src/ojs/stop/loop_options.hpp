@@ -54,9 +54,6 @@ struct dialect {
     static dialect graceful_shutdown();  ///< the specification's text; the default
     static dialect website();            ///< the project's web page
     static dialect worker_protocol();    ///< the worker protocol's text
-    /// Three stages: a soft stop of 10 s; a hard stop, in which cancelled jobs have 10 s to return; the exit.
-    /// A signal in one stage begins the next.
-    static dialect river();
     /// The spot controller's guide. A file decides between a normal stop, with nearly an hour for jobs, and a
     /// reclaim, which hands them back at once.
     static dialect spot_controller();

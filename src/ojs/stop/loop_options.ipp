@@ -145,13 +145,6 @@ OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
     out.times = {std::chrono::seconds(25)};
     return out;
 }
-OJS_SHUTDOWN_INLINE dialect dialect::river() {
-    using std::chrono::seconds;
-    dialect out = {"river"};
-    out.stuck_exit_status = 70;
-    out.times = {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)};
-    return out;
-}
 OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
     dialect out = {"spot_controller"};
     out.first_signal_wins = true;

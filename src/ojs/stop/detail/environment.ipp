@@ -55,7 +55,6 @@ struct choice {
 inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", dialect::graceful_shutdown},
                                                     {"website", dialect::website},
                                                     {"worker_protocol", dialect::worker_protocol},
-                                                    {"river", dialect::river},
                                                     {"spot_controller", dialect::spot_controller}};
 inline constexpr choice<log_level> log_levels[] = {{"debug", log_level::debug},
                                                    {"info", log_level::info},
