@@ -32,7 +32,7 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE",
           o.termination_mode_file, text_kind::name);
     visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
-    visit("signal_debounce", "OJS_SIGNAL_DEBOUNCE OJS_REPEAT_SIGNAL_GAP", o.signal_debounce, 0ms);
+    visit("signal_debounce", "OJS_SIGNAL_DEBOUNCE", o.signal_debounce, 0ms);
     visit("stop_signals", "OJS_STOP_SIGNALS", o.stop_signals);
     visit("progress_interval", "OJS_PROGRESS_INTERVAL", o.progress_interval, 10ms);
     visit("container_grace_period", "OJS_CONTAINER_GRACE_PERIOD", o.container_grace_period, 0ms);

@@ -25,7 +25,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);
     visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
-    visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE OJS_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
+    visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
     visit("labels", "OJS_LABELS", o.labels, text_kind::name);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
 }
