@@ -64,11 +64,10 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wo
 SYNTAX := $(COMMON) -fsyntax-only $(WARNINGS)
 # $(warned.NAME): the flags of warnings/COMPILER/NAME and warnings/NAME; of a standard, those of the headers.
 warned.src         := -Isrc
-warned.no-eventfd  := $(HEADERS) -DOJS_SHUTDOWN_USE_EVENTFD=0
 warned.no-proc     := $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0
 warned.no-pidfd    := $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
 warned.no-inotify  := $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
-WARNED := $(addprefix warnings/,$(call each,g++ clang++,c++17 c++20 c++2b src) no-eventfd no-proc no-pidfd no-inotify)
+WARNED := $(addprefix warnings/,$(call each,g++ clang++,c++17 c++20 c++2b src) no-proc no-pidfd no-inotify)
 # The programs too, as they are built; by Clang at night.
 $(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++2b: \
     $(patsubst %,$(BUILD)/programs/%.cpp,$(PROGRAMS) $(TEST_PROGRAMS))

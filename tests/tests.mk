@@ -21,7 +21,7 @@ compiler.header-separate = $(cxx) $(TEST) $(HEADERS) $(SEPARATE)
 compiler.header-hidden   := $(CXX) $(TEST) $(HEADERS) -fPIC -fvisibility=hidden
 # Separate where the form is not what is tested: that compiles in half the time.
 compiler.fallback        := $(CLANGXX) $(TEST) $(HEADERS) $(SEPARATE) \
-                            $(patsubst %,-DOJS_SHUTDOWN_USE_%=0,EVENTFD PROC PIDFD CLOSE_RANGE INOTIFY EPOLL)
+                            $(patsubst %,-DOJS_SHUTDOWN_USE_%=0,PROC PIDFD CLOSE_RANGE INOTIFY EPOLL)
 # The macros are GCC's own. The check of vptr opens a pipe, and misreports where a test leaves no descriptor.
 compiler.asan            := $(SANITIZED) -D__SANITIZE_ADDRESS__=1 -fsanitize=address,undefined -fno-sanitize=vptr
 compiler.tsan            := $(SANITIZED) -D__SANITIZE_THREAD__=1 -fsanitize=thread

@@ -27,10 +27,7 @@ TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier
     CHECK(group->member().requested());
 }
 
-TEST_CASE("wake: both ends share one descriptor only with eventfd, and a failed write keeps errno") {
-    const result<detail::wake> made = detail::wake::create();
-    REQUIRE(made);
-    CHECK((made->notify_fd() == made->fd()) == (OJS_SHUTDOWN_USE_EVENTFD != 0));
+TEST_CASE("wake: a failed write keeps errno") {
     errno = EDOM;
     detail::wake().put(1);
     detail::wake().notify();

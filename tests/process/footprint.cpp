@@ -117,11 +117,10 @@ TEST_CASE("footprint: signals, lifecycle and barrier take no thread, a pipe, fiv
     core.check_stop({SIGTERM, SIGINT});
 }
 
-TEST_CASE(
-    "footprint: a loop takes one thread a consumer, an eventfd, a pipe and 10 kB, and gives all of it back") {
+TEST_CASE("footprint: a loop takes one thread a consumer, two pipes and 10 kB, and gives all of it back") {
     footprint loop("loop", 10, {});
     CHECK(eventually([&] { return loop.threads() == counted{{"ojs-consumer", 10}}; }));
-    CHECK(loop.descriptors() == counted{{"anon_inode", 1}, {"pipe", 2}});
+    CHECK(loop.descriptors() == counted{{"pipe", 4}});
     CHECK(loop.signals() == all_signals);
     CHECK(loop.counts().heap < 10000);
     CHECK(loop.counts().stacks == 10);
@@ -143,7 +142,7 @@ TEST_CASE(
             counted found = worker.descriptors();
             CHECK(found["socket"] <= sockets);
             found.erase("socket");
-            CHECK(found == counted{{"anon_inode", 1}, {"pipe", 2}});
+            CHECK(found == counted{{"pipe", 4}});
             CHECK(worker.counts().heap < heap);
         };
         // At rest one thread waits for jobs.

@@ -777,9 +777,6 @@ int getentropy(void* out, std::size_t size) {
     return 0;
 }
 
-int eventfd(unsigned count, int flags) noexcept {
-    return sim::takes_descriptor() ? static_cast<int>(::syscall(SYS_eventfd2, count, flags)) : -1;
-}
 int pipe(int* ends) noexcept {
     return sim::takes_descriptor() ? static_cast<int>(::syscall(SYS_pipe2, ends, 0)) : -1;
 }

@@ -3,7 +3,6 @@
 //     macro                        default   meaning
 //     OJS_SHUTDOWN_IMPLEMENTATION  0         defined in one file only: this file has the definitions
 //     OJS_SHUTDOWN_SEPARATE        0         defined in all other files: declarations only, which compile faster
-//     OJS_SHUTDOWN_USE_EVENTFD     1, Linux  0: wake-ups go through a pipe (a kernel or sandbox without eventfd)
 //     OJS_SHUTDOWN_USE_PROC        1, Linux  0: /proc is not read (the sender of a signal, the program of PID 1)
 //
 // No macro changes the layout of a type, so translation units with different settings link.
@@ -37,9 +36,6 @@
 #define OJS_SHUTDOWN_ON_LINUX 1  ///< 1 on Linux, else 0
 #else
 #define OJS_SHUTDOWN_ON_LINUX 0
-#endif
-#ifndef OJS_SHUTDOWN_USE_EVENTFD
-#define OJS_SHUTDOWN_USE_EVENTFD OJS_SHUTDOWN_ON_LINUX  ///< 0: wake-ups go through a pipe
 #endif
 #ifndef OJS_SHUTDOWN_USE_PROC
 #define OJS_SHUTDOWN_USE_PROC OJS_SHUTDOWN_ON_LINUX  ///< 0: /proc is not read

@@ -423,7 +423,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         return error{errc::busy, 0,
                      "the signals of this process already have an installer; share its lifecycle"};
     }
-    result<detail::wake> unread = detail::wake::create(true);
+    result<detail::wake> unread = detail::wake::create();
     if (!unread) return unread.error();
     if (!process.fork_handler_set.exchange(true)) {
         pthread_atfork(nullptr, nullptr, [] {

@@ -261,6 +261,7 @@ OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_optio
 
 OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_options& options, int interrupt_fd,
                                                               bool thread_outlives_child) {
+    detail::fill_standard_descriptors();  // or dup2(2) could close one of our pipes
     detail::child_launch launch;
     const result<void> prepared = launch.prepare(options);
     if (!prepared) return prepared.error();

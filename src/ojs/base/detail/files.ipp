@@ -1,7 +1,6 @@
 // files: reads files of others without blocking, and writes new ones durably.
 #pragma once
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -61,14 +60,6 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
     out.status = file_status::read;
     out.is_truncated = out.text.size() > limit;
     if (out.is_truncated) out.text.resize(limit);
-    return out;
-}
-
-// opendir(3), but never on 0, 1 or 2. Null: see errno.
-inline DIR* open_listing(const std::string& path) {
-    unique_fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    DIR* const out = ::fdopendir(folder.get());
-    if (out != nullptr) folder.release();
     return out;
 }
 

@@ -107,7 +107,7 @@ inline std::string program_name(std::string_view path) {
 inline array<pid_t> all_processes(std::string_view root) {
     array<pid_t> out;
     if (!OJS_SHUTDOWN_USE_PROC) return out;
-    DIR* const folder = open_listing(proc_path(root, ""));
+    DIR* const folder = ::opendir(proc_path(root, "").c_str());
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;

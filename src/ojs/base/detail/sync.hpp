@@ -115,14 +115,14 @@ class thread {
     pid_t owner_ = 0;  // the process that started it, while it is joinable
 };
 
-// Moves a descriptor above 0, 1 and 2, which may be closed: what the program prints must not reach it. Keeps errno.
-int move_above_stderr(int fd) noexcept;
+// Opens /dev/null in place of 0, 1 and 2 where they are closed: what the program prints must not reach a descriptor of
+// the library.
+void fill_standard_descriptors() noexcept;
 
-// Owns a descriptor, never 0, 1 or 2.
 class unique_fd {
   public:
     unique_fd() = default;
-    explicit unique_fd(int fd) noexcept : fd_(move_above_stderr(fd)) {}
+    explicit unique_fd(int fd) noexcept : fd_(fd) {}
     unique_fd(unique_fd&& other) noexcept : fd_(detail::exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
         detail::swap(fd_, other.fd_);

@@ -16,13 +16,10 @@
 
 namespace ojs::detail {
 
-OJS_SHUTDOWN_INLINE int move_above_stderr(int fd) noexcept {
-    if (fd < 0 || fd > STDERR_FILENO) return fd;
-    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    const int failed = errno;
-    ::close(fd);
-    errno = failed;
-    return moved;
+OJS_SHUTDOWN_INLINE void fill_standard_descriptors() noexcept {
+    int fd = 0;
+    while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd >= 0) ::close(fd);
 }
 
 inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {

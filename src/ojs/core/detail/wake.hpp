@@ -6,18 +6,18 @@
 
 namespace ojs::detail {
 
-// An eventfd, or a pipe: for a queue, or without one. Non-blocking and close-on-exec.
+// A pipe, non-blocking and close-on-exec.
 class wake {
   public:
-    static result<wake> create(bool is_queue = false);
+    static result<wake> create();
 
-    int fd() const noexcept { return reader_.get(); }                                   // to poll for reading
-    int notify_fd() const noexcept { return writer_ ? writer_.get() : reader_.get(); }  // for notify(int)
-    void notify() const noexcept { notify(notify_fd()); }  // thread-safe, async-signal-safe
-    static void notify(int notify_fd) noexcept;            // keeps errno; async-signal-safe
-    void clear() const noexcept;                           // discards every notify() so far
-    bool await(time_point deadline) const noexcept;        // true: notified; false: the deadline
-    bool wait_until(time_point deadline) const noexcept {  // the same, and clears it
+    int fd() const noexcept { return reader_.get(); }         // to poll for reading
+    int notify_fd() const noexcept { return writer_.get(); }  // for notify(int)
+    void notify() const noexcept { notify(notify_fd()); }     // thread-safe, async-signal-safe
+    static void notify(int notify_fd) noexcept;               // keeps errno; async-signal-safe
+    void clear() const noexcept;                              // discards every notify() so far
+    bool await(time_point deadline) const noexcept;           // true: notified; false: the deadline
+    bool wait_until(time_point deadline) const noexcept {     // the same, and clears it
         const bool notified = await(deadline);
         if (notified) clear();
         return notified;
@@ -29,7 +29,7 @@ class wake {
 
   private:
     unique_fd reader_;
-    unique_fd writer_;  // only with a pipe
+    unique_fd writer_;
 };
 
 }  // namespace ojs::detail

@@ -8,18 +8,10 @@
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/text.hpp"
 #include "wake.hpp"
-#if OJS_SHUTDOWN_USE_EVENTFD
-#include <sys/eventfd.h>
-#endif
 
 namespace ojs::detail {
 
-OJS_SHUTDOWN_INLINE result<wake> wake::create([[maybe_unused]] bool is_queue) {
-    wake out;
-#if OJS_SHUTDOWN_USE_EVENTFD
-    if (!is_queue) out.reader_ = unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (out.reader_) return out;
-#endif
+OJS_SHUTDOWN_INLINE result<wake> wake::create() {
     int ends[2] = {-1, -1};
     if (::pipe(ends) != 0) {
         const int failed = errno;
@@ -29,12 +21,12 @@ OJS_SHUTDOWN_INLINE result<wake> wake::create([[maybe_unused]] bool is_queue) {
         ::fcntl(end, F_SETFD, FD_CLOEXEC);
         ::fcntl(end, F_SETFL, ::fcntl(end, F_GETFL) | O_NONBLOCK);
     }
+    wake out;
     out.reader_ = unique_fd(ends[0]);
     out.writer_ = unique_fd(ends[1]);
     return out;
 }
 
-// Eight bytes suit an eventfd and a pipe.
 inline bool write_word(int fd, std::uint64_t word) noexcept {
     while (::write(fd, &word, sizeof word) < 0) {
         if (errno != EINTR) return false;

@@ -30,7 +30,7 @@ inline void remove_private_folder(const std::string& path) {
     const bool ours = ::lstat(path.c_str(), &found) == 0 &&
                       (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
                       found.st_uid == ::geteuid() && path.find(private_folder_prefix) != std::string::npos;
-    DIR* const listing = ours ? open_listing(path) : nullptr;
+    DIR* const listing = ours ? ::opendir(path.c_str()) : nullptr;
     if (listing == nullptr) return;
     while (const dirent* const entry = ::readdir(listing)) ::unlinkat(::dirfd(listing), entry->d_name, 0);
     ::closedir(listing);

@@ -118,26 +118,6 @@ bool wait_until(condition& changed, unique_lock& held, time_point deadline, Hold
     return true;
 }
 
-// While it lives, 0, 1 and 2 are in use, so that libpq's socket is none of them: what the program prints would reach it.
-class standard_descriptors {
-  public:
-    standard_descriptors() noexcept {
-        while (count_ < 3 && (fds_[count_] = ::open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 &&
-               fds_[count_] <= STDERR_FILENO)
-            ++count_;
-        if (count_ < 3 && fds_[count_] > STDERR_FILENO) ::close(fds_[count_]);
-    }
-    standard_descriptors(const standard_descriptors&) = delete;
-    standard_descriptors& operator=(const standard_descriptors&) = delete;
-    ~standard_descriptors() {
-        while (count_ > 0) ::close(fds_[--count_]);
-    }
-
-  private:
-    int fds_[3] = {-1, -1, -1};
-    int count_ = 0;
-};
-
 // Used by one thread at a time, which holds the turn.
 class postgres_connection {
   public:
@@ -247,7 +227,7 @@ class postgres_connection {
 
     result<void> connect(time_point deadline) {
         prepared_.clear();
-        const standard_descriptors in_use;
+        fill_standard_descriptors();
         // Defaults that the URL overrides: a dead peer is noticed within half a minute.
         const char* const names[] = {
             "fallback_application_name", "keepalives_idle", "keepalives_interval", "keepalives_count",

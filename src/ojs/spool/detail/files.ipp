@@ -98,7 +98,7 @@ inline std::string spool_name_fault(std::string_view name, bool any_name = false
 }
 
 inline int open_folder_at(int parent, const std::string& name) {
-    return move_above_stderr(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    return ::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {

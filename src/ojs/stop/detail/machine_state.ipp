@@ -88,6 +88,7 @@ class machine_state : public ref_counted {
     }
     // This process is the one. It names itself anew.
     result<void> claim_process() {
+        fill_standard_descriptors();
         result<ojs::detail::wake> made = ojs::detail::wake::create();
         if (!made) return made.error();
         {
