@@ -33,26 +33,13 @@ void stop_by_signals(ojs::worker& worker, ojs::signals& sigint_or_term, std::chr
     if (!await_stop(sigint_or_term, ojs::time_point::max(), stopped)) return;
     log("Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)");
 
-    ojs::cancel_source soft_stop;
-    const ojs::time_point soft_stop_end = ojs::deadline_after(stage);
-    std::thread second([&] {
-        if (await_stop(sigint_or_term, soft_stop_end, stopped)) {
-            log("Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)");
-            soft_stop.cancel(ojs::cancel_reason::forced);
-        } else if (!stopped.cancelled()) {
-            log("Soft stop timeout; initiating hard stop (cancel everything)");
-        }
-    });
-    const ojs::stop_result soft = worker.stop(soft_stop_end, soft_stop.token());
-    second.join();
-    if (soft) return log("Soft stop succeeded");
-
-    const ojs::stop_result hard = worker.stop_and_cancel(ojs::deadline_after(stage));
-    if (hard.status == ojs::stop_status::timed_out) {
+    worker.request_stop();
+    const bool again = await_stop(sigint_or_term, ojs::deadline_after(stage), stopped);
+    if (worker.stopped()) return log("Soft stop succeeded");
+    log(again ? "Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)"
+              : "Soft stop timeout; initiating hard stop (cancel everything)");
+    if (!worker.stop_and_cancel(ojs::deadline_after(stage)))
         log("Hard stop timeout; ignoring stop procedure and exiting unsafely");
-    } else if (!hard) {
-        std::printf("Hard stop: %s\n", ojs::to_string(hard.status));
-    }
 }
 
 void run_job(ojs::job_context& job) {

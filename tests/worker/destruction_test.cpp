@@ -58,7 +58,7 @@ TEST_CASE(
     const std::string printed =
         test::standard_error_of([&] { status = test::status_of(test::forked(destroy_inside)); });
     CHECK(status == -SIGABRT);
-    CHECK(test::holds(printed, "error: a worker was destroyed in one of its own callbacks"));
+    CHECK(test::holds(printed, "error: a worker was destroyed in one of its own handlers or callbacks"));
 }
 
 TEST_CASE("destruction: a handler's thread does not end -> neither stop() nor the destructor waits for it") {

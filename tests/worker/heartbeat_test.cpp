@@ -9,17 +9,22 @@ TEST_CASE("heartbeat: a lease shorter than heartbeat_interval is renewed in time
     recorder::transport wire;
     job given = make_job("a");
     given.visibility_timeout = 200ms;
-    wire.give(given);                                         // and a beat an hour
+    wire.give(given);  // and a beat an hour
+    wire.give(make_job("b"));
     wire.on.claim = [](const claim_query&) { return true; };  // one that starts late does start
     recorder::event go_on;
-    worker tested(recorder::options(), wire);
-    tested.register_handler("work", [&](job_context&) { CHECK(wire.wait_for("beat", 4)); });
-    const cancel_registration keep =
-        tested.connected_token().on_cancel([&] { static_cast<void>(go_on.wait()); });
-    REQUIRE(tested.start());
+    worker_options options = recorder::options(2);
+    const auto tested = start_worker(wire, options, [&](job_context& job) {
+        const cancel_registration keep = job.on_cancel([&] { static_cast<void>(go_on.wait()); });
+        if (job.id() == "b") return static_cast<void>(job.sleep_for(guard));
+        CHECK(wire.wait_for("beat", 2));
+        CHECK(wire.revoke("b"));
+        CHECK(wire.wait_for("beat", wire.calls("beat").size() + 3));
+        go_on.set();
+    });
     REQUIRE(wire.wait_for("ack", 1));
     go_on.set();
-    CHECK(tested.stop(guard));
+    CHECK(tested->stop(guard));
 }
 
 // [GS 5.1 (b)]

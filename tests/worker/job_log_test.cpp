@@ -104,7 +104,7 @@ TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retr
     wire.refuse("ack", 2, rejected);  // with its result, and without
     wire.give(make_job("a"));
     run_until(
-        "fetch", 2, wire, options, [](job_context&) { return "[1]"; }, stop_status::unreported);
+        "fetch", 2, wire, options, [](job_context&) { return "[1]"; });
     const std::vector<log_record> failed = log.records("warn ACK failed");
     REQUIRE(failed.size() == 3);
     CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
@@ -127,25 +127,11 @@ TEST_CASE("job log: the end of an outage that only FETCHes or heartbeats notice 
         wire.refuse("beat", 1, unreachable);
         const auto body = start_worker(wire, options, do_nothing);
         REQUIRE(log.wait_for("warn backend unreachable"));  // else the last heartbeat may be answered before
-        REQUIRE(body->stop(guard).status == stop_status::ended);
+        REQUIRE(body->stop(guard));
     }
     const std::string text = log.text();
     CHECK(text.find(again) != std::string::npos);
     CHECK(text.find(again) == text.rfind(again));
     CHECK(log.count("warn backend unreachable") == 1);
     CHECK(value_of(log.records("warn backend unreachable").at(0), "error") == "connection refused");
-}
-
-TEST_CASE("job log: a handler calls request_stop() -> the log names its job") {
-    worker_options options = recorder::options();
-    const kept_log log(options);
-    recorder::transport wire;
-    wire.give(make_job("a"));
-    worker body(options, wire);
-    body.register_handler("work", [&](job_context&) { body.request_stop(); });
-    REQUIRE(body.start());
-    CHECK(body.wait(deadline_after(guard)));
-    const log_record record = log.records("info stop requested in the handler of a job").at(0);
-    CHECK(value_of(record, "call") == "stop()");
-    CHECK(value_of(record, "job_id") == "a");
 }

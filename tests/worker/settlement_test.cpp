@@ -7,10 +7,10 @@ namespace {
 
 // One worker, one job whose handler returns a result, stopped once the slot is free again.
 struct settled_job {
-    explicit settled_job(recorder::transport& wire, stop_status expected = stop_status::ended) {
+    explicit settled_job(recorder::transport& wire) {
         wire.give(make_job("a"));
         body = run_until(
-            "fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; }, expected);
+            "fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; });
         check_last_word(wire);
     }
     std::unique_ptr<worker> body;
@@ -60,7 +60,7 @@ TEST_CASE("settlement: a 400 without an API error becomes final only after repea
     CHECK(done.body->report().completed == 1);
     recorder::transport refusing;
     refusing.refuse("ack", 100, stray);
-    const settled_job never(refusing, stop_status::unreported);
+    const settled_job never(refusing);
     const std::vector<call> tries = refusing.settlements("a");
     REQUIRE(tries.size() == 7);  // the last one without its result, which may be what is refused
     CHECK(tries[5].result_json == "\"result\"");
@@ -92,7 +92,7 @@ TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported,
         wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 1));
-    REQUIRE(worker->stop(guard).status == stop_status::unreported);
+    REQUIRE(worker->stop(guard));
     const std::vector<call> tries = wire.settlements("with-result");
     REQUIRE(tries.size() == 2);
     CHECK(tries[0].result_json == "[1]");
@@ -128,7 +128,7 @@ TEST_CASE(
         options.times.shutdown_grace_period = 0ms;
         const auto worker = start_worker(wire, options, do_nothing);
         REQUIRE(wire.wait_for(std::string(type) == "work" ? "ack" : "fail", 1));
-        REQUIRE(worker->stop(guard).status == stop_status::unreported);
+        REQUIRE(worker->stop(guard));
         CHECK(worker->report().unreported == std::vector<std::string>{"a"});
         CHECK(worker->exit_code() == exit_status::unreported);
         CHECK(wire.settlements("a").size() == 1);

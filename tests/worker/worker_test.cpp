@@ -76,7 +76,7 @@ TEST_CASE(
     const auto worker = start_worker(wire, recorder::options(4), do_nothing);
     REQUIRE(wire.wait_for("fail", 2));
     REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(worker->stop(guard).status == stop_status::unreported);
+    REQUIRE(worker->stop(guard));
     const std::string unknown = wire.settlements("unknown").at(0).error.message;
     CHECK(holds(unknown, "no.such"));
     CHECK(!holds(unknown, "\n"));
@@ -99,7 +99,7 @@ TEST_CASE("worker: all unreported jobs are counted, and report() lists the first
     } wire;
     worker_options options = recorder::options();
     const kept_log log(options, log_level::info);
-    const auto worker = run_until("fetch", 1, wire, options, do_nothing, stop_status::unreported);
+    const auto worker = run_until("fetch", 1, wire, options, do_nothing);
     CHECK(worker->report().claimed == jobs);
     CHECK(worker->report().unreported.size() == 10000);
     CHECK(value_of(log.records("info worker stopped").at(0), "unreported") == std::to_string(jobs));

@@ -17,26 +17,11 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// The result of stopping a worker and waiting for it.
-enum class stop_status {
-    ended,          ///< every job was reported; only handlers that report().stuck names still run
-    unreported,     ///< it ended, but not every job was reported: report().unreported names the others
-    timed_out,      ///< the deadline came first; the worker continues to stop
-    cancelled,      ///< the token was cancelled first; the worker continues to stop
-    never_started,  ///< it does not run; a later run() or start() stops at once
-    called_inside  ///< a callback, hook, extension or transport call of the worker cannot wait; the stop continues
-};
-/// "ended", "unreported", "timed out", ... Never null. Thread-safe.
-const char* to_string(stop_status status) noexcept;
-
-/// The result of stop(): true if every job was reported. [River: a nil error]
-struct stop_result {
-    stop_status status = stop_status::ended;                                          ///< the details
-    explicit operator bool() const noexcept { return status == stop_status::ended; }  ///< true: ended
-};
+class worker;
 
 namespace detail {
 class worker_core;
+bool is_connected(const worker& one) noexcept;
 
 template <class F, class = void>
 inline constexpr bool takes_job = false;
@@ -86,7 +71,7 @@ class worker {
     /// Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
     /// flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook
     /// or on_transition: abandoned threads get errors and log to standard error.
-    /// Not in a callback, hook, extension or transport call of this worker: that aborts the process.
+    /// Not in a handler, callback, hook, extension or transport call of this worker: that aborts the process.
     ~worker();
 
     /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. The handler returns void,
@@ -109,15 +94,10 @@ class worker {
     /// Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
     /// (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
-    /// Waits until the worker has ended: only handlers that report().stuck names still run. False at the
-    /// deadline, and at once if it was not started or as stop_status::called_inside. Thread-safe.
-    bool wait(time_point deadline = time_point::max());
-    bool stopped() const noexcept;  ///< the worker has ended; thread-safe
+    bool stopped() const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
     /// Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
     /// and descriptors. [River Stopped()]
     cancel_token stopped_token() const;
-    /// Cancelled after the first response of the backend to a heartbeat or a FETCH, like /readyz.
-    cancel_token connected_token() const;
     /// The status that run() returns, once stopped() is true. Thread-safe.
     int exit_code() const noexcept;
 
@@ -129,19 +109,18 @@ class worker {
     /// Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
     bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
-    /// request_stop(), then waits until the worker has ended, the deadline passes or `until` is cancelled. The deadline
-    /// does not change the grace period. Handlers that noticed their cancellation have the rest of stop_timeout
-    /// to return, others 100 ms. Before run() or start() the request is kept: those then drain at once. Inside
-    /// a callback, hook, extension or transport call of this worker they return at once, see called_inside; a handler
-    /// or a step must not call them, as the stop waits for it. [River Stop, StopAndCancel]
-    stop_result stop(time_point deadline = time_point::max(), const cancel_token& until = {});
-    stop_result stop(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
-        return stop(deadline_after(timeout), until);
-    }
-    /// As stop(), but calls request_stop_and_cancel().
-    stop_result stop_and_cancel(time_point deadline = time_point::max(), const cancel_token& until = {});
-    stop_result stop_and_cancel(std::chrono::milliseconds timeout, const cancel_token& until = {}) {
-        return stop_and_cancel(deadline_after(timeout), until);
+    /// Waits until the worker has ended, at most until the deadline. True: it has; exit_code() says whether every job was
+    /// reported. False at once, with a line in the log, in a handler, callback, hook, extension or transport call of this
+    /// worker, which would wait for itself; and if it was not started. A step must not wait: the stop waits for it.
+    bool wait(time_point deadline = time_point::max());
+    /// request_stop(), then wait(). The deadline does not change the grace period. Handlers that noticed their
+    /// cancellation have the rest of stop_timeout to return, others 100 ms. Before run() or start() the request is kept:
+    /// those then drain at once. [River Stop]
+    bool stop(time_point deadline = time_point::max()) { return request_stop(), wait(deadline); }
+    bool stop(std::chrono::milliseconds timeout) { return stop(deadline_after(timeout)); }
+    /// request_stop_and_cancel(), then wait(). [River StopAndCancel]
+    bool stop_and_cancel(time_point deadline = time_point::max()) {
+        return request_stop_and_cancel(), wait(deadline);
     }
 
     /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
@@ -162,6 +141,7 @@ class worker {
     const log_options& log() const noexcept;  ///< those of the options
 
   private:
+    friend bool detail::is_connected(const worker& one) noexcept;
     worker(worker_options options, ojs::transport* transport, lifecycle* shared);
     bool apply(event request);
     bool add_handler(std::string type, job_handler handler, handler_options options);

@@ -7,11 +7,12 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-OJS_SHUTDOWN_INLINE const char* to_string(stop_status status) noexcept {
-    static constexpr const char* names[] = {"ended",     "unreported",    "timed out",
-                                            "cancelled", "never started", "called inside"};
-    return names[static_cast<int>(status)];
+namespace detail {
+// The backend has responded to a heartbeat or a FETCH.
+OJS_SHUTDOWN_INLINE bool is_connected(const worker& one) noexcept {
+    return one.core_->connected();
 }
+}  // namespace detail
 
 // Not in the header, where every file would compile the code that copies and destroys options.
 OJS_SHUTDOWN_INLINE worker::worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
@@ -27,7 +28,7 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* trans
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (core_->is_forked()) core_->retain();  // the threads exist in the parent only
     if (core_->is_forked() || !core_->has_started()) return;
-    if (core_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own callbacks");
+    if (core_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own handlers or callbacks");
     if (!stopped()) stop();
     // Refuses new calls to transports, hooks and callbacks, and waits for those in flight.
     const auto deadline = deadline_after(core_->options.request_timeout + std::chrono::seconds(1));
@@ -77,8 +78,7 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
-    const stop_status status = core_->await_end(deadline, {}).status;
-    return status == stop_status::ended || status == stop_status::unreported;
+    return core_->await_end(deadline);
 }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
     return core_->stopped.requested();
@@ -88,25 +88,11 @@ OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
-    const bool applied = core_->phases.own.apply(request, {cause_kind::api, 0});
-    if (applied && !core_->is_forked()) core_->log_calling_job(request);
-    return applied;
-}
-OJS_SHUTDOWN_INLINE stop_result worker::stop(time_point deadline, const cancel_token& until) {
-    request_stop();
-    return core_->await_end(deadline, until);
-}
-OJS_SHUTDOWN_INLINE stop_result worker::stop_and_cancel(time_point deadline, const cancel_token& until) {
-    request_stop_and_cancel();
-    return core_->await_end(deadline, until);
+    return core_->phases.own.apply(request, {cause_kind::api, 0});
 }
 OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
     return core_->stopped.token();
 }
-OJS_SHUTDOWN_INLINE cancel_token worker::connected_token() const {
-    return core_->connected_token();
-}
-
 OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
     return core_->phases.now();
 }

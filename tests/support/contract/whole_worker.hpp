@@ -60,9 +60,7 @@ class contract_worker {
         t.require(started.has_value(), "the worker does not start: " + text_of(started));
     }
     ojs::worker_report stop() {
-        const ojs::stop_result end = worker_.stop(soon());
-        trial_.check(end.status == ojs::stop_status::ended,
-                     std::string("the stop ") + ojs::to_string(end.status));
+        trial_.check(worker_.stop(soon()), "the stop took too long");
         const ojs::worker_report report = worker_.report();
         const std::uint64_t settled = report.completed + report.failed + report.requeued;
         trial_.equal(settled, report.claimed, "the number of jobs settled");

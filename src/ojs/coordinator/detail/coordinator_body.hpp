@@ -51,7 +51,6 @@ class coordinator_body final : public ref_counted {
         : options_(std::move(options)), life_(life), worker_(worker), log_(options_.log, "coordinator") {}
     ~coordinator_body() override {
         if (process_ != ::getpid()) return;  // a child made by fork(): the launcher knows the parent
-        connected_ = cancel_registration();
         worker_ended_ = cancel_registration();
         update_state();
         unique_lock held(mutex_);
@@ -88,8 +87,8 @@ class coordinator_body final : public ref_counted {
     }
     void follow_worker(const worker& worker) {
         checks_.set_state(readiness_state::warming, "the backend has not answered yet");
-        connected_ =
-            worker.connected_token().on_cancel([this] { report_readiness(readiness_state::ready, {}); });
+        is_warming_ = true;
+        wake_.notify();  // its thread asks from now on
         worker_ended_ = worker.stopped_token().on_cancel([this] {
             if (worker_->exit_code() == 0) return finish("the worker has ended");
             fail(cat({"the worker has ended with status ", worker_->exit_code()}));
@@ -238,6 +237,7 @@ class coordinator_body final : public ref_counted {
         const result<void> ours = check_process_id(request.process_id);
         if (!ours) return ours.error();
         update_state();
+        note_connection();
         return checks_.run_checks(phase() == phase::running);
     }
     result<shutdown_status> on_status_request(const shutdown_status_request& request) {
@@ -337,15 +337,22 @@ class coordinator_body final : public ref_counted {
     void run_thread() {
         for (bool ended = false; !ended;) {
             update_state();
+            note_connection();
             while (cancel_overdue() || send_due()) update_state();
-            time_point next;
+            time_point next = is_warming_ ? deadline_after(std::chrono::milliseconds(100)) : time_point::max();
             {
                 const unique_lock held(mutex_);
                 ended = is_closing_ && completion_.tries_left == 0;
-                next = next_due();
+                next = min(next, next_due());
             }
             if (!ended) wake_.wait_until(next);
         }
+    }
+    // The worker is ready with the first response of its backend.
+    void note_connection() {
+        bool expected = true;
+        if (is_warming_ && is_connected(*worker_) && is_warming_.compare_exchange_strong(expected, false))
+            report_readiness(readiness_state::ready, {});
     }
     // Cancels work at the maximum, or after a second stop signal; reports are sent after that. True: it did.
     bool cancel_overdue() {
@@ -441,7 +448,7 @@ class coordinator_body final : public ref_counted {
     result<http_server> server_ = error{};    // none: nothing is served
     thread thread_;
     const pid_t process_ = ::getpid();
-    cancel_registration connected_;
+    atomic<bool> is_warming_{false};  // the worker has no response of its backend
     cancel_registration worker_ended_;
 
     mutex mutex_;  // guards what follows; held for no call to the program, the lifecycle or the log

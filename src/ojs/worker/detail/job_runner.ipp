@@ -34,13 +34,15 @@ class job_runner {
     job_report call_handler(active_job& job) const {
         try {
             job_context context(worker_, job, job.job);
-            const outcome got = job.handler->call(context);
-            worker_.exit_if_child();  // before it takes the mutex
-            return returned(worker_, job, got);
+            return returned(worker_, job, call_inside(job.handler->call, context));
         } catch (...) {
-            worker_.exit_if_child();
             return thrown(worker_, job, printable(thrown_text(), 2000));
         }
+    }
+    // In a child of fork() that returns from the handler, this ends the child.
+    outcome call_inside(job_handler& handler, job_context& context) const {
+        const user_call inside(worker_.handler_calls);
+        return handler(context);
     }
     // Unless another thread reports it already.
     void report_if_free(const ref<active_job>& job, job_report report) const {

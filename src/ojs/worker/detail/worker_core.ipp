@@ -79,23 +79,16 @@ class worker_core final : public worker_state {
         begin("worker started");
         run_turns();
     }
-    // Waits until it has ended.
-    stop_result await_end(time_point deadline, const cancel_token& until) {
-        // A child of fork() has none of the threads that it would wait for.
-        if (is_forked()) return {stop_status::never_started};
-        const cancel_registration wakes = until.on_cancel([this] {
-            const unique_lock held(guard);  // or the wait could miss it
-            changed.notify_all();
-        });
+    // Waits until it has ended. A child of fork() has none of the threads that it would wait for.
+    bool await_end(time_point deadline) {
+        if (is_forked()) return false;
         const bool is_inside = in_own_call();
+        if (is_inside && !stopped.requested())
+            log.write(log_level::warn, "a handler or a callback of the worker cannot wait for the worker's end");
         unique_lock held(guard);
-        bool in_time = true;
-        while (is_started && !has_ended && in_time && !is_inside && !until.cancelled())
-            in_time = changed.wait_until(held, deadline);
-        if (!is_started) return {stop_status::never_started};
-        if (has_ended) return {not_reported == 0 ? stop_status::ended : stop_status::unreported};
-        if (is_inside) return {stop_status::called_inside};
-        return {until.cancelled() ? stop_status::cancelled : stop_status::timed_out};
+        while (is_started && !has_ended && !is_inside && changed.wait_until(held, deadline)) {
+        }
+        return has_ended;
     }
     // No thread calls the transport, a hook or a callback after it.
     bool close(time_point deadline) {
@@ -104,23 +97,6 @@ class worker_core final : public worker_state {
         user.callbacks.close();  // last: the calls may log
         return user.callbacks.wait_until(deadline) + left == 0;
     }
-    void log_calling_job(event request) const {
-        const bool cancels = request == event::cancel_request;
-        if (!cancels && request != event::stop_request) return;
-        ref<work> here;
-        {
-            const unique_lock held(guard);
-            for (const ref<work>& each : in_flight) {
-                if (as_job(each).is_in_handler() && pthread_equal(as_job(each).thread, pthread_self()))
-                    here = each;
-            }
-        }
-        if (here)
-            log.write(log_level::info, "stop requested in the handler of a job",
-                      {field("call", cancels ? "stop_and_cancel()" : "stop()"), field("job_id", here->job.id),
-                       field("job_type", here->job.type)});
-    }
-
   private:
     result<void> prepare() {
         result<void> claimed = claim_process();

@@ -77,17 +77,8 @@ class worker_state : public held_options<worker_options>, public machine {
         log.write(log_level::info, "backend reachable again",
                   {field("outage_ms", std::chrono::duration_cast<milliseconds>(outage).count())});
     }
-    // The backend has responded: the worker is ready.
-    void note_connected() {
-        if (connected_.requested() || !connected_.request(cancel_reason::cancelled)) return;
-        if (!connected_.has_pending_callbacks()) return;
-        threads.post(task_kind::callback, [this] {
-            const user_call entered(user.callbacks);
-            if (entered) connected_.run_callbacks();
-        });
-    }
-    bool connected() const noexcept override { return connected_.requested(); }
-    cancel_token connected_token() const { return connected_.token(); }
+    bool connected() const noexcept override { return is_connected_; }
+    void note_connected() noexcept { is_connected_ = true; }
     // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
     time_point try_deadline() const {
         const unique_lock held(guard);
@@ -96,10 +87,10 @@ class worker_state : public held_options<worker_options>, public machine {
         return now + detail::min<steady_clock::duration>(
                          detail::max<steady_clock::duration>(half, min_try_time), options.request_timeout);
     }
-    // The calling thread is in a callback, a hook, an extension or a transport call of this worker.
+    // The calling thread is in a handler, a callback, a hook, an extension or a transport call of this worker.
     bool in_own_call() const noexcept {
         return user_call::is_in(user.callbacks) || user_call::is_in(calls) ||
-               user_call::is_in(cancel_callbacks);
+               user_call::is_in(cancel_callbacks) || user_call::is_in(handler_calls);
     }
 
     // ---- jobs ----
@@ -160,6 +151,7 @@ class worker_state : public held_options<worker_options>, public machine {
     ojs::transport* transport;      // set before any thread starts
     transport_ref owned_transport;  // null: the caller's is used
     drain_barrier calls;            // to the transport
+    drain_barrier handler_calls;
 
     // Guarded.
     beat_facts beats;
@@ -181,7 +173,7 @@ class worker_state : public held_options<worker_options>, public machine {
 
   private:
     outage_watch outage_;  // guarded
-    cancel_source connected_;
+    atomic<bool> is_connected_{false};  // the backend has responded
 };
 
 }  // namespace ojs::detail
