@@ -416,20 +416,13 @@ TEST_CASE_FIXTURE(
     left.end();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: two loops follow one lifecycle -> one SIGTERM ends both") {
+TEST_CASE_FIXTURE(fixture, "loop: a second loop or run() beside a loop -> status 64") {
     lifecycle shared(0ms);
     loop one(options, shared);
     loop other(options, shared);
-    const auto body = [&](slot& slot) {
-        while (slot.next()) static_cast<void>(slot.taking().sleep_for(1h));
-    };
-    one.consumers(1, body);
-    other.consumers(1, body);
-    std::thread beside([&] { CHECK(other.run() == 0); });
-    std::thread stopper([&] { ::kill(::getpid(), SIGTERM); });
+    CHECK(other.run() == exit_status::usage);
+    ::raise(SIGTERM);
     CHECK(one.run() == 0);
-    beside.join();
-    stopper.join();
 }
 
 TEST_CASE_FIXTURE(fixture,

@@ -62,10 +62,6 @@ FAULTS = [
     Fault("4651b3ed a FETCH that ends the drain does not wake the turning thread", "worker/detail/slots.ipp",
           "        worker_.notify_if_idle();\n", ""),
     # Found by the simulation.
-    Fault("two run() calls with one lifecycle: the first to end takes the signal handlers with it",
-          "stop/detail/runs.ipp",
-          "if (detail::exchange(shares_, false) && --all_runs.shares == 0)",
-          "if (detail::exchange(shares_, false) && --all_runs.shares >= 0)"),
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/detail/reports.ipp",
           "if (detail::exchange(job.is_over, true)) return;",
           "if (detail::exchange(job.is_over, true) && ended == job_status::unreported) return;"),

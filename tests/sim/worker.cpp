@@ -83,8 +83,7 @@ void renew_process() {
     ojs::detail::process.~state();
     new (&ojs::detail::process) state();
     ojs::detail::process.fork_handler_set = true;  // by the first run
-    ojs::detail::all_runs = {};
-    ojs::detail::all_runs_holder = 0;
+    ojs::detail::running_process = 0;
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
     new (&log) ojs::detail::log_sink();
@@ -382,7 +381,8 @@ void worker_world::stop_and_wait(member& one) {
     const nanoseconds slow = chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     if (now() > deadline + 20 * millisecond + slow) violate("stop() returns long after its deadline");
     if (has_ended && !one.worker->stopped()) violate("stop() returns before the worker has ended");
-    if (!has_ended && was_started && !one.line.has_stopped && now() < deadline) violate("stop() returns too early");
+    if (!has_ended && was_started && !one.line.has_stopped && now() < deadline)
+        violate("stop() returns too early");
 }
 
 void worker_world::disturb() {
@@ -504,7 +504,7 @@ void worker_world::open(member& one) {
 }
 
 int worker_world::run_to_end(member& one) {
-    if (chosen_.by_run) return one.worker->run();
+    if (chosen_.by_run && &one == members_.front().get()) return one.worker->run();
     if (!one.worker->start()) return ojs::exit_status::usage;
     if (chosen_.destroys) {
         sleep_until(chosen_.stop_at);
@@ -551,6 +551,8 @@ void worker_world::run() {
         start("second", [live, one = members_[i].get()] { live(*one); });
     fail_descriptors(chosen_.descriptors);
     live(*members_.front());
+    // A program whose run() ends ends its other workers.
+    if (chosen_.by_run && shared_) shared_->apply(ojs::event::stop_request, {});
 }
 
 // ---- what must hold ----
@@ -625,7 +627,7 @@ void worker_world::check_end(const ending& how) {
     if (how.how != ending::kind::exited) return;
     const bool by_signal = how.status == 128 + SIGTERM || how.status == 128 + SIGINT;
     // Before and after a worker's run a signal has its default effect.
-    const bool is_outside = std::all_of(members_.begin(), members_.end(), [this](const auto& each) {
+    const bool is_outside = std::all_of(members_.begin(), members_.begin() + 1, [this](const auto& each) {
         const bool may_be_early = chosen_.slow_threads > 0 && !each->line.has_started;
         return may_be_early || each->line.has_stopped || each->is_closed;
     });
@@ -633,10 +635,12 @@ void worker_world::check_end(const ending& how) {
     if (!by_signal && how.status != 0 && how.status != 75)
         violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
-    for (const auto& each : members_)
+    for (const auto& each : members_) {
+        if (chosen_.by_run && each != members_.front()) continue;  // _exit() of the one run() ends others too
         for (const auto& [id, job] : backend_.jobs)
             if (job.is_kept_by(each->id) && !(each->line.gave_up_fetch && is_slow()) && is_exact())
                 violate("_exit(0), but " + id + " is claimed and not reported");
+    }
 }
 
 }  // namespace

@@ -103,8 +103,7 @@ TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retr
     wire.refuse("ack", 1, unreachable);
     wire.refuse("ack", 2, rejected);  // with its result, and without
     wire.give(make_job("a"));
-    run_until(
-        "fetch", 2, wire, options, [](job_context&) { return "[1]"; });
+    run_until("fetch", 2, wire, options, [](job_context&) { return "[1]"; });
     const std::vector<log_record> failed = log.records("warn ACK failed");
     REQUIRE(failed.size() == 3);
     CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);

@@ -9,8 +9,7 @@ namespace {
 struct settled_job {
     explicit settled_job(recorder::transport& wire) {
         wire.give(make_job("a"));
-        body = run_until(
-            "fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; });
+        body = run_until("fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; });
         check_last_word(wire);
     }
     std::unique_ptr<worker> body;

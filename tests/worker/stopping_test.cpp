@@ -325,8 +325,7 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
 }
 
 // [River blocking] [River after a timeout]
-TEST_CASE(
-    "stopping: stop() returns false before start() and at its deadline, and true after the end") {
+TEST_CASE("stopping: stop() returns false before start() and at its deadline, and true after the end") {
     recorder::transport wire;
     wire.give(make_job("a"));
     {
@@ -538,7 +537,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "stopping: stop() and wait() inside a handler or callback of the worker return false at once, and it stops") {
+    "stopping: stop() and wait() inside a handler or callback of the worker return false at once, and it "
+    "stops") {
     enum { handler, transition, fetch, cancelled, place_count };
     for (int place = 0; place < place_count; ++place) {
         CAPTURE(place);

@@ -83,18 +83,18 @@ class worker {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
     }
 
-    /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs
-    /// signal handlers meanwhile; an installer of the shared lifecycle gets the missing `stop_signals`. Returns
-    /// 64 if another handler of a signal is already installed. A repeated stop signal does not end the process,
-    /// see ~signals(). If a handler, a step or a call to the backend does not return, run() calls _exit(). While
-    /// other run() calls are active, it blocks instead, and the last of them calls _exit() with the highest
-    /// status. A third stop signal ends the process at once.
+    /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs signal
+    /// handlers meanwhile, unless the program has done so for the shared lifecycle. Returns 64 if another handler of a
+    /// signal is installed, or another run() of the process has not ended: other workers use start(). A repeated stop
+    /// signal does not end the process, see ~signals(). If a handler, a step or a call to the backend does not return,
+    /// run() calls _exit(). A third stop signal ends the process at once.
     [[nodiscard]] int run();
 
     /// Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
     /// (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
-    bool stopped() const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
+    bool stopped()
+        const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
     /// Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
     /// and descriptors. [River Stopped()]
     cancel_token stopped_token() const;
@@ -122,6 +122,7 @@ class worker {
     bool stop_and_cancel(time_point deadline = time_point::max()) {
         return request_stop_and_cancel(), wait(deadline);
     }
+    bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
 
     /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
     /// what handlers use. Steps run in the order they were added, each on its own thread. One that exceeds its

@@ -28,7 +28,8 @@ OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* trans
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (core_->is_forked()) core_->retain();  // the threads exist in the parent only
     if (core_->is_forked() || !core_->has_started()) return;
-    if (core_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own handlers or callbacks");
+    if (core_->in_own_call())
+        detail::abort_with("a worker was destroyed in one of its own handlers or callbacks");
     if (!stopped()) stop();
     // Refuses new calls to transports, hooks and callbacks, and waits for those in flight.
     const auto deadline = deadline_after(core_->options.request_timeout + std::chrono::seconds(1));
@@ -48,17 +49,14 @@ OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> ste
 
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_core> core = core_;  // at its end another thread may delete this
-    detail::begin_run();
-    detail::run_signals installed;
-    const result<void> started = core->start(&installed);
+    detail::run_claim claim;
+    const result<void> started = core->start(&claim);
     if (!started) {
         core->log.write(log_level::error, "cannot start the worker",
                         {detail::field("error", started.error().text)});
-        detail::end_run(exit_status::settled, false);
         return exit_status::usage;
     }
     core->run_to_end();
-    while (core->must_exit) ::pause();  // another run() ends the process
     return core->exit_code;
 }
 

@@ -28,7 +28,6 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     void run() {
         while (advance()) waker.await(due);
-        while (must_exit) ::pause();  // another run() ends the process
     }
     // False: it has ended.
     bool advance() { return start() && turn(); }
@@ -46,7 +45,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             phases.own.apply(event::cancel_request, {cause_kind::api, 0});
             run();
         }
-        signals_.release();
+        claim_.release();
         user.callbacks.close();  // an item that outlives the loop calls nothing
         user.callbacks.wait_until(deadline_after(std::chrono::seconds(1)));
     }
@@ -118,7 +117,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (!claimed) return claimed;
         identity.queues = {"default"};
         owns_process = true;
-        return install_signals(options, phases.signalled(), log, signals_);
+        return claim_.claim(options, phases.signalled(), log);
     }
     // False: it cannot run. True: it runs, or some of its threads do and it stops.
     bool start() {
@@ -140,7 +139,6 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     void begin_all() {
         has_extensions_ = !user.extensions.empty();
-        begin_run();
         begin("loop started");
         status = start_threads();
         if (!status) phases.own.apply(event::stop_request, {cause_kind::api, 0});
@@ -264,7 +262,7 @@ class loop_core final : public held_options<loop_options>, public machine {
                 field("cancelled", one.cancel.requested() ? "yes" : "no")};
     }
 
-    run_signals signals_;
+    run_claim claim_;
     atomic<bool> has_extensions_{false};  // an item may end before they start
     atomic<bool> has_thrown_{false};
     // Guarded.

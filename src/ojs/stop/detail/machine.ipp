@@ -57,7 +57,6 @@ class machine : public machine_state {
     }
 
     time_point due = never;  // of the next turn
-    bool must_exit = false;  // at the end: run() must not return, see end_run()
 
   protected:
     // Words of the log.
@@ -360,7 +359,7 @@ class machine : public machine_state {
         const int status = choose_status(left == 0);
         lines_.write_stopped(said_.stopped, status, phases.own.state(), report(), unreported(),
                              draining_since_);
-        if (owns_process) must_exit = end_run(status, left > 0 || !all_steps_finished);
+        if (owns_process && (left > 0 || !all_steps_finished)) _exit(status);
         exit_code = status;
         stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it
         {

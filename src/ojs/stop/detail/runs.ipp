@@ -1,7 +1,9 @@
-// runs: the calls to run() in flight, of workers and loops, which share signal handlers and decide together how the process ends.
+// runs: the one run() of a process, which has the signal handlers and may end the process.
 #pragma once
 
 #include <unistd.h>
+
+#include <csignal>
 
 #include "../../base/detail/sync.hpp"
 #include "../../core/signals.hpp"
@@ -9,96 +11,46 @@
 
 namespace ojs::detail {
 
-struct run_state {
-    pid_t owner = 0;  // the process that they are in
-    int count = 0;
-    bool exits = false;  // one must end by _exit()
-    int highest_status = 0;
-    signals* installer = nullptr;  // of those with one lifecycle
-    int shares = 0;                // in the installer
-};
-__attribute__((visibility("default"))) inline run_state all_runs;
-__attribute__((visibility("default"))) inline atomic<pid_t> all_runs_holder{0};
+// The process in which a worker runs, or a loop holds the signals. 0: none. A child of fork() may claim it anew.
+__attribute__((visibility("default"))) inline atomic<pid_t> running_process{0};
 
-// Holds `all_runs`. No mutex: it is constant-initialised, and a child of fork() takes it from a thread of its parent.
-struct runs_lock {
-    runs_lock() noexcept {
-        const pid_t self = ::getpid();
-        pid_t found = 0;
-        while ((found = all_runs_holder) == self || !all_runs_holder.compare_exchange_strong(found, self))
-            pause_for(std::chrono::milliseconds(1));
-        if (all_runs.owner != self) all_runs = run_state{self};
-    }
-    ~runs_lock() { all_runs_holder = 0; }
-};
-
-inline void begin_run() noexcept {
-    const runs_lock held;
-    ++all_runs.count;
-}
-
-// Called as each run() ends. If one of them abandoned a thread, the last calls _exit() with the highest status, so
-// that the others can settle their jobs. True: the caller must not return.
-inline bool end_run(int status, bool leaves_threads) noexcept {
-    const runs_lock held;
-    all_runs.highest_status = detail::max(all_runs.highest_status, status);
-    all_runs.exits = all_runs.exits || leaves_threads;
-    if (--all_runs.count == 0) {
-        if (all_runs.exits) _exit(all_runs.highest_status);
-        all_runs.highest_status = 0;  // for later runs
-    }
-    return leaves_threads;
-}
-
-// A share in the signal installer of the run() calls with one lifecycle: it lasts until the last of them ends.
-class run_signals {
+class run_claim {
   public:
-    run_signals() = default;
-    run_signals(const run_signals&) = delete;
-    run_signals& operator=(const run_signals&) = delete;
-    ~run_signals() { release(); }
+    run_claim() = default;
+    run_claim(const run_claim&) = delete;
+    run_claim& operator=(const run_claim&) = delete;
+    ~run_claim() { release(); }
     void release() noexcept {
-        const runs_lock held;
-        if (detail::exchange(shares_, false) && --all_runs.shares == 0)
-            delete detail::exchange(all_runs.installer, nullptr);
+        installed_ = signals();
+        if (detail::exchange(owner_, 0) == ::getpid()) running_process = 0;
     }
-
-    // Or uses the program's own. Returns the signals that stay ignored.
-    result<std::vector<int>> install(lifecycle& target, const signal_options& options) {
-        const runs_lock held;
-        result<std::vector<int>> ignored = std::vector<int>();
-        if (signals::installed_for(target)) {
-            ignored = signals::add(target, options);
-        } else {
-            result<signals> installed = signals::install(target, options);
-            if (!installed) return installed.error();
-            ignored = installed->ignored();
-            all_runs.installer = new signals(std::move(*installed));
+    // Uses the program's own signals of `target` if there are any; else installs them. With a termination-mode file
+    // SIGUSR1 means reclaim.
+    result<void> claim(const loop_options& options, lifecycle& target, const logger& log) {
+        const pid_t self = ::getpid();
+        pid_t found = running_process;
+        if (found == self || !running_process.compare_exchange_strong(found, self))
+            return error{errc::busy, 0, "another run() of this process has not ended: use start()"};
+        owner_ = self;
+        if (signals::installed_for(target)) return {};
+        signal_options wanted;
+        wanted.reclaim = !options.termination_mode_file.empty();
+        wanted.stop_signals = options.stop_signals;
+        wanted.third_signal_exits = !options.dialect.first_signal_wins;
+        result<signals> installed = signals::install(target, wanted);
+        if (!installed) return installed.error();
+        installed_ = std::move(*installed);
+        for (const int number : installed_.ignored()) {
+            log.write(number == SIGINT ? log_level::warn : log_level::info,
+                      "signal stays ignored: it was ignored at process start (nohup, trap '' or &)",
+                      {field("signal", signal_name(number))});
         }
-        shares_ = ignored && all_runs.installer != nullptr;
-        if (shares_) ++all_runs.shares;
-        return ignored;
+        return {};
     }
 
   private:
-    bool shares_ = false;
+    signals installed_;
+    pid_t owner_ = 0;  // the process that holds it
 };
-
-// With a termination-mode file SIGUSR1 means reclaim.
-inline result<void> install_signals(const loop_options& options, lifecycle& target, const logger& log,
-                                    run_signals& own) {
-    signal_options wanted;
-    wanted.reclaim = !options.termination_mode_file.empty();
-    wanted.stop_signals = options.stop_signals;
-    wanted.third_signal_exits = !options.dialect.first_signal_wins;
-    const result<std::vector<int>> ignored = own.install(target, wanted);
-    if (!ignored) return ignored.error();
-    for (const int number : *ignored) {
-        log.write(number == SIGINT ? log_level::warn : log_level::info,
-                  "signal stays ignored: it was ignored at process start (nohup, trap '' or &)",
-                  {field("signal", signal_name(number))});
-    }
-    return {};
-}
 
 }  // namespace ojs::detail

@@ -47,8 +47,8 @@ class worker_core final : public worker_state {
 
     // ---- run() and start() ----
 
-    // With `signals`, of run(). After an error nothing runs.
-    result<void> start(run_signals* signals) {
+    // With `claim`, of run(). After an error nothing runs.
+    result<void> start(run_claim* claim) {
         result<void> valid = check_options(options);
         if (valid) valid = check_extensions(options);
         if (valid) valid = handlers_valid_;
@@ -59,9 +59,9 @@ class worker_core final : public worker_state {
             if (detail::exchange(is_started, true))
                 return error{errc::busy, 0, "this worker has already been started"};
         }
-        owns_process = signals != nullptr;
+        owns_process = claim != nullptr;
         result<void> outcome = prepare();
-        if (outcome && owns_process) outcome = install_signals(options, phases.signalled(), log, *signals);
+        if (outcome && owns_process) outcome = claim->claim(options, phases.signalled(), log);
         if (outcome) outcome = prepare_turns();
         if (outcome) outcome = start_threads();
         if (outcome) return outcome;
@@ -84,7 +84,8 @@ class worker_core final : public worker_state {
         if (is_forked()) return false;
         const bool is_inside = in_own_call();
         if (is_inside && !stopped.requested())
-            log.write(log_level::warn, "a handler or a callback of the worker cannot wait for the worker's end");
+            log.write(log_level::warn,
+                      "a handler or a callback of the worker cannot wait for the worker's end");
         unique_lock held(guard);
         while (is_started && !has_ended && !is_inside && changed.wait_until(held, deadline)) {
         }
@@ -97,6 +98,7 @@ class worker_core final : public worker_state {
         user.callbacks.close();  // last: the calls may log
         return user.callbacks.wait_until(deadline) + left == 0;
     }
+
   private:
     result<void> prepare() {
         result<void> claimed = claim_process();

@@ -172,7 +172,7 @@ class worker_state : public held_options<worker_options>, public machine {
     }
 
   private:
-    outage_watch outage_;  // guarded
+    outage_watch outage_;               // guarded
     atomic<bool> is_connected_{false};  // the backend has responded
 };
 
