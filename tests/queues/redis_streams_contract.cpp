@@ -210,7 +210,7 @@ TEST_CASE_FIXTURE(
     CHECK(got[1].body == std::string("\0\xff", 2));
     CHECK(got[1].max_attempts == 20);
     CHECK(got[2].malformed == "its field args is not a JSON array");
-    CHECK(worker.requeue(got[2], "invalid_payload") == "discarded");
+    CHECK(worker.requeue(got[2], "invalid_payload") == "accepted");
     CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
 }
 
@@ -222,7 +222,7 @@ TEST_CASE_FIXTURE(
     CHECK(both[0].id == "same");
     CHECK(both[1].id != "same");
     CHECK(worker.ack(both[1]) == "accepted");
-    CHECK(worker.fail(both[0]) == "will_retry");
+    CHECK(worker.fail(both[0]) == "accepted");
     const ojs::job again = worker.fetch_one();
     CHECK(again.id == "same");
     CHECK(worker.ack(again) == "accepted");
@@ -336,14 +336,14 @@ TEST_CASE_FIXTURE(
         CHECK(got.attempt == attempt);
         CHECK(got.body == "b");
         const double now = std::stod(redis.ask_one({"TIME"})) * 1000;
-        CHECK(worker.fail(got) == "will_retry");
+        CHECK(worker.fail(got) == "accepted");
         CHECK(worker.fetch(10)->empty());
         const double delay = std::stod(redis.ask_one({"ZSCORE", stream + ".ojs.retry", entry})) - now;
         CHECK(delay >= (attempt == 1 ? 3600e3 : 7200e3));
         CHECK(delay < (attempt == 1 ? 3600e3 : 7200e3) + 600e3);
         redis.ask({"ZADD", stream + ".ojs.retry", "1", entry});
     }
-    CHECK(worker.fail(worker.fetch_one()) == "discarded");
+    CHECK(worker.fail(worker.fetch_one()) == "accepted");
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message",
                                                            "no", "attempts", "4", "id", entry, "body", "b",
@@ -361,7 +361,7 @@ TEST_CASE_FIXTURE(
     lone_worker running(stream, "running", options), idle(stream, "idle", options);
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job run = running.fetch_one();
-    CHECK(failing.fail(failing.fetch_one()) == "will_retry");
+    CHECK(failing.fail(failing.fetch_one()) == "accepted");
     CHECK(idle.fetch()->empty());
     CHECK(running.renews(run));
     CHECK(failing.fetch_one().attempt == 2);

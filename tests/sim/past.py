@@ -87,9 +87,10 @@ FAULTS = [
     Fault("a timeout or a held job wakes nobody", "stop/detail/machine_state.ipp",
           "        next_check = when;\n        waker.notify();\n", "        next_check = when;\n"),
     Fault("a FETCH is over before its jobs are in flight", "worker/detail/slots.ipp",
-          "        job_extent extent = job_extent::complete;\n",
-          "        job_extent extent = job_extent::complete;\n        held.lock();\n        --worker_.fetches;\n"
-          "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++worker_.fetches;\n        held.unlock();\n"),
+          "        const std::size_t claimed = response ? accept(",
+          "        held.lock();\n        --worker_.fetches;\n"
+          "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++worker_.fetches;\n        held.unlock();\n"
+          "        const std::size_t claimed = response ? accept("),
     Fault("stop() misses the cancellation of its token", "worker/detail/worker_core.ipp",
           "            const unique_lock held(guard);  // or the wait could miss it\n", ""),
     Fault("nobody is told of the end", "stop/detail/machine.ipp",

@@ -234,8 +234,7 @@ TEST_CASE("extensions: an extension refuses the options -> start() fails before 
     };
     int made = 0;
     options.worker_id = "me";
-    options.extensions.add(
-        {"strict", [&made]() -> worker_extension* { return ++made, nullptr; }, refuse});
+    options.extensions.add({"strict", [&made]() -> worker_extension* { return ++made, nullptr; }, refuse});
     CHECK(refused_start(options).text == "not me");
     CHECK(validate(options).error().text == "not me");
     CHECK(made == 0);

@@ -77,29 +77,26 @@ TEST_CASE("unknown types: the jobs of a type go back together, after a back-off 
 TEST_CASE(
     "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a "
     "ceiling") {
-    constexpr auto all = job_extent::complete;
     constexpr std::size_t many = ~std::size_t{0};
     const time_point now = steady_clock::now();
     const auto lost = [](errc code) { return result<std::size_t>(error{code, 0, "lost"}); };
     struct step {
         std::size_t asked;
         result<std::size_t> claimed;
-        job_extent least;
         std::size_t next;
         time_point at;
     };
     detail::fetch_limit limit;
     for (const step& each :
-         {step{10, lost(errc::unreachable), all, many, now},  // it claimed nothing
-          step{10, lost(errc::timed_out), all, 5, now},
-          step{5, std::size_t{0}, all, 5, now},  // shows nothing
-          step{5, std::size_t{5}, job_extent::cut_off, 2, now}, step{2, std::size_t{2}, all, 4, now},
-          step{4, std::size_t{4}, all, 4, now},  // not 5
-          step{4, std::size_t{4}, all, 8, now + 1min}, step{8, lost(errc::bad_response), all, 1, now + 1min},
-          step{1, std::size_t{1}, job_extent::too_large, 1, now + 1min},  // that job alone
-          step{1, std::size_t{1}, all, 2, now + 1min}}) {
+         {step{10, lost(errc::unreachable), many, now},                              // it claimed nothing
+          step{10, lost(errc::timed_out), 5, now}, step{5, std::size_t{0}, 5, now},  // shows nothing
+          step{5, lost(errc::disconnected), 2, now}, step{2, std::size_t{2}, 4, now},
+          step{4, std::size_t{4}, 4, now},  // not 5
+          step{4, std::size_t{4}, 8, now + 1min}, step{8, lost(errc::bad_response), 1, now + 1min},
+          step{1, lost(errc::bad_response), 1, now + 1min},  // that job alone
+          step{1, std::size_t{1}, 2, now + 1min}}) {
         CAPTURE(each.next);
-        limit.note(each.asked, each.claimed, each.least, each.at);
+        limit.note(each.asked, each.claimed, each.at);
         CHECK((each.next == many ? limit.max_count() > 10000 : limit.max_count() == each.next));
     }
 }

@@ -221,10 +221,7 @@ class amqp_transport : public transport {
             message->published = publication_of(
                 *message, message->is_buffered ? from.body : request.job->body, is_last ? why : "");
         }
-        const result<settle_result> response =
-            settle(held, message, rejects ? verb::reject : verb::fail, deadline);
-        if (!response || *response == settle_result::gone) return response;
-        return is_last ? settle_result::discarded : settle_result::will_retry;
+        return settle(held, message, rejects ? verb::reject : verb::fail, deadline);
     }
     // Waits until the broker has read it. Errors: disconnected, while the message may come back; timed_out;
     // those of the publisher.

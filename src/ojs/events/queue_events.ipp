@@ -157,9 +157,8 @@ class event_listener final : public ref_counted {
 
 class event_transport final : public http_transport {
   public:
-    event_transport(http_client client, http_transport_options protocol, ref<event_listener> listener,
-                    log_hook log)
-        : http_transport(std::move(client), std::move(protocol)),
+    event_transport(http_client client, bool active_jobs_as_count, ref<event_listener> listener, log_hook log)
+        : http_transport(std::move(client), active_jobs_as_count),
           listener_(std::move(listener)),
           log_(std::move(log)) {}
     ~event_transport() override { listener_->stop(); }
@@ -183,8 +182,7 @@ class event_transport final : public http_transport {
     const log_hook log_;
 };
 
-inline result<transport_ref> open_with_events(const transport_setup& setup, http_client_options connection,
-                                              http_transport_options protocol) {
+inline result<transport_ref> open_with_events(const transport_setup& setup, http_client_options connection) {
     const worker_options& options = setup.options;
     result<http_client> client = http_transport::make_client(options.url, connection);
     if (!client) return client.error();
@@ -196,8 +194,8 @@ inline result<transport_ref> open_with_events(const transport_setup& setup, http
     ref<event_listener> listener =
         make_ref<event_listener>(make_ref<http_exchange>(std::move(*target), std::move(connection)),
                                  event_timeouts{options.request_timeout}, setup.worker.queues);
-    return make_transport<event_transport>(std::move(*client), std::move(protocol), std::move(listener),
-                                           setup.log);
+    return make_transport<event_transport>(std::move(*client), options.dialect.active_jobs_as_count,
+                                           std::move(listener), setup.log);
 }
 
 }  // namespace detail

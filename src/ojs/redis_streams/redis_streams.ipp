@@ -202,11 +202,7 @@ class redis_transport final : public transport {
         const bool is_gone = is_error(**got, "NOGROUP");
         if ((*got)->type == REDIS_REPLY_ERROR && !is_gone) return refusal(**got);
         claims_.remove(job_id, *held, action.front() == "ack");
-        const std::string word = is_gone ? "gone" : text_of(**got);
-        return word == "gone"         ? settle_result::gone
-               : word == "will_retry" ? settle_result::will_retry
-               : word == "discarded"  ? settle_result::discarded
-                                      : settle_result::accepted;
+        return is_gone || text_of(**got) == "gone" ? settle_result::gone : settle_result::accepted;
     }
 
     // `pairs`: an entry and its delivery count for each of `ids`. Returns the ids of those whose claims hold.

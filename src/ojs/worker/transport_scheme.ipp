@@ -21,24 +21,10 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     // One for each job thread, and some for heartbeats and reports.
     connection.max_idle_connections =
         static_cast<std::size_t>(detail::min<std::int64_t>(options.concurrency + 4, 160));
-    http_transport_options protocol;
-    protocol.active_jobs_as_count = options.dialect.active_jobs_as_count;
-    protocol.on_body_variant_change = [log = setup.log](std::string_view operation, std::string_view dropped,
-                                                        const error& rejection) {
-        log_record record{log_level::info, "backend accepts the full request body again", {}, {}};
-        record.fields = {field("operation", operation)};
-        if (!dropped.empty()) {
-            record.level = log_level::warn;
-            record.message = "backend rejected the full request body; sending a reduced one";
-            record.fields.push_back(field("dropped", dropped));
-            record.fields.push_back(field("error", rejection.text));
-        }
-        log(record);
-    };
-    if (options.http_events) return options.http_events(setup, std::move(connection), std::move(protocol));
+    if (options.http_events) return options.http_events(setup, std::move(connection));
     result<http_client> client = http_transport::make_client(options.url, std::move(connection));
     if (!client) return client.error();
-    return make_transport<http_transport>(std::move(*client), std::move(protocol));
+    return make_transport<http_transport>(std::move(*client), options.dialect.active_jobs_as_count);
 }
 
 using scheme_list = extension_list<transport_scheme>;

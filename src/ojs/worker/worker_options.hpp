@@ -22,11 +22,9 @@ enum class unknown_type_action {
 };
 
 struct http_client_options;
-struct http_transport_options;
 
 /// Opens the transport of http:, https: and unix: URLs: queue_events() of ojs_events.hpp.
-using http_events_factory =
-    function<result<transport_ref>(const transport_setup&, http_client_options, http_transport_options)>;
+using http_events_factory = function<result<transport_ref>(const transport_setup&, http_client_options)>;
 
 /// The settings of a worker.
 struct worker_options : loop_options {

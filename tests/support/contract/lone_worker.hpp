@@ -43,13 +43,7 @@ std::shared_ptr<ojs::transport> share(const ojs::result<Ref>& opened) {
 
 inline std::string name_of(const ojs::result<ojs::settle_result>& answer) {
     if (!answer) return answer.error().text;
-    switch (*answer) {
-        case ojs::settle_result::accepted: return "accepted";
-        case ojs::settle_result::will_retry: return "will_retry";
-        case ojs::settle_result::discarded: return "discarded";
-        case ojs::settle_result::gone: return "gone";
-    }
-    return "none";
+    return *answer == ojs::settle_result::gone ? "gone" : "accepted";
 }
 
 struct lone_worker {

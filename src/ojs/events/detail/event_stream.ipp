@@ -66,7 +66,7 @@ class event_stream final : public ref_counted {
         if (conn_ && (is_ready || has_more_)) {
             read(timeouts, out);
         } else if (is_due && conn_) {
-            end(out, error{errc::timed_out, 0, cat({name_.text, ": the event stream is silent"})});
+            end(out, error{errc::timed_out, 0, cat({name_, ": the event stream is silent"})});
         } else if (is_due) {
             connect(client, timeouts, out);
         }
@@ -81,7 +81,7 @@ class event_stream final : public ref_counted {
         response_ = event_response();
         events_ = event_parser(events_.retry());
         const http_request request{"GET", cat({"/ojs/v1/queues/", path_segment(queue_), "/events"}), {}, ""};
-        name_ = {client.describe(request.method, request.target), client.sends_authorization()};
+        name_ = client.describe(request.method, request.target);
         result<connection_ref> opened = client.open_and_send(request, call);
         if (!opened) return end(out, opened.error());
         conn_ = std::move(*opened);
@@ -133,7 +133,7 @@ class event_stream final : public ref_counted {
     }
 
     error has_ended() const {
-        return {errc::disconnected, 0, cat({name_.text, ": the event stream has ended"})};
+        return {errc::disconnected, 0, cat({name_, ": the event stream has ended"})};
     }
 
     // The end of an open stream is no failure: servers and proxies restart.
@@ -148,7 +148,7 @@ class event_stream final : public ref_counted {
     }
 
     const std::string queue_;
-    request_name name_;
+    std::string name_;  // of the request
     connection_ref conn_;
     event_response response_;
     event_parser events_;

@@ -110,11 +110,11 @@ if not entry then return remove(group, id, keeps) or 'accepted' end
 local attempt = attempt_of(id, pending[4])
 if action == 'discard' or attempt >= max_attempts_of(entry[2], ARGV[9]) then
   bury(group, id, keeps, entry[2], attempt, ARGV[7], ARGV[8])
-  return 'discarded'
+  return 'accepted'
 end
 redis.call('ZADD', KEYS[2], now + (ARGV[10] and ARGV[math.min(9 + attempt, #ARGV)] or 0), id)
 redis.call('XCLAIM', KEYS[1], group, 'ojs:retry', 0, id, 'JUSTID')
-return 'will_retry'
+return 'accepted'
 )lua";
 
 // ARGV: group, consumer, then pairs of an entry and its delivery count. Returns which pairs it renewed, from 0.

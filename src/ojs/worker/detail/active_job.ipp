@@ -46,20 +46,18 @@ struct job_report {
     job_status status = job_status::completed;  // of the run
     log_level level = log_level::debug;
     cancel_reason reason = cancel_reason::none;
-    int signal = 0;                                // that caused an interruption
-    settle_result response = settle_result::gone;  // the backend's
-    job_status ended = job_status::unreported;     // how the claim ended
+    int signal = 0;                             // that caused an interruption
+    job_status ended = job_status::unreported;  // how the claim ended
 
     // An error: no response settles the job.
     void note_response(const result<settle_result>& got) noexcept {
         if (!got) return;
-        response = *got;
         const job_status requested = status != job_status::interrupted ? status
                                      : requeue                         ? job_status::requeued
                                                                        : job_status::failed;
-        ended = response == settle_result::gone ? job_status::gone : requested;
+        ended = *got == settle_result::gone ? job_status::gone : requested;
     }
-    bool accepted() const noexcept { return response != settle_result::gone; }
+    bool accepted() const noexcept { return ended != job_status::gone && ended != job_status::unreported; }
 };
 
 // Shared by the thread that runs it, the list of those in flight, and the tasks that report it.
@@ -129,14 +127,14 @@ struct active_job : work {
     }
     bool is_in_handler() const noexcept { return has_begun && !has_returned; }
 
-    bool is_taken = false;             // one thread reports it, and no other ever will
-    bool has_begun = false;            // a thread has called its handler
-    bool has_returned = false;         // and the handler has returned
-    bool is_lost = false;              // another worker may have it: nothing is reported
-    bool is_superseded = false;        // its next claim is another job: no more requests
-    bool claimed_again = false;        // since the latest try to report it
-    bool fail_sent = false;            // a FAIL may have arrived, which ends the claim
-    std::uint32_t claims = 0;          // further ones
+    bool is_taken = false;       // one thread reports it, and no other ever will
+    bool has_begun = false;      // a thread has called its handler
+    bool has_returned = false;   // and the handler has returned
+    bool is_lost = false;        // another worker may have it: nothing is reported
+    bool is_superseded = false;  // its next claim is another job: no more requests
+    bool claimed_again = false;  // since the latest try to report it
+    bool fail_sent = false;      // a FAIL may have arrived, which ends the claim
+    std::uint32_t claims = 0;    // further ones
     lease_time leased_at;
     std::string claim;          // of the latest claim, like the next
     std::int64_t attempt = 0;   // 0: unknown

@@ -74,18 +74,15 @@ class fetch_limit {
   public:
     std::size_t max_count() const noexcept { return limit_; }
 
-    // `extent`: of the least complete of the jobs.
-    void note(std::size_t asked, const result<std::size_t>& fetched, job_extent extent,
-              time_point now) noexcept {
+    void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
         if (!fetched && !may_have_claimed(fetched.error().code)) return;
-        if (fetched && extent == job_extent::complete) {
+        if (fetched) {
             const std::size_t ceiling = now < failed_at_ + retry_interval ? ceiling_ : none;
             if (*fetched >= asked && asked >= limit_) limit_ = detail::min(asked * 2, ceiling);
             return;
         }
         // One job may make every response unusable: its neighbours are not fetched with it again.
-        const bool one_by_one =
-            fetched ? extent == job_extent::too_large : fetched.error().code == errc::bad_response;
+        const bool one_by_one = fetched.error().code == errc::bad_response;
         limit_ = one_by_one ? 1 : detail::max<std::size_t>(asked / 2, 1);
         // Where one job alone failed, the number was not the cause. Otherwise as many are not asked for soon.
         ceiling_ = asked == 1 ? none : one_by_one ? 1 : asked - 1;

@@ -74,8 +74,8 @@ class heartbeats {
         const bool must_arrive = state != "running" && state != sent_state_;
         named_jobs missing;
         const result<void> sent = send_and_apply(
-            state, false,
-            [this, &state] { return !worker_.last_has_begun() && state == current_state(); }, missing);
+            state, false, [this, &state] { return !worker_.last_has_begun() && state == current_state(); },
+            missing);
         if (sent) sent_state_ = state;
         {
             const unique_lock held(worker_.guard);

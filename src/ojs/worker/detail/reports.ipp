@@ -25,15 +25,6 @@ inline retry_action plan_retry(const error& failure, bool was_sent, bool has_pay
     return has_payload ? retry_action::without_payload : retry_action::none;
 }
 
-// Whether a failed job runs again: as the backend says, else by its attempts. Empty: unknown, or not reported.
-inline const char* will_retry(const active_job& job, const job_report& report) noexcept {
-    if (report.response == settle_result::gone) return "";
-    if (report.response == settle_result::will_retry) return "yes";
-    if (report.response == settle_result::discarded || !report.failure.retryable) return "no";
-    if (job.job.max_attempts == 0) return "";
-    return job.job.attempt < job.job.max_attempts ? "yes" : "no";
-}
-
 // Each function is called by the one thread that has taken the job.
 class reports {
   public:
@@ -59,7 +50,7 @@ class reports {
                  const job_report& report = {}) const {
         if (!worker_.log.enabled(level)) return;
         std::vector<log_field> fields = job_fields(job);
-        if (!report.failure.code.empty()) add_failure(job, report, fields);
+        if (!report.failure.code.empty()) add_failure(report, fields);
         if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
         if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
         worker_.log.write({level, std::string(message), std::move(fields), {}});
@@ -273,12 +264,10 @@ class reports {
         log_job(job, log_level::warn,
                 "claim lost: the backend no longer assigns this job to this worker; report ignored");
     }
-    void add_failure(const active_job& job, const job_report& report, std::vector<log_field>& fields) const {
+    void add_failure(const job_report& report, std::vector<log_field>& fields) const {
         fields.push_back(field("error_type", report.failure.code));
         if (report.status != job_status::failed) return;
         fields.push_back(field("error", error_text(report.failure)));
-        fields.push_back(field("will_retry", will_retry(job, report)));
-        if (job.job.max_attempts > 0) fields.push_back(field("max_attempts", job.job.max_attempts));
     }
     // A handler's message may be long, and quote anything.
     std::string error_text(const job_error& failure) const {

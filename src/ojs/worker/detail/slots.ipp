@@ -156,8 +156,7 @@ class slots {
         const time_point sent = steady_clock::now();
         const lease_time leased = lease_time::now();
         result<std::vector<job>> response = send_fetch(count, sent);
-        job_extent extent = job_extent::complete;
-        const std::size_t claimed = response ? accept(*response, {sent, leased}, extent) : 0;
+        const std::size_t claimed = response ? accept(*response, {sent, leased}) : 0;
         held.lock();
         --worker_.fetches;
         if (worker_.fetch_pauses > 0) worker_.changed.notify_all();
@@ -165,7 +164,7 @@ class slots {
         requested_ -= count;
         const result<std::size_t> fetched = response ? result<std::size_t>(claimed) : response.error();
         const time_point now = steady_clock::now();
-        limit_of_fetch_.note(count, fetched, extent, now);
+        limit_of_fetch_.note(count, fetched, now);
         const bool failed = !schedule_.schedule_next(fetched, hints, is_work_announced_, now);
         while (ready_.size() > idle_ + 1 && threads_ < limit_) add_thread(held);
         if (has_leader_) leader_due_.notify_one();      // the due time may have changed
@@ -210,13 +209,10 @@ class slots {
     }
 
     // Returns the number of jobs. Those that cannot run are being reported, or held.
-    std::size_t accept(std::vector<job>& claimed, const claim_time& sent, job_extent& extent) {
+    std::size_t accept(std::vector<job>& claimed, const claim_time& sent) {
         job_list added;
         std::vector<job> unusable;
         std::vector<job> known;
-        for (const job& each : claimed) {
-            if (each.extent > extent) extent = each.extent;
-        }
         {
             const unique_lock held(worker_.guard);
             if (!worker_.in_flight.empty()) claims_.take_known(claimed, sent.lease, known);
@@ -267,12 +263,9 @@ class slots {
                           {field("job_type", printable(claimed.type)), field("error", reason)});
     }
     void make_ready(const ref<active_job>& job) {
-        const bool is_too_large = job->job.extent == job_extent::too_large;
         const unknown_type_action unknown = worker_.options.on_unknown_type;
         if (worker_.phases.has_stop_begun()) {
             report_unstarted(job, unstarted(worker_));
-        } else if (is_too_large) {
-            report_unstarted(job, failed({"invalid_payload", job->job.malformed, false, "{}"}));
         } else if (job->handler) {
             const unique_lock held(worker_.guard);
             ready_.push(job);

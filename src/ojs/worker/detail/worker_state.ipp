@@ -155,9 +155,9 @@ class worker_state : public held_options<worker_options>, public machine {
 
     // Guarded.
     beat_facts beats;
-    bool is_abandoning = false;       // jobs are reported without their handlers
-    unsigned report_changes = 0;      // of what a report that waits for its next try depends on
-    std::size_t fetches = 0;          // in flight, or with jobs not yet among those in flight
+    bool is_abandoning = false;   // jobs are reported without their handlers
+    unsigned report_changes = 0;  // of what a report that waits for its next try depends on
+    std::size_t fetches = 0;      // in flight, or with jobs not yet among those in flight
     int fetch_pauses = 0;
     std::size_t handlers = 0;  // threads that have called a handler and not left its job
 
