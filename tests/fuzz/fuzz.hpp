@@ -88,4 +88,10 @@ inline bool read_json(std::string_view text, picojson::value& out) {
     }
 }
 
+// Whether picojson can read this JSON.
+inline bool fits_picojson(std::string_view json) {
+    const bool has_surrogate = json.find("\\ud") != json.npos || json.find("\\uD") != json.npos;
+    return !has_surrogate && ojs::detail::check_json(json, true).has_value();
+}
+
 }  // namespace fuzz

@@ -18,7 +18,7 @@ std::string repeat(const std::string& text, int times) {
 }
 
 bool parses(const std::string& text) {
-    const result<void> checked = check_json(text, false);
+    const result<void> checked = check_json(text, true);
     if (!checked) {
         CHECK(checked.error().code == errc::bad_response);
         CHECK(checked.error().text.size() < 80);
@@ -53,9 +53,9 @@ TEST_CASE("json: valid JSON parses, with white space inside and around it") {
 
 TEST_CASE("json: invalid JSON is refused with an error that does not echo the text") {
     const std::vector<std::string> invalid = test::words(
-        R"({ [ ] , : - [1,] {"a":1,} nul tru truee nulll "a "\ud800" {}} 1e999 [-1e999] {"a":1e400} 'a' secret-token)"
-        R"( [1 [1, [} {] {"a" {"a": {"a":} {"a":1 {"a":1] {1:2} {,} [,] [1,,2] "\" "\x" "\u12" "\u12g4" "\udc00")"
-        R"( "\ud800\u0041" "\ud800x" "a\ 1, 1] /**/1 NaN Infinity +1 .5 0x10 007 -007 00 1. 1.e5 1e 1e+ [01])"
+        R"({ [ ] , : - [1,] {"a":1,} nul tru truee nulll "a {}} 1e999 [-1e999] {"a":1e400} 'a' secret-token)"
+        R"( [1 [1, [} {] {"a" {"a": {"a":} {"a":1 {"a":1] {1:2} {,} [,] [1,,2] "\" "\x" "\u12" "\u12g4")"
+        R"( "a\ 1, 1] /**/1 NaN Infinity +1 .5 0x10 007 -007 00 1. 1.e5 1e 1e+ [01])"
         R"( {"a":1.} 1.2.3 --1)",
         {"", "  \n", "\"\n\"", "\"\t\"", "[1] 2", "{\"a\" 1}", "[1 2]", "{\"a\":1 \"b\":2}", "[true false]",
          "\xef\xbb\xbf{}", "\x0c{}"});
@@ -67,8 +67,8 @@ TEST_CASE("json: invalid JSON is refused with an error that does not echo the te
         CHECK_FALSE(is_json_number(text));
     CHECK_FALSE(is_json(std::string_view("\"a\"", 2)));  // a quote that is not part of it
     CHECK(check_json("secret-token").error().text.find("secret") == std::string::npos);
-    CHECK(check_json("[1,\n2,\n x]").error().text == "invalid JSON: syntax error in line 3");
-    CHECK(check_json("1\n2").error().text == "invalid JSON: something follows the value in line 2");
+    CHECK(check_json("[1,\n2,\n x]").error().text == "invalid JSON in line 3");
+    CHECK(check_json("1\n2").error().text == "invalid JSON in line 2");
 }
 
 TEST_CASE("json: nesting deeper than 100 arrays or objects is refused") {
@@ -284,20 +284,19 @@ TEST_CASE("json_view: parse() accepts UTF-8 JSON within its limits, and its erro
     const struct {
         std::string text;
         const char* why;
-    } cases[] = {{"[" + deepest + "]", "nested deeper than 100"},
-                 {"\"12345\"", "larger than 6 bytes"},
-                 {"[1,", "syntax error in line 1"},
-                 {"\"\xff\"", "not UTF-8"},
-                 {"1e999", "a number is too large"},
-                 {"", "there is nothing"}};
+    } cases[] = {{"[" + deepest + "]", "invalid JSON in line 1, or beyond a limit"},
+                 {"\"12345\"", "JSON larger than 6 bytes"},
+                 {"[1,", "invalid JSON in line 1, or beyond a limit"},
+                 {"\"\xff\"", "invalid JSON: not UTF-8"},
+                 {"1e999", "invalid JSON in line 1, or beyond a limit"},
+                 {"", "invalid JSON in line 1, or beyond a limit"}};
     for (const auto& each : cases) {
         CAPTURE(each.why);
-        const result<json_view> bad =
-            json_view::parse(each.text, each.why[0] == 'l' ? 6 : json_view::max_size);
+        const result<json_view> bad = json_view::parse(each.text, each.why[0] == 'J' ? 6 : 16 * 1024 * 1024);
         REQUIRE(test::code_of(bad) == errc::bad_response);
-        CHECK(bad.error().text == std::string("invalid JSON: ") + each.why);
+        CHECK(bad.error().text == each.why);
     }
-    const std::string longest = "\"" + std::string(json_view::max_size - 2, 'x') + "\"";
+    const std::string longest = "\"" + std::string(16 * 1024 * 1024 - 2, 'x') + "\"";
     CHECK(json_view::parse(longest));
     CHECK_FALSE(json_view::parse(longest + " "));
 }

@@ -85,7 +85,7 @@ TEST_CASE("name server: no known address accepts a connection -> the backend is 
     CHECK(backend.second->connections() == 2);
 }
 
-TEST_CASE("name server: a request fails at its deadline, and the next waits for the same slow lookup") {
+TEST_CASE("name server: a request fails at its deadline, and the next ones wait for the same slow lookup") {
     backend_by_name backend;
     backend.first.reset();
     backend.open_second();
@@ -93,9 +93,12 @@ TEST_CASE("name server: a request fails at its deadline, and the next waits for 
     answered_with = "127.0.0.2";
     hangs_until = &answers_at_last;
     const int before = lookups;
-    http_call in_vain = peer::call();
-    peer::expire_after_should_send(in_vain, 1);
-    CHECK(test::code_of(backend.client->send(peer::get(), in_vain)) == errc::unreachable);
+    for (int i = 0; i < 2; ++i) {
+        http_call in_vain = peer::call();
+        peer::expire_after_should_send(in_vain, 1);
+        CHECK(test::code_of(backend.client->send(peer::get(), in_vain)) == errc::unreachable);
+    }
+    CHECK(lookups == before + 1);
     test::event asks;
     http_call next = peer::call();
     next.should_send = [&] { return asks.set(), true; };
@@ -105,7 +108,6 @@ TEST_CASE("name server: a request fails at its deadline, and the next waits for 
     });
     CHECK(backend.client->send(peer::get(), next));
     name_server.join();
-    CHECK(lookups == before + 1);
     CHECK(backend.second->connections() == 1);
 }
 

@@ -663,7 +663,7 @@ TEST_CASE(
         std::string text;
         const char* says;
     } rows[] = {
-        {"", "invalid JSON: there is nothing"},
+        {"", "invalid JSON in line 1"},
         {deep, "invalid JSON"},
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},

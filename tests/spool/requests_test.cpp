@@ -156,9 +156,9 @@ TEST_CASE(
         std::uintmax_t size = 0;  // of the file, where it is not that of the text
     } rows[] = {{"{", "invalid JSON"},
                 {std::string("{\"type\":\"a\0b\",\"args\":[]}", 24), "invalid JSON"},
-                {"", "there is nothing"},
+                {"", "invalid JSON"},
                 {"[1,2]", "not a JSON object"},
-                {R"({"type":"noop"} trailing)", "something follows"},
+                {R"({"type":"noop"} trailing)", "invalid JSON"},
                 {"{", "longer than", std::uintmax_t{1} << 40},
                 {std::string(100000, '[') + std::string(100000, ']'), "not a JSON object"},
                 {R"({"args":[]})", "type is missing"},

@@ -434,7 +434,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     detail::environment_reader read(lookup);
     detail::visit_log_options(out.log, read);
     if (!read.status) return read.status.error();
-    const result<void> checked = detail::check_json(json, false);
+    const result<void> checked = detail::check_json(json);
     if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
     using key = detail::config_key;

@@ -32,18 +32,16 @@ enum class json_type { none, null, boolean, number, string, array, object };
 /// every digit, and memory use is constant. Thread-safe.
 class json_view {
   public:
-    static constexpr std::size_t max_depth = 100;              ///< of nested arrays and objects
-    static constexpr std::size_t max_size = 16 * 1024 * 1024;  ///< default limit of parse(), in bytes
-
     json_view() = default;  ///< no value
     /// For text known to be JSON, such as job_context::args_json(). On other text the members below return something or
     /// nothing, safely.
     explicit json_view(std::string_view json) noexcept;
 
     /// For untrusted text. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
-    /// `max_bytes`, nested at most max_depth deep, whose numbers fit a double. The error names the reason and line, and
-    /// never quotes the text.
-    [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = max_size);
+    /// `max_bytes`, nested at most 100 deep, whose numbers fit a double. The error names the line, and never quotes the
+    /// text.
+    [[nodiscard]] static result<json_view> parse(std::string_view text,
+                                                 std::size_t max_bytes = 16 * 1024 * 1024);
 
     json_type type() const noexcept;                                    ///< none: there is no value
     explicit operator bool() const noexcept { return !text_.empty(); }  ///< false: there is no value
@@ -102,9 +100,9 @@ class json_iterator {
 };
 
 // Whether all of `text` is one JSON value [RFC 8259]. errc::bad_response, with a short text that never quotes the
-// input, if not; without `any_value` also for what the library does not represent: a lone surrogate, a number that does
-// not fit a double, and nesting deeper than json_view::max_depth. Does not check UTF-8: see is_utf8().
-result<void> check_json(std::string_view text, bool any_value = true);
+// input, if not; if it `is_limited`, also for numbers and nesting that json_view::parse() rejects. Does not check UTF-8:
+// see is_utf8().
+result<void> check_json(std::string_view text, bool is_limited = false);
 inline bool is_json(std::string_view text) {
     return check_json(text).has_value();
 }
@@ -150,10 +148,6 @@ using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 // type's name is a parameter, as it may be incomplete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
-    constexpr bool is_value = std::is_same_v<T, Value>;
-    static_assert(
-        is_value || std::is_same_v<T, typename Value::array> || std::is_same_v<T, typename Value::object>,
-        "T is picojson::value, array or object");
     const result<json_view> checked = json_view::parse(json);
     if (!checked) return checked.error();
     Value out;
@@ -161,12 +155,12 @@ result<T> read_picojson(std::string_view json) {
     const c_locale_scope plain;
     parse(out, json.begin(), json.end(), &fault);
     if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON"};
-    if constexpr (is_value) {
+    if constexpr (std::is_same_v<T, Value>) {
         return result<T>(std::move(out));
     } else {
+        constexpr bool is_array = std::is_same_v<T, typename Value::array>;
         if (!out.template is<T>())
-            return error{errc::invalid_argument, 0,
-                         std::is_same_v<T, typename Value::array> ? "not an array" : "not an object"};
+            return error{errc::invalid_argument, 0, is_array ? "not an array" : "not an object"};
         return result<T>(std::move(out.template get<T>()));
     }
 }

@@ -16,9 +16,8 @@ inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept {
-    static atomic<locale_t> plain{nullptr};
-    const auto make = [] { return ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr)); };
-    previous_ = static_cast<void*>(::uselocale(shared_once(plain, make, ::freelocale)));
+    static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+    previous_ = static_cast<void*>(::uselocale(plain));
 }
 
 OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
@@ -48,8 +47,8 @@ inline void append_code_point(std::string& out, std::uint64_t code) {
     for (unsigned i = tails; i-- > 0;) out += static_cast<char>(0x80U | ((code >> (6 * i)) & 0x3fU));
 }
 
-// Whether `source` is a JSON string; it is decoded into `out`, if not null. `any_value`: lone surrogates are no error.
-inline bool decode_json(std::string_view source, std::string* out, bool any_value = false) {
+// Whether `source` is a JSON string; it is decoded into `out`, if not null: half of a surrogate pair cannot be.
+inline bool decode_json(std::string_view source, std::string* out) {
     if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
     source = source.substr(1, source.size() - 2);
     while (!source.empty()) {
@@ -63,7 +62,7 @@ inline bool decode_json(std::string_view source, std::string* out, bool any_valu
         std::uint64_t code = 0;
         std::uint64_t low = 0;
         if (!take_json_escape(source, code)) return false;
-        if (!any_value && code >= 0xd800 && code <= 0xdfff) {
+        if (out != nullptr && code >= 0xd800 && code <= 0xdfff) {
             if (code > 0xdbff || !take_json_escape(source, low) || low < 0xdc00 || low > 0xdfff) return false;
             code = 0x10000 + ((code - 0xd800) << 10U) + (low - 0xdc00);
         }
@@ -134,10 +133,10 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
 }
 
 // Removes a key, which keeps its quotes, and its colon.
-inline bool take_json_key(std::string_view& rest, std::string_view& key, bool any_value = true) {
+inline bool take_json_key(std::string_view& rest, std::string_view& key) {
     std::string_view left = rest;
     key = take_json_value(left);
-    if (!decode_json(key, nullptr, any_value)) return false;
+    if (!decode_json(key, nullptr)) return false;
     rest = left;
     return take_json(rest, ':');
 }
@@ -183,58 +182,44 @@ OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::st
     return out + "}";
 }
 
-inline error bad_json(std::string_view reason) {
-    return error{errc::bad_response, 0, cat({"invalid JSON: ", reason})};
+inline bool is_json_scalar(std::string_view source, bool is_limited) {
+    if (is_json_number(source)) return !is_limited || json_view(source).number();
+    return source == "true" || source == "false" || source == "null" || decode_json(source, nullptr);
 }
 
-inline constexpr const char* json_syntax_error = "syntax error in line ";
-
-// Null, or why `source`, which begins with no bracket, is no value.
-inline const char* json_scalar_error(std::string_view source, bool any_value) {
-    if (decode_json(source, nullptr, any_value)) return nullptr;
-    if (source == "true" || source == "false" || source == "null") return nullptr;
-    if (!is_json_number(source)) return json_syntax_error;
-    // Only an exponent or 309 digits make it too large.
-    const bool fits = any_value || (source.size() < 309 && source.find_first_of("eE") == source.npos);
-    return fits || json_view(source).number() ? nullptr : "a number is too large";
-}
-
-// Removes a value. Null, or the error, which is where `rest` begins. Iterative, so that nesting cannot overflow the stack.
-inline const char* json_value_error(std::string_view& rest, bool any_value) {
+// Removes a value; false: it is none, and the fault is in the line where `rest` begins. Iterative, so that nesting cannot
+// overflow the stack.
+inline bool take_checked_json(std::string_view& rest, bool is_limited) {
     std::string open;  // the brackets around this place
     for (;;) {
+        std::string_view left = rest;
         const char begin = rest.empty() ? '\0' : rest.front();
         bool follows_value = begin != '[' && begin != '{';
-        std::string_view left = rest;
         if (follows_value) {
-            const char* const problem = json_scalar_error(take_json_value(left), any_value);
-            if (problem != nullptr) return problem;
+            if (!is_json_scalar(take_json_value(left), is_limited)) return false;
             rest = left;
         } else {
-            if (!any_value && open.size() == json_view::max_depth) return "nested deeper than 100";
+            if (is_limited && open.size() == 100) return false;
             open += begin;
             take_json(rest, begin);
         }
         for (;; follows_value = true, open.pop_back()) {
-            if (open.empty()) return nullptr;
+            if (open.empty()) return true;
             if (!take_json(rest, open.back() == '{' ? '}' : ']')) break;
         }
-        if (follows_value && !take_json(rest, ',')) return json_syntax_error;
-        if (open.back() == '{' && !take_json_key(rest, left, any_value)) return json_syntax_error;
+        if (follows_value && !take_json(rest, ',')) return false;
+        if (open.back() == '{' && !take_json_key(rest, left)) return false;
     }
 }
 
-OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool any_value) {
+OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool is_limited) {
     std::string_view rest = text;
     take_json(rest, '\0');
-    if (rest.empty()) return bad_json("there is nothing");
-    const char* const problem = json_value_error(rest, any_value);
-    if (problem == nullptr && rest.empty()) return {};
-    const std::string_view reason = problem != nullptr ? problem : "something follows the value in line ";
-    if (reason.back() != ' ') return bad_json(reason);
+    if (take_checked_json(rest, is_limited) && rest.empty()) return {};
     std::size_t line = 1;
     for (const char c : text.substr(0, text.size() - rest.size())) line += c == '\n' ? 1 : 0;
-    return bad_json(cat({reason, line}));
+    return error{errc::bad_response, 0,
+                 cat({"invalid JSON in line ", line, is_limited ? ", or beyond a limit" : ""})};
 }
 
 }  // namespace detail
@@ -243,10 +228,11 @@ OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
     : text_(detail::trim_blanks(json, " \t\n\r")) {}
 
 OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
-    if (text.size() > max_bytes) return detail::bad_json(detail::cat({"larger than ", max_bytes, " bytes"}));
-    const result<void> checked = detail::check_json(text, false);
+    if (text.size() > max_bytes)
+        return error{errc::bad_response, 0, detail::cat({"JSON larger than ", max_bytes, " bytes"})};
+    const result<void> checked = detail::check_json(text, true);
     if (!checked) return checked.error();
-    if (!detail::is_utf8(text)) return detail::bad_json("not UTF-8");
+    if (!detail::is_utf8(text)) return error{errc::bad_response, 0, "invalid JSON: not UTF-8"};
     return json_view(text);
 }
 
@@ -264,8 +250,9 @@ OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
 
 OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
     std::string out;
-    if (!detail::read_json_string(text_, out)) return error{errc::invalid_argument, 0, "not a string"};
-    return out;
+    if (detail::read_json_string(text_, out)) return out;
+    return error{errc::invalid_argument, 0,
+                 type() == json_type::string ? "half of a surrogate pair" : "not a string"};
 }
 
 OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
@@ -275,7 +262,8 @@ OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
         const double out = ::strtod(std::string(text_).c_str(), nullptr);
         if (out >= -max && out <= max) return out;
     }
-    return error{errc::invalid_argument, 0, "not a number"};
+    return error{errc::invalid_argument, 0,
+                 type() == json_type::number ? "too large for a double" : "not a number"};
 }
 
 OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {

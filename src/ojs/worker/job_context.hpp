@@ -215,7 +215,7 @@ class job_context {
         const result<json_view> source = detail::find_argument(args_json(), place);
         if (!source) return source.error();
         if constexpr (std::is_same_v<T, std::string>) {
-            if (source->type() == json_type::null)
+            if (source->type() == json_type::null || source->type() == json_type::string)
                 return detail::argument_as<T>(place, *source, source->string());
             return detail::string_or_json(source->text());
         } else if constexpr (std::is_same_v<T, bool>) {

@@ -30,8 +30,6 @@ OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, 
     const argument_place whole{place.index, {}};
     json_view found = json_view(args_json).element(place.index);
     if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", place.index})};
-    const result<void> valid = check_json(found.text(), false);
-    if (!valid) return argument_error(whole, found, valid.error());
     if (place.member.data() == nullptr) return found;
     if (found.type() != json_type::object)
         return argument_error(whole, found, {errc::invalid_argument, 0, "not an object"});

@@ -28,7 +28,7 @@ inline void fetch_and_settle(ojs::transport& transport, unsigned how) {
     if (job.malformed.empty()) {
         const auto is_represented = [](const std::string& text) {
             expect(ojs::detail::is_json(text), "it is JSON", text);
-            return ojs::detail::check_json(text, false).has_value();
+            return fits_picojson(text);
         };
         if (is_represented(job.args_json))
             expect(read_json(job.args_json, read) && read.is<picojson::array>(), "arguments are an array",

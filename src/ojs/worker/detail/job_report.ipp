@@ -101,7 +101,7 @@ inline job_report cut_short(const worker_state& worker, const active_job& job, c
 // The protocol requires JSON; anything else is sent as a JSON string.
 inline std::string to_result_json(const worker_state& worker, const active_job& job,
                                   const std::string& text) {
-    if (text.empty() || check_json(text, false)) return repair_utf8(text);
+    if (text.empty() || check_json(text, true)) return repair_utf8(text);
     worker.log.write(log_level::warn, "the handler's result is not JSON and is sent as a string",
                      {field("job_id", job.job.id), field("job_type", job.job.type)});
     return json_quote(text);
