@@ -1,5 +1,4 @@
-// Back-off, descriptors and files.
-#include "files.hpp"
+// Back-off and descriptors.
 #include "processes.hpp"
 
 using namespace ojs;
@@ -16,17 +15,6 @@ TEST_CASE(
         const detail::unique_fd next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         if (next.get() < 3 || ::fcntl(1, F_GETFD) != 0) return 1;
         return ::fcntl(0, F_GETFD) == FD_CLOEXEC && ::fcntl(2, F_GETFD) == FD_CLOEXEC ? 0 : 2;
-    });
-    CHECK(test::status_of(child) == 0);
-}
-
-TEST_CASE("write_new_file: a file above RLIMIT_FSIZE fails with EFBIG, and no SIGXFSZ ends the process") {
-    const test::temporary_folder here;
-    const pid_t child = test::forked([&] {
-        const rlimit limit{4096, 4096};
-        ::signal(SIGXFSZ, SIG_DFL);
-        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 99;
-        return detail::write_new_file(AT_FDCWD, here.file("file"), std::string(5000, 'x')) == EFBIG ? 0 : 1;
     });
     CHECK(test::status_of(child) == 0);
 }

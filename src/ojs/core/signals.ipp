@@ -409,7 +409,7 @@ inline received_signal unpack_signal(std::uint64_t packed) {
                         static_cast<pid_t>(packed >> 32 & 0xffffff),
                         static_cast<uid_t>(packed & 0xffffffff),
                         {}};
-    if (out.sender_pid != 0) out.sender_name = process_name("", cat({out.sender_pid}));
+    if (out.sender_pid != 0) out.sender_name = read_stat("", cat({out.sender_pid})).comm;
     return out;
 }
 

@@ -43,9 +43,9 @@ OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& pa
     if (file.status == file_status::unreadable)
         return say(termination_evidence::unreadable,
                    detail::cat({" cannot be read: ", detail::errno_text(file.sys_errno)}));
-    if (file.owner != 0 && file.owner != ::geteuid())
+    if (file.info.st_uid != 0 && file.info.st_uid != ::geteuid())
         return say(termination_evidence::unreadable,
-                   detail::cat({" belongs to user ", file.owner, " and counts as not found"}));
+                   detail::cat({" belongs to user ", file.info.st_uid, " and counts as not found"}));
     if (file.is_truncated) return say(termination_evidence::other, " contains more than 4 KiB");
     const std::string_view word = detail::trim_blanks(file.text, " \t\r\n\v\f");
     if (word == "NORMAL_SHUTDOWN") return say(termination_evidence::normal, " contains NORMAL_SHUTDOWN");

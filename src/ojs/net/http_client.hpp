@@ -41,9 +41,6 @@ struct http_call {
     /// Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
     /// processed. -1: none.
     int interrupt_fd = -1;
-    /// Receives what arrived of the body of a 2xx response that is larger than `limits.body` (errc::bad_response), or
-    /// was not complete in time (timed_out, disconnected).
-    std::string* cut_body = nullptr;
 };
 
 namespace detail {
@@ -70,13 +67,6 @@ class http_client {
 
     /// "POST http://HOST:PORT/BASE/TARGET" without a query, which may hold a secret: for error texts. Thread-safe.
     std::string describe(std::string_view method, std::string_view target) const;
-
-    /// Whether requests have an Authorization header, by the options' bearer_token or headers. Thread-safe.
-    bool sends_authorization() const noexcept;
-
-    /// Whether a received text may repeat the bearer token or a value of the options' headers (other than Content-Type,
-    /// Accept, OJS-Version and X-OJS-Worker-ID), perhaps escaped, and so must not be logged. Thread-safe.
-    bool may_repeat_secret(std::string_view text) const noexcept;
 
   private:
     explicit http_client(detail::ref<detail::http_exchange> body) noexcept : body_(std::move(body)) {}

@@ -184,26 +184,6 @@ class http_exchange final : public ref_counted {
                     target_.name, is_unix ? " " : "", target_.base, target.substr(0, target.find('?'))});
     }
 
-    bool sends_authorization() const noexcept {
-        return !options_.bearer_token.empty() || !find_header(options_.headers, "Authorization").empty();
-    }
-    bool may_repeat_secret(std::string_view text) const noexcept {
-        bool has_secret = false;
-        const auto repeats = [&](std::string_view secret) {
-            has_secret = has_secret || !secret.empty();
-            secret.remove_prefix(secret.rfind(' ') + 1);  // "Basic ...": without the scheme
-            return secret.size() >= 4 && text.find(secret) != std::string_view::npos;
-        };
-        if (repeats(options_.bearer_token)) return true;
-        for (const http_header& header : options_.headers) {
-            if (!is_public_header(header.name) && repeats(header.value)) return true;
-        }
-        // An escaped form begins so in JSON, URLs and HTML; or is in another character set.
-        return has_secret && !all_of(text, [](char c) {
-                   return static_cast<unsigned char>(c) < 0x80 && c != '\\' && c != '%' && c != '&';
-               });
-    }
-
   private:
     error named(const http_request& request, error failure) const {
         failure.text = cat({describe(request.method, request.target), ": ", failure.text});
@@ -237,14 +217,6 @@ class http_exchange final : public ref_counted {
             append_header(text, "Content-Length", cat({request.body.size()}));
         append(text, {"\r\n", request.body});
         return text;
-    }
-
-    // Headers that every worker has.
-    static bool is_public_header(std::string_view name) noexcept {
-        for (const char* const each : {"Content-Type", "Accept", "OJS-Version", "X-OJS-Worker-ID"}) {
-            if (equals_ignore_case(name, each)) return true;
-        }
-        return false;
     }
 
     // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
@@ -316,12 +288,8 @@ class http_exchange final : public ref_counted {
             return {error{errc::timed_out, 0, "the deadline passed while the request was sent"}};
         if (left.size() == text.size()) return broken(*conn, true);
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
-        http_parser parser(options_.limits, call.cut_body != nullptr);
-        http_attempt out = receive(parser, conn, request.method == "HEAD", left.empty(), call);
-        const bool has_cut_body = !out.response && parser.code() / 100 == 2 &&
-                                  (parser.was_cut() || out.response.error().code != errc::bad_response);
-        if (call.cut_body != nullptr && has_cut_body) *call.cut_body = std::move(parser.message().body);
-        return out;
+        http_parser parser(options_.limits);
+        return receive(parser, conn, request.method == "HEAD", left.empty(), call);
     }
 
     // Removes what was written from `left`.
@@ -398,14 +366,6 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
 OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method,
                                                       std::string_view target) const {
     return body_->describe(method, target);
-}
-
-OJS_SHUTDOWN_INLINE bool http_client::sends_authorization() const noexcept {
-    return body_->sends_authorization();
-}
-
-OJS_SHUTDOWN_INLINE bool http_client::may_repeat_secret(std::string_view text) const noexcept {
-    return body_->may_repeat_secret(text);
 }
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,

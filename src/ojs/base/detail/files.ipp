@@ -1,4 +1,4 @@
-// files: reads files of others without blocking, and writes new ones durably.
+// files: reads files of others without blocking, and writes texts.
 #pragma once
 
 #include <errno.h>
@@ -25,8 +25,7 @@ struct small_file {
     file_status status = file_status::unreadable;
     int sys_errno = 0;          // why it is missing or unreadable
     bool is_truncated = false;  // the file is longer than the limit
-    uid_t owner = 0;            // if it was read
-    struct stat info {};        // likewise
+    struct stat info {};        // if it was read
     std::string text;           // at most `limit` bytes
 };
 
@@ -45,7 +44,6 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
         out.status = file_status::not_regular;
         return out;
     }
-    out.owner = out.info.st_uid;
     char buffer[4096];
     ssize_t count = 1;
     while (count != 0 && out.text.size() <= limit) {
@@ -109,29 +107,6 @@ inline bool write_text(int fd, std::string_view text, time_point deadline) noexc
         text.remove_prefix(static_cast<std::size_t>(written));
     }
     return true;
-}
-
-// fsync(2) of a file or folder; true also on a file system that has none. False with errno.
-inline bool sync_descriptor(int fd) noexcept {
-    while (::fsync(fd) != 0) {
-        if (errno == EINVAL || errno == EROFS) return true;
-        if (errno != EINTR) return false;
-    }
-    return true;
-}
-
-// Creates and syncs a file of mode 0600 in `folder` (or AT_FDCWD). 0 or errno; EEXIST: name taken. Thread-safe.
-inline int write_new_file(int folder, const std::string& name, std::string_view text) {
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    unique_fd file(::openat(folder, name.c_str(), flags, 0600));
-    if (!file) return errno;
-    const write_signals_blocked blocked;
-    if (write_text(file.get(), text, never) && sync_descriptor(file.get())) {
-        if (::close(file.release()) == 0 || errno == EINTR) return 0;
-    }
-    const int failed = errno;
-    ::unlinkat(folder, name.c_str(), 0);
-    return failed;
 }
 
 }  // namespace ojs::detail

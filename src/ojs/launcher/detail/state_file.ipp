@@ -114,9 +114,14 @@ inline constexpr int orphan_poll_ms = 10;  // ms
 // A child that a killed launcher was starting holds the lock until it notices.
 inline constexpr std::chrono::milliseconds lock_timeout{500};
 
+// Identifies one boot of one machine; empty if unknown.
+inline std::string boot_id() {
+    return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n"));
+}
+
 // 0: no such process runs, or there is no /proc.
 inline std::int64_t start_ticks_of(pid_t pid) {
-    const process_stat about = read_stat("", cat({static_cast<long>(pid)}));
+    const process_facts about = read_stat("", cat({static_cast<long>(pid)}));
     return about.state == 'Z' || about.state == 'X' ? 0 : static_cast<std::int64_t>(about.start_ticks);
 }
 
@@ -124,7 +129,7 @@ inline std::int64_t start_ticks_of(pid_t pid) {
 // rest of our group; or, after the pids wrapped around, to a group of our session that lost its leader too.
 inline bool is_alive(const state_entry& entry) {
     if (entry.start_ticks == 0) return false;
-    const process_stat leader = read_stat("", cat({static_cast<long>(entry.pid)}));
+    const process_facts leader = read_stat("", cat({static_cast<long>(entry.pid)}));
     if (leader.pid != 0 && static_cast<std::int64_t>(leader.start_ticks) != entry.start_ticks) return false;
     if (leader.pid != 0 && leader.state != 'Z' && leader.state != 'X') return true;
     for (const pid_t pid : all_processes("")) {
@@ -136,7 +141,9 @@ inline bool is_alive(const state_entry& entry) {
 
 // Identifies a PID namespace. The kernel reuses its inode number, but not with an init of the same age.
 inline std::string pid_namespace() {
-    return cat({proc_link("", "self/ns/pid"), "@", read_stat("", "1").start_ticks});
+    struct stat here {};
+    if (!OJS_SHUTDOWN_USE_PROC || ::stat("/proc/self/ns/pid", &here) != 0) return {};
+    return cat({"pid:[", here.st_ino, "]@", read_stat("", "1").start_ticks});
 }
 
 // The leader may have moved to another group of its session.
@@ -173,8 +180,14 @@ inline void log_entry(const logger& log, log_level level, const char* text, cons
 inline int replace_file(const std::string& path, std::string_view text) {
     const std::string new_path = path + ".new";
     if (::unlink(new_path.c_str()) != 0 && errno != ENOENT) return errno;
-    const int failed = write_new_file(AT_FDCWD, new_path, text);
-    if (failed != 0) return failed;
+    const unique_fd file(
+        ::open(new_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file) return errno;
+    {
+        const write_signals_blocked blocked;
+        if (!write_text(file.get(), text, never)) return errno;
+    }
+    if (::fsync(file.get()) != 0 && errno != EINVAL) return errno;  // a file system may have none
     return ::rename(new_path.c_str(), path.c_str()) == 0 ? 0 : errno;
 }
 
@@ -300,7 +313,7 @@ class state_file : public ref_counted {
         if (file.status == file_status::missing) return {};
         if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
         if (file.status != file_status::read || file.is_truncated) return refusal("it is not a state file");
-        if (file.owner != ::geteuid()) return refusal("it belongs to another user");
+        if (file.info.st_uid != ::geteuid()) return refusal("it belongs to another user");
         const result<launcher_state> state = read_message<launcher_state>(file.text);
         if (!state) return refusal("it is not the state of a launcher");
         folders_ = state->socket_folders;

@@ -50,13 +50,11 @@ class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
-    // `reads_cut_body`: reads a body that is too large up to the limit, and only then fails.
-    explicit http_parser(http_limits limits, bool reads_cut_body = false) noexcept
-        : limits_(limits), reads_cut_body_(reads_cut_body) {}
+    explicit http_parser(http_limits limits) noexcept : limits_(limits) {}
 
     // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
-        http_parser next(limits_, reads_cut_body_);
+        http_parser next(limits_);
         next.is_head_response_ = is_head_response;
         next.kept_ = kept_;
         detail::swap(*this, next);  // frees the memory of the last message: an idle connection uses little
@@ -95,7 +93,6 @@ class http_parser {
     // Once it has failed: the status that a server responds with, and the error text.
     int failure_code() const noexcept { return failure_code_; }
     const char* failure() const noexcept { return failure_; }
-    bool was_cut() const noexcept { return is_cut_; }  // message() has the beginning of a too large body
 
   protected:
     enum class state {
@@ -215,16 +212,12 @@ class http_parser {
         std::string_view part = input_.substr(at_);
         if (part.empty()) return false;
         if (is_unbounded && !limit_body(part.size())) return false;
-        if (!is_unbounded || is_cut_) part = part.substr(0, static_cast<std::size_t>(body_left_));
+        if (!is_unbounded) part = part.substr(0, static_cast<std::size_t>(body_left_));
         append(message_.body, {part});
         at_ += part.size();
         scan_ = at_;
-        if (is_unbounded && !is_cut_) return false;
+        if (is_unbounded) return false;
         body_left_ -= part.size();
-        if (body_left_ == 0 && is_cut_) {
-            fail(413, "the body is too large");
-            return false;
-        }
         if (body_left_ == 0) state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
         return true;
     }
@@ -266,12 +259,10 @@ class http_parser {
         }
         return state_ != state::failed && limit_body(length);
     }
-    // Expects `size` more bytes of the body. False after fail(): too many, and none are to be read.
+    // Expects `size` more bytes of the body. False after fail(): too many.
     bool limit_body(std::uint64_t size) noexcept {
-        const std::uint64_t left = limits_.body - message_.body.size();
-        is_cut_ = size > left && reads_cut_body_;
-        body_left_ = is_cut_ ? left : size;
-        if (size > left && (!is_cut_ || left == 0)) fail(413, "the body is too large");
+        body_left_ = size;
+        if (size > limits_.body - message_.body.size()) fail(413, "the body is too large");
         return state_ != state::failed;
     }
     http_limits limits_;
@@ -287,8 +278,6 @@ class http_parser {
     bool keeps_alive_ = false;
     int failure_code_ = 0;
     const char* failure_ = "";
-    bool reads_cut_body_;
-    bool is_cut_ = false;
 };
 
 }  // namespace ojs::detail

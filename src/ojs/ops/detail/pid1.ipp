@@ -20,8 +20,8 @@ inline constexpr const char* init_names =
 inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
     struct stat other {};
-    const std::string exe_a = proc_path(root, cat({a.pid, "/exe"}));
-    const std::string exe_b = proc_path(root, cat({b.pid, "/exe"}));
+    const std::string exe_a = cat({root, "/proc/", a.pid, "/exe"});
+    const std::string exe_b = cat({root, "/proc/", b.pid, "/exe"});
     if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
         return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
     return !a.arguments.empty() && !b.arguments.empty() &&

@@ -236,6 +236,15 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
     return {};
 }
 
+// fsync(2) of a file or folder; true also on a file system that has none. False with errno.
+inline bool sync_descriptor(int fd) noexcept {
+    while (::fsync(fd) != 0) {
+        if (errno == EINVAL || errno == EROFS) return true;
+        if (errno != EINTR) return false;
+    }
+    return true;
+}
+
 // `create`: also creates a missing root.
 inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool create,
                                                      bool group_write = false) {
@@ -290,6 +299,20 @@ inline int list_folder(int folder, std::vector<std::string>& out) {
     const int errnum = errno;
     ::closedir(entries);
     return errnum;
+}
+
+// Creates and syncs a file of mode 0600 in `folder` (or AT_FDCWD). 0 or errno; EEXIST: name taken. Thread-safe.
+inline int write_new_file(int folder, const std::string& name, std::string_view text) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    unique_fd file(::openat(folder, name.c_str(), flags, 0600));
+    if (!file) return errno;
+    const write_signals_blocked blocked;
+    if (write_text(file.get(), text, never) && sync_descriptor(file.get())) {
+        if (::close(file.release()) == 0 || errno == EINTR) return 0;
+    }
+    const int failed = errno;
+    ::unlinkat(folder, name.c_str(), 0);
+    return failed;
 }
 
 inline result<void> write_new_spool_file(int folder, const std::string& name, std::string_view text) {

@@ -22,15 +22,21 @@ inline std::string hex_text(std::uint64_t number) {
     return text;
 }
 
+// Identifies one boot of one machine; empty if unknown.
+inline std::string machine_boot() {
+    return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n"));
+}
+
 // For people; only boot_id is read again. The lock says whether the owner lives.
 inline std::string owner_record() {
-    const process_stat self = read_stat("", "self");
+    const process_facts self = read_stat("", "self");
+    char space[64] = "";
+    static_cast<void>(!::readlink("/proc/self/ns/pid", space, sizeof space - 1));
     char host[256] = "";
     static_cast<void>(gethostname(host, sizeof host - 1));
     return cat({"{\"pid\":", static_cast<long>(getpid()),
                 ",\"start_time\":", json_quote(self.pid == 0 ? std::string() : cat({self.start_ticks})),
-                ",\"boot_id\":", json_quote(boot_id()),
-                ",\"pid_namespace\":", json_quote(proc_link("", "self/ns/pid")),
+                ",\"boot_id\":", json_quote(machine_boot()), ",\"pid_namespace\":", json_quote(space),
                 ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n"});
 }
 
@@ -62,7 +68,7 @@ inline bool is_local_folder(int folder) noexcept {
 inline bool may_be_alive_elsewhere(const std::string& record, bool is_local) {
     std::string boot;
     read_json_string(raw_member(record, "boot_id"), boot);
-    return !is_local && (boot.empty() || boot != boot_id());
+    return !is_local && (boot.empty() || boot != machine_boot());
 }
 
 inline bool is_temporary(std::string_view name) noexcept {
