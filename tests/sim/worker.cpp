@@ -441,8 +441,7 @@ void worker_world::hint(member& one, bool is_calm) {
     const std::shared_lock<std::shared_mutex> held(one.calling);
     if (one.is_closed) return;
     const nanoseconds since = now();
-    const bool is_watched =
-        is_calm && one.line.has_beaten && has_free_slot(one) && !one.line.is_fetching();
+    const bool is_watched = is_calm && one.line.has_beaten && has_free_slot(one) && !one.line.is_fetching();
     one.line.hint();
     sleep_for(10 * millisecond);
     if (is_watched && has_free_slot(one) && one.line.latest_fetch < since) violate("no FETCH after a hint");
@@ -587,13 +586,14 @@ void worker_world::watch_pickup(member& one) {
     }
 }
 
-// One without a handler is handed back after 100 ms, and after twice the time at each further claim of its type.
+// One without a handler is handed back after 100 ms, and after twice the time at each further claim of such a job.
 bool worker_world::is_held_too_long(ledger_job& job, const std::string& worker) const {
     const claim* const own = job.known_to(worker);
     if ((job.type != "unknown" && job.type != "malformed") || own == nullptr || own->reported) return false;
     std::size_t claims = 0;
     for (const auto& each : backend_.jobs)
-        if (each.second.type == job.type) claims += each.second.claims.size();
+        if (each.second.type == "unknown" || each.second.type == "malformed")
+            claims += each.second.claims.size();
     const nanoseconds backoff = (100 * millisecond) << std::min<std::size_t>(claims - 1, 6);
     return now() > own->delivered_at + backoff + request_timeout + 300 * millisecond;
 }

@@ -54,26 +54,6 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
     CHECK(schedule.due() == time_point::min());
 }
 
-TEST_CASE("unknown types: the jobs of a type go back together, after a back-off that doubles to 5 s") {
-    const time_point now = steady_clock::now();
-    detail::unknown_types types;
-    const auto delay = [&](const char* type, steady_clock::duration since, bool is_first) {
-        bool first = !is_first;
-        const time_point back_at = types.schedule_hand_back(type, now + since, first);
-        CHECK(first == is_first);
-        return back_at - now;
-    };
-    CHECK(delay("a", 0ms, true) == 100ms);
-    CHECK(delay("a", 99ms, false) == 100ms);
-    CHECK(delay("b", 99ms, true) == 199ms);
-    CHECK(delay("a", 100ms, false) == 300ms);
-    CHECK(delay("a", 300ms, false) == 700ms);
-    steady_clock::duration at = 700ms;
-    for (int i = 0; i < 4; ++i) at = delay("a", at, false);
-    CHECK(delay("a", at, false) == at + 5s);
-    CHECK(delay("a", at + 10s, false) == at + 10s + 100ms);  // no such job came for 5 s
-}
-
 TEST_CASE(
     "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a "
     "ceiling") {

@@ -103,40 +103,6 @@ class fetch_limit {
     time_point failed_at_ = time_point();
 };
 
-// Holds jobs of types without a handler. All jobs of a type go back together, after a back-off that doubles
-// from 100 ms to 5 s, so that many of them do not make FETCHes more frequent. Remembers 64 types; all others
-// share the back-off of the last. Guarded by the machine's mutex.
-class unknown_types {
-  public:
-    // Returns when a job goes back. `is_first`: the first of its type.
-    time_point schedule_hand_back(const std::string& type, time_point now, bool& is_first) {
-        std::size_t i = 0;
-        while (i < entries_.size() && entries_[i].type != type && i + 1 < max_types) ++i;
-        is_first = i == entries_.size();
-        if (is_first) entries_.push_back({type, now, {}});
-        entry& found = entries_[i];
-        if (now >= found.hand_back_at) {
-            const bool is_recent = now < found.hand_back_at + max_backoff;
-            found.backoff = is_recent ? detail::max(min_backoff, detail::min(found.backoff * 2, max_backoff))
-                                      : min_backoff;
-            found.hand_back_at = now + found.backoff;
-        }
-        return found.hand_back_at;
-    }
-
-  private:
-    struct entry {
-        std::string type;
-        time_point hand_back_at;
-        std::chrono::milliseconds backoff{0};
-    };
-    static constexpr std::size_t max_types = 64;
-    static constexpr std::chrono::milliseconds min_backoff{100};
-    static constexpr std::chrono::milliseconds max_backoff{5000};
-
-    array<entry> entries_;
-};
-
 // What a thread without a job does next.
 enum class slot_action : std::uint8_t {
     run,    // the next ready job

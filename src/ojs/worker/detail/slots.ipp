@@ -284,24 +284,33 @@ class slots {
     }
     // It goes back later, because the only worker would fetch it again at once. It takes no slot: others need not wait.
     void hold(const ref<active_job>& job) {
-        const bool is_malformed = !job->job.malformed.empty();
+        const std::string& fault = job->job.malformed;
         bool is_first = false;
         {
             const unique_lock held(worker_.guard);
-            job->due_at =
-                unknown_.schedule_hand_back(is_malformed ? "" : job->job.type, steady_clock::now(), is_first);
+            is_first = schedule_hand_back(*job);
             ++held_jobs_;
             worker_.check_soon(worker_.phases.has_stop_begun() ? time_point::min() : job->due_at);
         }
-        if (is_malformed)
+        if (!fault.empty())
             return reports_.log_job(*job, log_level::error, "the job cannot be read; it is requeued",
                                     unstartable(worker_, *job));
-        if (!is_first) return;
-        constexpr const char* fix =
-            "register a handler, serve the type from a queue of its own, or set OJS_ON_UNKNOWN_TYPE";
-        worker_.log.write(
-            log_level::warn, "no handler for this job type; its jobs are requeued",
-            {field("job_type", printable(job->job.type)), field("job_id", job->job.id), field("fix", fix)});
+        if (is_first)
+            worker_.log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
+                              {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
+    }
+    // All go back together, after a back-off that doubles from 100 ms to 5 s. True: none came for 5 s. With the guard held.
+    bool schedule_hand_back(active_job& job) noexcept {
+        constexpr milliseconds min_delay{100};
+        constexpr milliseconds max_delay{5000};
+        const time_point now = steady_clock::now();
+        const bool is_first = now >= held_until_ + max_delay;
+        if (now >= held_until_) {
+            hold_delay_ = is_first ? min_delay : detail::min(hold_delay_ * 2, max_delay);
+            held_until_ = now + hold_delay_;
+        }
+        job.due_at = held_until_;
+        return is_first;
     }
 
     // ---- a job ----
@@ -340,7 +349,8 @@ class slots {
     time_point retry_at_ = never;  // when to start a missing thread
     fetch_schedule schedule_;
     fetch_limit limit_of_fetch_;
-    unknown_types unknown_;
+    time_point held_until_ = time_point::min();  // when held jobs go back
+    milliseconds hold_delay_{0};
 };
 
 }  // namespace ojs::detail
