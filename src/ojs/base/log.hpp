@@ -74,8 +74,6 @@ class logger {
     }
     void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
     void write(log_record record) const;
-    // Standard error is a terminal, and records are written there as text.
-    bool is_on_terminal() const noexcept;
     // Writes what an operator requested, at every level but `off`.
     void write_requested(std::string_view message, std::vector<log_field> fields) const;
 

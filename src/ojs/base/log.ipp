@@ -141,10 +141,6 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, s
         options_.format = ::isatty(STDERR_FILENO) == 1 ? log_format::text : log_format::json;
 }
 
-OJS_SHUTDOWN_INLINE bool logger::is_on_terminal() const noexcept {
-    return !options_.hook && options_.format == log_format::text && ::isatty(STDERR_FILENO) == 1;
-}
-
 OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
                                        std::initializer_list<log_field> fields) const {
     if (enabled(level)) emit({level, std::string(message), fields, {}});

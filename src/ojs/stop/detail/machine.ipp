@@ -154,7 +154,6 @@ class machine : public machine_state {
         const bool cancels = seen_.phase >= phase::stopping && request_cancellation();
         if (cancels && !reclaims) call_cancel_callbacks();
         const std::size_t jobs = active();
-        lines_.write_interactive_notice(before.phase, seen_, jobs);
         lines_.write_change(before.phase, seen_, jobs);
         if (reclaims) lines_.write_reclaim(has_reclaim_source_ || seen_.last_event == event::reclaim);
         if (needs_mode_file(seen_, shared_seen_)) decide_mode();

@@ -37,21 +37,6 @@ class stop_log {
                     {}});
     }
 
-    // For the person at the keyboard: not a record, and only where the log is text on a terminal. A
-    // termination-mode file has lines of its own.
-    void write_interactive_notice(ojs::phase before, const lifecycle_state& after, std::size_t jobs) const {
-        const bool is_first = before < phase::draining && after.phase == phase::draining;
-        const bool by_keyboard = after.cause.kind == cause_kind::signal && after.cause.signal == SIGINT;
-        if (!is_first || !by_keyboard || jobs == 0 || !options_.termination_mode_file.empty() ||
-            options_.dialect.first_signal_wins || !log_.enabled(log_level::info) || !log_.is_on_terminal())
-            return;
-        const std::chrono::milliseconds grace = options_.times.shutdown_grace_period;
-        const std::string limit = grace == no_limit ? "" : cat({", at most ", format_duration(grace)});
-        const char* const second = options_.dialect.requeue_interrupted ? "hand them back" : "cancel them";
-        write_line(STDERR_FILENO, cat({"draining: waiting for ", jobs, jobs == 1 ? " job" : " jobs", limit,
-                                       "; press Ctrl-C again to ", second, " now"}));
-    }
-
     // In the words of the controller guide. [Spot]
     void write_grace_period(const cause& cause) const {
         const std::chrono::milliseconds grace = options_.times.shutdown_grace_period;
