@@ -8,7 +8,8 @@
 FROM debian:bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ picojson-dev
 WORKDIR /src
-COPY ojs_shutdown.hpp extensions/ojs_ops.hpp extensions/ojs_server.hpp extensions/ojs_spool.hpp ./
+COPY ojs_shutdown.hpp extensions/ojs_memory.hpp extensions/ojs_ops.hpp extensions/ojs_server.hpp \
+    extensions/ojs_spool.hpp ./
 COPY tools/worker.cpp examples/deploy/hold_signals.S ./
 RUN g++ -std=c++17 -O2 -pthread -static -s -I. worker.cpp hold_signals.S -Wl,-e,hold_signals -o worker
 

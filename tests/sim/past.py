@@ -75,7 +75,7 @@ FAULTS = [
     Fault("pause() during the start writes to a missing descriptor", "worker/detail/worker_core.ipp",
           "if (changes && waker.fd() >= 0) waker.notify();", "if (changes && is_started) waker.notify();"),
     Fault("a task is lost where no thread can be started", "stop/detail/machine_threads.ipp",
-          "            if (pools_[0].threads == 0) {\n", "            if (pools_[0].threads == 7) {\n"),
+          "            if (urgent.threads == 0) {\n", "            if (urgent.threads == 7) {\n"),
     # Of the design.
     Fault("a FAIL that may have arrived is repeated beside a FETCH", "worker/detail/reports.ipp",
           "!(so_far.may_have_arrived || is_lease_over(job))", "!is_lease_over(job)"),

@@ -132,7 +132,8 @@ class Budgets(unittest.TestCase):
 
 def variables_read():
     """The names in literals that are nothing but names: of several in one the first that is set counts."""
-    literals = re.findall(r'"(OJS_[A-Z_]+(?: [A-Z_]+)*)"', (ROOT / "ojs_shutdown.hpp").read_text())
+    headers = "".join((ROOT / name).read_text() for name in ("ojs_shutdown.hpp", "extensions/ojs_ops.hpp"))
+    literals = re.findall(r'"(OJS_[A-Z_]+(?: [A-Z_]+)*)"', headers)
     return {name for literal in literals for name in literal.split()}
 
 

@@ -218,7 +218,7 @@ class Names(unittest.TestCase):
         """Or a worker started with one of them warns of a variable that it does not know."""
         source = "".join(path.read_text() for root in ("src", "tools") for path in (ROOT / root).rglob("*.?pp"))
         read_by_name = set(re.findall(r'"(OJS_[A-Z_]+)=?"', source))
-        known = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/stop/detail/environment.ipp")))
+        known = set(re.findall(r"OJS_[A-Z_]+", read("src/ojs/ops/detail/startup_findings.ipp")))
         not_of_a_worker = {"OJS_PROCESS_PID"}  # of the launcher's hooks
         self.assertIn("OJS_CONTROLLER_CONFIG", read_by_name)
         self.assertEqual(set(), read_by_name - known - KNOWN_VARIABLES - not_of_a_worker)

@@ -33,7 +33,7 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
                 detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
         }
     }
-    detail::environment_reader read(lookup);
+    detail::option_visitor read(lookup);
     detail::visit_log_options(out.log, read);
     if (!read.status) return read.status.error();
     return out;

@@ -431,7 +431,7 @@ OJS_SHUTDOWN_INLINE result<void> check_group(const group_options& group) {
 OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_view json,
                                                                   const environment_lookup& lookup) {
     launcher_options out;
-    detail::environment_reader read(lookup);
+    detail::option_visitor read(lookup);
     detail::visit_log_options(out.log, read);
     if (!read.status) return read.status.error();
     const result<void> checked = detail::check_json(json);

@@ -15,11 +15,9 @@ OJS_SHUTDOWN_INLINE void item::end() noexcept {
 }
 
 OJS_SHUTDOWN_INLINE cancel_token slot::taking() const {
-    loop_.exit_if_child();
-    return loop_.current_taking();
+    return loop_.taking();
 }
 OJS_SHUTDOWN_INLINE item slot::begin(std::string id) {
-    loop_.exit_if_child();
     return loop_.begin_item(std::move(id));
 }
 OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) {
@@ -81,7 +79,7 @@ OJS_SHUTDOWN_INLINE bool loop::may_take() const noexcept {
     return core_->phases.may_take();
 }
 OJS_SHUTDOWN_INLINE cancel_token loop::taking() const {
-    return core_->current_taking();
+    return core_->taking();
 }
 OJS_SHUTDOWN_INLINE item loop::begin(std::string id) {
     return core_->begin_item(std::move(id));

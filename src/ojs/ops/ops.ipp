@@ -151,7 +151,7 @@ inline void take_terminal() {
 
 OJS_SHUTDOWN_INLINE result<ops_options> ops_options::from_environment(const environment_lookup& lookup) {
     ops_options out;
-    detail::environment_reader read(lookup);
+    detail::option_visitor read(lookup);
     detail::visit_ops_options(out, read);
     return read.status ? result<ops_options>(std::move(out)) : read.status.error();
 }

@@ -76,7 +76,7 @@ inline stop_budget budget_of(const loop_options& options, const stop_platform* p
 
 // If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
 // fit into the platform's default. A dialect with more than 30 s expects a longer one.
-inline void fit_default_grace(loop_options& options, environment_reader& read, const std::string& root) {
+inline void fit_default_grace(loop_options& options, option_visitor& read, const std::string& root) {
     if (!read.status || read.select_first_set(grace_variables)) return;
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
     if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
@@ -88,19 +88,16 @@ inline void fit_default_grace(loop_options& options, environment_reader& read, c
 }
 
 inline result<void> check_stop(const loop_options& options) {
-    // An HTTP call on a job's thread needs 28 to 32 KiB (x86-64, glibc), plus the handler's own.
-    constexpr std::size_t min_stack_size = 64 * 1024;
+    constexpr std::size_t min_stack_size = 64 * 1024;  // an HTTP call needs half of it
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
-        return invalid(
-            cat({"thread_stack_size is ", options.thread_stack_size, " bytes; it must be at least ",
-                 min_stack_size, ", or 0 for the platform's default"}));
+        return invalid("thread_stack_size must be at least 65536 bytes, or 0 for the platform's default");
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
 inline result<void> check_loop_options(const loop_options& options) {
-    bounds_check bounds;
-    visit_loop_options(options, bounds);
-    return bounds.status ? check_stop(options) : bounds.status;
+    option_visitor check;
+    visit_loop_options(options, check);
+    return check.status ? check_stop(options) : check.status;
 }
 
 inline result<void> check_extensions(const loop_options& options) {
@@ -122,10 +119,10 @@ OJS_SHUTDOWN_INLINE void loop_options::use(ojs::dialect preset) {
 OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const environment_lookup& lookup,
                                                                         const std::string& root) {
     loop_options out;
-    detail::environment_reader read(lookup);
+    detail::option_visitor read(lookup);
     detail::visit_loop_options(out, read);
     detail::fit_default_grace(out, read, root);
-    const result<void> valid = read.status ? detail::check_loop_options(out) : read.status;
+    const result<void> valid = read.status ? detail::check_stop(out) : read.status;
     return valid ? result<loop_options>(std::move(out)) : valid.error();
 }
 

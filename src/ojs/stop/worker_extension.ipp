@@ -68,7 +68,7 @@ inline result<void> start_worker_extensions(const ref<machine_state>& worker) {
 inline void stop_worker_extensions(machine_state& worker, time_point deadline) {
     while (worker.user.running_extensions > 0) {
         worker_extension* const last = worker.user.extensions[--worker.user.running_extensions];
-        worker.user.guard("a worker extension threw in stop()", [&] { last->stop(deadline); });
+        worker.user.call("a worker extension threw in stop()", [&] { last->stop(deadline); });
     }
 }
 

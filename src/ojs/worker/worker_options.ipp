@@ -32,9 +32,9 @@ void visit_options(Options& o, Visit& visit) {
 
 // Checks everything but the URL and the extensions.
 inline result<void> check_options(const worker_options& options) {
-    bounds_check bounds;
-    visit_options(options, bounds);
-    if (!bounds.status) return bounds.status;
+    option_visitor check;
+    visit_options(options, check);
+    if (!check.status) return check.status;
     if (options.heartbeat_interval >= options.visibility_timeout)
         return invalid(
             cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
@@ -51,7 +51,7 @@ inline result<void> check_options(const worker_options& options) {
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
                                                                             const std::string& root) {
     worker_options out;
-    detail::environment_reader read(lookup);
+    detail::option_visitor read(lookup);
     detail::visit_options(out, read);
     detail::fit_default_grace(out, read, root);
     const result<void> valid = read.status ? detail::check_options(out) : read.status;

@@ -17,8 +17,7 @@ class loop_core final : public held_options<loop_options>, public machine {
   public:
     loop_core(loop_options given, lifecycle* followed)
         : held_options{std::move(given)},
-          machine(options, "loop", followed,
-                  {"item", "items", "item has not ended in time", "loop stopped"}) {}
+          machine(options, "loop", followed, "item", "item has not ended in time") {}
 
     // Claims the signals.
     void prepare() {
@@ -67,8 +66,10 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (is_forked()) return;  // it is the parent's
         const cancel_token token = ended.cancel.token();
         const bool is_cut_short = token.seen();
+        bool has_extensions = false;
         {
             const unique_lock held(guard);
+            has_extensions = is_started;  // an item may end before they start
             remove_work(in_flight, ended);
             if (!detail::exchange(ended.is_over, true)) {
                 const bool is_lost = is_cut_short && token.reason() == cancel_reason::revoked;
@@ -77,18 +78,12 @@ class loop_core final : public held_options<loop_options>, public machine {
             }
             notify_if_idle();
         }
-        if (!has_extensions_) return;
+        if (!has_extensions) return;
         const job_settlement settled{ended.job.queue,
                                      {},
                                      is_cut_short ? settled_state::available : settled_state::completed,
                                      steady_clock::now() - ended.since};
-        user.notify_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
-    }
-    cancel_token current_taking() const {
-        if (!is_forked()) return taking();
-        cancel_source ended;  // nothing is taken, and a thread of the parent may have held the mutex
-        ended.request(cancel_reason::cancelled);
-        return ended.token();
+        user.call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
     slot::turn await_turn(slot& self, time_point deadline) {
         exit_if_child();
@@ -122,7 +117,9 @@ class loop_core final : public held_options<loop_options>, public machine {
     // False: it cannot run. True: it runs, or some of its threads do and it stops.
     bool start() {
         if (stage_ != stage::ready) return true;
-        if (status) status = prepare_start();
+        if (status && is_forked()) status = claim_all();  // by daemon()
+        if (!consumers.empty()) identity.concurrency = static_cast<std::int64_t>(consumers.size());
+        if (status) status = prepare_turns();
         const bool begins = status.has_value();
         if (begins) begin_all();
         if (!status) report_usage(status.error());
@@ -131,26 +128,19 @@ class loop_core final : public held_options<loop_options>, public machine {
         set_stage(stage::over);
         return false;
     }
-    result<void> prepare_start() {
-        result<void> claimed = is_forked() ? claim_all() : result<void>();  // by daemon()
-        if (!claimed) return claimed;
-        if (!consumers.empty()) identity.concurrency = static_cast<std::int64_t>(consumers.size());
-        return prepare_turns();
-    }
+    // An error: not all threads could be started. Those that were end as the loop stops.
     void begin_all() {
-        has_extensions_ = !user.extensions.empty();
-        begin("loop started");
-        status = start_threads();
-        if (!status) phases.own.apply(event::stop_request, {cause_kind::api, 0});
+        {
+            const unique_lock held(guard);
+            is_started = true;
+        }
+        begin();
+        if (renew) status = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
+        for (std::size_t i = 0; i < consumers.size() && status; ++i)
+            status = start_counted(consuming_, "ojs-consumer", true, [this, i] { consume(i); });
+        if (!status) stop();
     }
-    // An error: not all could be started. Those that were end as the loop stops.
-    result<void> start_threads() {
-        result<void> started;
-        if (renew) started = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
-        for (std::size_t i = 0; i < consumers.size() && started; ++i)
-            started = start_counted(consuming_, "ojs-consumer", true, [this, i] { consume(i); });
-        return started;
-    }
+    void stop() noexcept { phases.own.apply(event::stop_request, {cause_kind::api, 0}); }
     result<void> start_counted(std::size_t& count, const char* name, bool takes_signals,
                                const function<void()>& body) {
         {
@@ -158,24 +148,21 @@ class loop_core final : public held_options<loop_options>, public machine {
             ++count;
         }
         result<void> started = threads.start(name, takes_signals, body);
-        if (started) return started;
         const unique_lock held(guard);
-        --count;
+        if (!started) --count;
         return started;
     }
     void consume(std::size_t index) {
         slot self(*this, index);
-        try {
+        bool has_returned = false;
+        user.call("a consumer threw; the loop stops", [&] {
             consumers[index](self);
-        } catch (...) {
-            exit_if_child();
-            has_thrown_ = true;
-            log.write(log_level::error, "a consumer threw; the loop stops", {field("error", thrown_text())});
-        }
-        exit_if_child();
+            has_returned = true;
+        });
         const unique_lock held(guard);
         leave(self);
-        if (--consuming_ == 0 || has_thrown_) phases.own.apply(event::stop_request, {cause_kind::api, 0});
+        has_thrown_ = has_thrown_ || !has_returned;
+        if (--consuming_ == 0 || has_thrown_) stop();
         waker.notify();
     }
     void renew_until_ended() {
@@ -188,8 +175,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             const work_list asked = in_flight;
             held.unlock();
             next = deadline_after(renew_interval);  // from the begin of the call
-            if (!asked.empty()) user.guard("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
-            exit_if_child();
+            if (!asked.empty()) user.call("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
             held.lock();
         }
         --renewals_;
@@ -253,8 +239,8 @@ class loop_core final : public held_options<loop_options>, public machine {
         return next;
     }
     int choose_status(bool all_ended) const override {
-        if (unreported() > 0) return exit_status::unreported;
-        if (!all_ended) return exit_status::unreported;
+        const unique_lock held(guard);
+        if (not_reported > 0 || !all_ended) return exit_status::unreported;
         return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : exit_status::usage;
     }
     std::vector<log_field> fields_of(const work& one) const override {
@@ -263,9 +249,8 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
 
     run_claim claim_;
-    atomic<bool> has_extensions_{false};  // an item may end before they start
-    atomic<bool> has_thrown_{false};
     // Guarded.
+    bool has_thrown_ = false;
     std::size_t takers_ = 0;     // consumers that may take an item
     std::size_t consuming_ = 0;  // threads of consumers
     std::size_t renewals_ = 0;   // 1: its thread runs

@@ -37,16 +37,6 @@ enum class text_kind { name, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
 
-// Why a text is not of the kind; null: it is.
-inline const char* text_fault(std::string_view text, text_kind kind) noexcept {
-    if (kind == text_kind::word && text.find_first_of(white_space) != text.npos)
-        return "contains white space; names are separated by commas";
-    if (kind == text_kind::secret && trim_blanks(text, white_space) != text)
-        return "begins or ends in white space (made by echo?)";
-    return all_of(text, [](char c) { return !is_ascii_control(c); }) ? nullptr
-                                                                     : "contains a control character";
-}
-
 template <class Value>
 struct choice {
     const char* name;
@@ -73,16 +63,31 @@ inline std::vector<std::string> split_list(std::string_view text) {
     return out;
 }
 
-class environment_reader {
+// Visits options by visit(name, variables, value, constraints): reads the first variable that is set, unless the value is
+// const, and checks the value.
+class option_visitor {
   public:
-    explicit environment_reader(const environment_lookup& source) : lookup(source) {}
+    explicit option_visitor(environment_lookup source = nullptr) : lookup(std::move(source)) {}
 
     template <class Value, class... Constraints>
-    void operator()(const char*, const char* variables, Value& out, const Constraints&... constraints) {
-        if (select_first_set(variables)) note(parse(out, constraints...));
+    void operator()(const char* name, const char* variables, Value& value,
+                    const Constraints&... constraints) {
+        if (!status) return;
+        std::string fault;
+        value_ = nullptr;
+        is_secret_ = false;
+        if constexpr (!std::is_const_v<Value>) {
+            if (select_first_set(variables)) fault = parse(value, constraints...);
+        }
+        if (fault.empty()) fault = check(value, constraints...);
+        if (fault.empty()) return;
+        status =
+            value_ == nullptr ? invalid(cat({name, " (", variables, ") ", fault}))
+            : trim_blanks(value_, white_space).empty()
+                ? invalid(cat({name_, "='", value_, "': is empty; unset it, or give it a value"}))
+                : invalid(cat({name_, is_secret_ ? "" : cat({"='", redacted(value_), "'"}), ": ", fault}));
     }
     bool select_first_set(std::string_view variables) {
-        is_secret_ = false;
         for (value_ = nullptr; value_ == nullptr && !variables.empty();) {
             name_ = std::string(next_part(variables, " "));
             value_ = find_variable(lookup, name_.c_str());
@@ -90,36 +95,30 @@ class environment_reader {
         return value_ != nullptr;
     }
 
-    const environment_lookup& lookup;
+    const environment_lookup lookup;
     result<void> status;  // the first error
 
   private:
     using milliseconds = std::chrono::milliseconds;
 
-    void note(const std::string& fault) {
-        if (!status || fault.empty()) return;
-        const std::string value = is_secret_ ? "" : cat({"='", redacted(value_), "'"});
-        const bool blank = trim_blanks(value_, white_space).empty();
-        status = error{errc::invalid_argument, 0,
-                       cat({name_, value, ": ", blank ? "is empty; unset it, or give it a value" : fault})};
-    }
-    // Return what is wrong with the value; empty: nothing.
+    // These return what is wrong; empty: nothing.
     std::string parse(std::string& out) {
         out = value_;
-        return out.empty() ? "must not be empty" : "";
+        return out.empty() ? "is empty" : "";
     }
     std::string parse(std::string& out, text_kind kind) {
-        is_secret_ = kind == text_kind::secret && *value_ != '\0';
+        is_secret_ = kind == text_kind::secret;
         out = is_secret_ ? value_ : std::string(trim_blanks(value_, white_space));
-        const char* const fault = out.empty() ? "must not be empty" : text_fault(out, kind);
-        return fault != nullptr ? fault : "";
+        return out.empty() ? "is empty" : "";
     }
     std::string parse(std::vector<std::string>& out, text_kind kind) {
         out = split_list(trim_blanks(value_, white_space));
         for (const std::string& name : out) {
-            if (const char* const fault = text_fault(name, kind)) return cat({"a name ", fault});
+            if (name.empty()) return "a name is missing";
+            if (kind == text_kind::word && name.find_first_of(white_space) != name.npos)
+                return "a name contains white space; names are separated by commas";
         }
-        return contains(out, "") ? "a name is missing" : "";
+        return "";
     }
     std::string parse(std::vector<int>& out) {
         out.clear();
@@ -131,17 +130,16 @@ class environment_reader {
         }
         return "";
     }
-    std::string parse(milliseconds& out, milliseconds min, milliseconds /*max*/ = {}) {
+    std::string parse(milliseconds& out, milliseconds /*min*/, milliseconds /*max*/ = {}) {
         const result<milliseconds> parsed = parse_duration(value_);
         out = parsed.value_or(out);
-        if (!parsed) return parsed.error().text;
-        return out < min ? cat({"must be at least ", format_duration(min)}) : "";
+        return parsed ? "" : parsed.error().text;
     }
-    std::string parse(std::int64_t& out, int min, int max) {
+    std::string parse(std::int64_t& out, int /*min*/, int max) {
         std::uint64_t parsed = 0;
         const bool fits = parse_number(value_, static_cast<std::uint64_t>(max), parsed);
         out = static_cast<std::int64_t>(parsed);
-        return fits && out >= min ? "" : cat({"not an integer from ", min, " to ", max});
+        return fits ? "" : cat({"is not an integer up to ", max});
     }
     template <class Option, class Value, std::size_t count>
     std::string parse(Option& out, const choice<Value> (&choices)[count]) {
@@ -150,7 +148,7 @@ class environment_reader {
             if (value_ == std::string_view(each.name)) return set(out, each.value), "";
             append(names, {" ", each.name});
         }
-        return cat({"not one of:", names});
+        return cat({"is not one of:", names});
     }
     static void set(loop_options& out, ojs::dialect (*preset)()) { out.use(preset()); }
     template <class Value>
@@ -158,41 +156,39 @@ class environment_reader {
         out = value;
     }
 
-    std::string name_;  // of the last variable
-    const char* value_ = nullptr;
-    bool is_secret_ = false;  // the value must not be shown
-};
-
-struct bounds_check {
-    result<void> status;
-
-    void operator()(const char* name, const char* variables, const std::int64_t& value, int min, int max) {
-        check(name, variables, value, min, max, "");
+    static std::string check(const milliseconds& value, milliseconds min, milliseconds max = {}) {
+        if (value == no_limit && max == no_limit) return "";
+        return check_bounds(value.count(), min.count(), max_duration_ms, " ms");
     }
-    void operator()(const char* name, const char* variables, const std::chrono::milliseconds& value,
-                    std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
-        if (value != no_limit || max != no_limit)
-            check(name, variables, value.count(), min.count(), max_duration_ms, " ms");
+    static std::string check(const std::int64_t& value, int min, int max) {
+        return check_bounds(value, min, max, "");
     }
-    void operator()(const char* name, const char* variables, const std::string& value, text_kind kind) {
-        const char* const fault = text_fault(value, kind);
-        if (status && fault != nullptr)
-            status = invalid(cat({"options.", name, " (", variables, ") ", fault}));
+    static std::string check_bounds(std::int64_t value, std::int64_t min, std::int64_t max,
+                                    const char* unit) {
+        return value >= min && value <= max ? ""
+                                            : cat({"is ", value, "; it must be ", min, " to ", max, unit});
     }
-    void operator()(const char* name, const char* variables, const std::vector<std::string>& values,
-                    text_kind /*kind*/) {
-        for (const std::string& value : values) (*this)(name, variables, value, text_kind::name);
+    static std::string check(const std::string& value, text_kind kind) {
+        if (kind == text_kind::secret && trim_blanks(value, white_space) != value)
+            return "begins or ends in white space (made by echo?)";
+        return all_of(value, [](char c) { return !is_ascii_control(c); }) ? ""
+                                                                          : "contains a control character";
+    }
+    static std::string check(const std::vector<std::string>& values, text_kind kind) {
+        std::string fault;
+        for (const std::string& value : values) {
+            if (fault.empty()) fault = check(value, kind);
+        }
+        return fault;
     }
     template <class... Other>
-    void operator()(Other&&...) noexcept {}
-
-  private:
-    void check(const char* name, const char* variables, std::int64_t value, std::int64_t min,
-               std::int64_t max, const char* unit) {
-        if (!status || (value >= min && value <= max)) return;
-        status =
-            invalid(cat({name, " (", variables, ") is ", value, "; it must be ", min, " to ", max, unit}));
+    static std::string check(const Other&... /*unbounded*/) {
+        return "";
     }
+
+    std::string name_;             // of the last variable
+    const char* value_ = nullptr;  // its text; null: it is not set
+    bool is_secret_ = false;       // which must not be shown
 };
 
 }  // namespace ojs::detail

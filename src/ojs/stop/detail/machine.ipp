@@ -28,7 +28,7 @@ class machine : public machine_state {
         return ready;
     }
     virtual void tear_down() {
-        stop_worker_extensions(*this, detail::min(deadline_after(return_time), ends_.stop));
+        stop_worker_extensions(*this, detail::min(deadline_after(return_time), stop_end_));
         phases.unsubscribe(waker.notify_fd());
     }
     // Acts on every change and on what is due; sets when to call it again. False: it has ended. A lack of memory ends the
@@ -40,8 +40,8 @@ class machine : public machine_state {
             act_on_changes();
             const time_point extensions_due = user.tick_extensions();
             const time_point now = steady_clock::now();
-            const time_point stage_due = deadline_of(stage_, ends_);
-            if (is_over(stage_, facts(now)) || now >= stage_due) {
+            const time_point stage_due = deadline();
+            if (now >= stage_due || is_over(now)) {
                 end_stage();
                 continue;
             }
@@ -59,15 +59,13 @@ class machine : public machine_state {
     time_point due = never;  // of the next turn
 
   protected:
-    // Words of the log.
-    struct texts {
-        const char* thing;
-        const char* things;
-        const char* unreported;
-        const char* stopped;
-    };
-    machine(const loop_options& given, const char* component, lifecycle* followed, const texts& said)
-        : machine_state(given, component, followed), said_(said), lines_(log, given) {}
+    // `thing` and `unreported`: words of the log.
+    machine(const loop_options& given, const char* component, lifecycle* followed, const char* thing,
+            const char* unreported)
+        : machine_state(given, component, followed),
+          thing_(thing),
+          unreported_(unreported),
+          lines_(log, given) {}
 
     // ---- what a loop and a worker do differently; with * the guard is held ----
 
@@ -87,11 +85,11 @@ class machine : public machine_state {
     virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }
 
     // Logs the start, and acts on changes until now.
-    void begin(const char* message) {
+    void begin() {
         set_stage(stage::working);
-        lines_.write_started(message, identity, backend_url, job_types);
+        lines_.write_started(cat({component, " started"}), identity, backend_url, job_types);
         if (log.enabled(log_level::warn)) warn_at_start(log, settings, steps_timeout);
-        user.notify_phase(seen_);
+        notify_phase();
         shared_seen_ = phases.shared.state();
         phases.follow({}, shared_seen_);
         act_on_changes();
@@ -118,12 +116,16 @@ class machine : public machine_state {
     }
     cancel_reason reason_of_stop() const noexcept { return stop_reason(phases.own.state()); }
 
-    lifecycle_state seen_;        // the change last acted on; the lifecycle itself may be ahead
-    stage stage_ = stage::ready;  // the turning thread writes it with the guard held
-    stop_deadlines ends_;         // likewise `reports`; the rest is that thread's
+    lifecycle_state seen_;            // the change last acted on; the lifecycle itself may be ahead
+    stage stage_ = stage::ready;      // the turning thread writes it with the guard held
+    time_point reports_end_ = never;  // likewise
 
   private:
     // ---- changes ----
+
+    void notify_phase() {
+        user.call_extensions([this](worker_extension& extension) { extension.on_phase(seen_); });
+    }
 
     void act_on_changes() {
         for (bool any = true; any;) {
@@ -137,7 +139,7 @@ class machine : public machine_state {
             if (own_changed) act_on(before);
             if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
             if (needs_mode_file(seen_, shared_seen_)) decide_mode();
-            if (must_exit_now(seen_, shared_seen_, settings.dialect.first_signal_wins)) give_up();
+            if (seen_.exit_now || (shared_seen_.exit_now && !settings.dialect.first_signal_wins)) give_up();
             any = own_changed || shared_changed;
         }
         const std::uint32_t asked = phases.own.report_requests() + phases.shared.report_requests();
@@ -149,34 +151,32 @@ class machine : public machine_state {
         const bool reclaims = enters(phase::stopping) && seen_.mode == stop_mode::reclaim;
         if (enters(phase::draining)) enter_drain();
         if (enters(phase::stopping)) enter_stop();
-        if (moved) user.notify_phase(seen_);
+        if (moved) notify_phase();
         on_change(moved);
         const bool cancels = seen_.phase >= phase::stopping && request_cancellation();
         if (cancels && !reclaims) call_cancel_callbacks();
-        const std::size_t jobs = active();
-        lines_.write_change(before.phase, seen_, jobs);
+        lines_.write_change(before.phase, seen_, active());
         if (reclaims) lines_.write_reclaim(has_reclaim_source_ || seen_.last_event == event::reclaim);
         if (needs_mode_file(seen_, shared_seen_)) decide_mode();
         if (cancels && reclaims) call_cancel_callbacks();  // after the lines of the controller guide
         if (moved && settings.on_transition)
-            user.call_back("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
+            user.call("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
     }
     // The grace period starts here, not at an earlier quiet. [WIRE]
     void enter_drain() {
         draining_since_ = lifecycle::changed_at(seen_);
-        ends_.drain = phases.begin_drain(draining_since_);
+        drain_end_ = phases.begin_drain(draining_since_);
         next_progress_ = steady_clock::now() + settings.progress_interval;
         const milliseconds lead = settings.times.cancel_lead;
-        if (lead.count() > 0 && ends_.drain != never) cancel_at_ = ends_.drain - lead;
+        if (lead.count() > 0 && drain_end_ != never) cancel_at_ = drain_end_ - lead;
         begin_drain();
     }
     // All that follows is bounded by stop_timeout.
     void enter_stop() {
         const milliseconds timeout = settings.times.stop_timeout;
         limit_log_wait(seen_.mode == stop_mode::reclaim ? timeout / 50 : timeout / 10);
-        ends_.stop = steady_clock::now() + timeout;
-        ends_.margin = parting_time() / 4;
-        set_report_deadline(ends_.stop - parting_time());
+        stop_end_ = steady_clock::now() + timeout;
+        set_reports_end(stop_end_ - parting_time());
         if (has_given_up_) shorten_stop();  // three signals at once
     }
     // One store. True: the first; then call_cancel_callbacks().
@@ -218,13 +218,13 @@ class machine : public machine_state {
         shorten_stop();
     }
     void shorten_stop() {
-        if (ends_.stop == never) return;  // see enter_stop()
-        set_report_deadline(steady_clock::now());
-        ends_.stop = detail::min(ends_.stop, deadline_after(parting_time()));
+        if (stop_end_ == never) return;  // see enter_stop()
+        set_reports_end(steady_clock::now());
+        stop_end_ = detail::min(stop_end_, deadline_after(parting_time()));
     }
-    void set_report_deadline(time_point when) {
+    void set_reports_end(time_point when) {
         const unique_lock held(guard);
-        ends_.reports = when;
+        reports_end_ = when;
         retry_reports();
     }
 
@@ -241,8 +241,8 @@ class machine : public machine_state {
         }
         time_point next = detail::min(
             do_due_work(now), detail::min(cancel_at_, stage_ < stage::parting ? next_progress_ : never));
-        if (stage_ == stage::returning && now < ends_.entered + return_time)
-            next = detail::min(next, ends_.entered + return_time);
+        if (stage_ == stage::returning && now < entered_ + return_time)
+            next = detail::min(next, entered_ + return_time);
         return next;
     }
     void log_in_flight() {  // SIGTTIN
@@ -251,32 +251,53 @@ class machine : public machine_state {
             const unique_lock held(guard);
             for (const ref<work>& each : unreturned) all.push_back(each);
         }
-        log.write_requested(
-            cat({said_.things, " in flight"}),
-            {field("phase", to_string(phases.now())), field(cat({"active_", said_.things}), all.size())});
+        log.write_requested(cat({thing_, "s in flight"}), {field("phase", to_string(phases.now())),
+                                                           field(cat({"active_", thing_, "s"}), all.size())});
         for (const ref<work>& each : all)
-            log.write_requested(cat({said_.thing, " in flight"}), in_flight_fields(*each));
+            log.write_requested(cat({thing_, " in flight"}), in_flight_fields(*each));
     }
 
     // ---- stages ----
 
-    stop_facts facts(time_point now) const {
+    bool is_over(time_point now) const {
+        const bool was_signalled =
+            phases.own.state().stop_signals > signals_before_;  // since the drain ended
         const unique_lock held(guard);
-        stop_facts out;
-        out.phase = seen_.phase;
-        out.is_idle = is_idle();
-        out.was_signalled = phases.own.state().stop_signals > signals_before_;
-        out.has_given_up = has_given_up_;
-        out.has_parted = has_parted();
-        out.may_return = stage_ == stage::returning && may_return(now >= ends_.entered + return_time);
-        out.has_closed = has_closed_;
-        out.only_hung_threads = threads.live() <= hung_threads();
-        return out;
+        switch (stage_) {
+            case stage::working: return seen_.phase >= phase::draining;
+            case stage::draining: return is_idle() || seen_.phase >= phase::stopping;
+            case stage::cancelling: return is_idle() || was_signalled || has_given_up_;
+            case stage::reporting: return is_idle();
+            case stage::parting: return has_parted();
+            case stage::returning: return was_signalled || !may_return(now >= entered_ + return_time);
+            case stage::closing: return has_closed_;
+            case stage::ending: return threads.live() <= hung_threads();
+            case stage::ready:
+            case stage::over: break;
+        }
+        return false;
+    }
+    // Of the stage. Calls that end at their deadline have a moment to return.
+    time_point deadline() const noexcept {
+        const milliseconds margin = parting_time() / 4;
+        switch (stage_) {
+            case stage::draining: return drain_end_;
+            case stage::cancelling: return cancelling_end_;
+            case stage::reporting: return reports_end_ + margin;
+            case stage::parting: return parting_end_ + margin;
+            case stage::returning: return detail::max(stop_end_, entered_ + return_time);
+            case stage::ending: return detail::max(stop_end_, entered_ + join_time);
+            case stage::ready:
+            case stage::working:
+            case stage::closing:
+            case stage::over: break;
+        }
+        return never;
     }
     void end_stage() {
         const stage ended = stage_;
         set_stage(static_cast<stage>(static_cast<int>(ended) + 1));
-        ends_.entered = steady_clock::now();
+        entered_ = steady_clock::now();
         switch (ended) {
             case stage::draining: return end_drain();
             case stage::cancelling: return begin_reporting();
@@ -299,12 +320,12 @@ class machine : public machine_state {
         phases.own.apply(drained ? event::drained : event::grace_expired, {});
         act_on_changes();
         signals_before_ = phases.own.state().stop_signals;
-        ends_.cancelling =
-            cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, ends_.reports);
+        cancelling_end_ =
+            cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
     }
     // Nothing waits any more for what is left.
     void end_reporting() {
-        do_due_work(ends_.entered);  // else not seen after a freeze
+        do_due_work(entered_);  // else not seen after a freeze
         work_list rest;
         {
             const unique_lock held(guard);
@@ -314,11 +335,10 @@ class machine : public machine_state {
                 count_unreported(each->job.id);
             }
         }
-        for (const ref<work>& each : rest)
-            log.write({log_level::error, said_.unreported, fields_of(*each), {}});
+        for (const ref<work>& each : rest) log.write({log_level::error, unreported_, fields_of(*each), {}});
         // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
-        ends_.parting = detail::max(ends_.stop, ends_.entered + parting_time() / 2);
-        begin_parting(ends_.parting);
+        parting_end_ = detail::max(stop_end_, entered_ + parting_time() / 2);
+        begin_parting(parting_end_);
     }
     // On another thread, if there is one: this one must notice signals.
     void start_steps() {
@@ -351,12 +371,14 @@ class machine : public machine_state {
                 all_steps_finished = all_steps_finished && step.status != step_status::timed_out;
         }
         on_left_threads();
-        const std::size_t left = threads.join(
-            detail::max(deadline_after(join_time), ends_.stop - settings.times.stop_timeout / 5));
-        if (left > hung) lines_.write_abandoned_threads(left - hung);
+        const std::size_t left =
+            threads.join(detail::max(deadline_after(join_time), stop_end_ - settings.times.stop_timeout / 5));
+        if (left > hung)
+            log.write(log_level::warn, "threads have not ended; exiting without waiting for them",
+                      {field("threads", left - hung)});
         tear_down();
         const int status = choose_status(left == 0);
-        lines_.write_stopped(said_.stopped, status, phases.own.state(), report(), unreported(),
+        lines_.write_stopped(cat({component, " stopped"}), status, phases.own.state(), report(), unreported(),
                              draining_since_);
         if (owns_process && (left > 0 || !all_steps_finished)) _exit(status);
         exit_code = status;
@@ -369,12 +391,18 @@ class machine : public machine_state {
         stopped.run_callbacks();
     }
 
-    const texts said_;
+    const char* const thing_;
+    const char* const unreported_;
     const stop_log lines_;
     // Of the turning thread.
     lifecycle_state shared_seen_;                                   // as seen_
     std::uint32_t resumes_seen_ = phases.shared.resume_requests();  // not those from before
     std::uint32_t reports_seen_ = 0;
+    time_point entered_ = never;  // the stage in progress
+    time_point drain_end_ = never;
+    time_point cancelling_end_ = never;
+    time_point parting_end_ = never;
+    time_point stop_end_ = never;   // of the whole stop
     time_point cancel_at_ = never;  // stop_times::cancel_lead before the drain ends
     time_point next_progress_ = never;
     time_point draining_since_ = steady_clock::now();

@@ -35,13 +35,13 @@ struct held_options {
 // Lives as long as the last of its threads.
 class machine_state : public ref_counted {
   public:
-    machine_state(const loop_options& given, const char* component, lifecycle* followed)
+    machine_state(const loop_options& given, const char* name, lifecycle* followed)
         : settings(given),
+          component(name),
           user(log),
           phases(given, followed),
-          threads(*this, guard, given, waker),
-          component_(component) {
-        log = logger(user.with_gated_hook(settings.log), component_);
+          threads(*this, guard, given, waker) {
+        log = logger(user.with_gated_hook(settings.log), component);
     }
 
     virtual bool connected() const noexcept { return true; }  // the backend has responded
@@ -52,7 +52,6 @@ class machine_state : public ref_counted {
         return in_flight.empty() && !may_come();
     }
     std::size_t active() const noexcept {
-        if (is_forked()) return 0;
         const unique_lock held(guard);
         return in_flight.size();
     }
@@ -61,7 +60,6 @@ class machine_state : public ref_counted {
         return in_flight;
     }
     worker_report report() const {
-        if (is_forked()) return {};
         const unique_lock held(guard);
         worker_report out = counts;
         for (const work_list* const list : {&in_flight, &unreturned}) {
@@ -102,7 +100,7 @@ class machine_state : public ref_counted {
         identity.pid = getpid();
         identity.concurrency = settings.concurrency;
         identity.started_at = utc_timestamp();
-        log = logger(user.with_gated_hook(settings.log), component_, identity.worker_id);
+        log = logger(user.with_gated_hook(settings.log), component, identity.worker_id);
         return {};
     }
     // Ends the waits for the cancellation, and has the callbacks called.
@@ -116,7 +114,8 @@ class machine_state : public ref_counted {
     }
 
     const loop_options& settings;
-    logger log;  // replaced by one with the worker's id before any thread starts
+    const char* const component;  // of the log: "loop", "worker"
+    logger log;                   // replaced by one with the worker's id before any thread starts
     user_code user;
     stop_phase phases;
     ojs::detail::wake waker;         // of the thread that turns the machine
@@ -182,7 +181,6 @@ class machine_state : public ref_counted {
     ref<work> taking_ = make_taking();                          // guarded; ends with the next quiet
 
   private:
-    const char* const component_;
     atomic<pid_t> owner_{0};  // the process that has started it; 0: none yet
 };
 

@@ -8,27 +8,8 @@
 
 namespace ojs::detail {
 
-template <class T>
-class fifo {
-  public:
-    std::size_t size() const noexcept { return list_.size() - first_; }
-    void push(T value) { list_.push_back(std::move(value)); }
-    T pop() {  // must not be empty
-        T out = std::move(list_[first_++]);
-        if (first_ == list_.size()) {
-            list_.clear();
-            first_ = 0;
-        }
-        return out;
-    }
-
-  private:
-    array<T> list_;
-    std::size_t first_ = 0;
-};
-
-// Urgent tasks end in time; reports may be retried for long; callbacks run user code. None waits for one of
-// another kind, unless no thread can be created.
+// Urgent tasks end in time; reports may be retried for long; callbacks run user code. None waits for one of another kind,
+// unless no thread can be created.
 enum class task_kind : std::uint8_t { urgent, report, callback };
 
 // Thread-safe. Each thread holds a reference to the owner.
@@ -51,15 +32,20 @@ class machine_threads {
         wanted.takes_signals = takes_signals;
         wanted.name = name;
         const ref<entry> added = make_ref<entry>();
-        join_ended();
         {
             const unique_lock held(guard_);
             ++live_;
+            for (std::size_t i = all_.size(); i-- > 0;) {  // releases the stacks of those that have ended
+                if (all_[i]->has_ended && all_[i]->handle.join_until({})) all_.remove(i);
+            }
         }
         result<thread> started = thread::start(
             [this, added, body, owner = ref<ref_counted>(&owner_)] {
                 body();
-                end(*added);
+                const unique_lock held(guard_);
+                added->has_ended = true;
+                --live_;
+                if (is_closed_) waker_.notify();
             },
             wanted);
         const unique_lock held(guard_);
@@ -76,9 +62,10 @@ class machine_threads {
     void post(task_kind kind, function<void()> task) {
         unique_lock held(guard_);
         pool& to = pools_[static_cast<int>(kind)];
-        to.tasks_due.push(std::move(task));
-        if (to.free() < to.tasks_due.size() && to.threads < to.max && start_server(held, to)) return;
-        to.threads > 0 ? to.due.notify_one() : rescue(held, to);
+        to.tasks.push_back(std::move(task));
+        if (to.idle + to.starting >= to.tasks.size() || to.threads == to.max || !start_server(held, to))
+            rescue(held, to);
+        to.due.notify_one();
     }
     // Has so many threads wait for tasks: until handlers keep all processors busy, starting one is fast.
     result<void> keep(task_kind kind, std::size_t count) {
@@ -86,7 +73,7 @@ class machine_threads {
         pool& of = pools_[static_cast<int>(kind)];
         of.kept = count;
         result<void> started;
-        while (started && of.free() < count) started = start_server(held, of);
+        while (started && of.idle + of.starting < count) started = start_server(held, of);
         return started;
     }
     // Those that do tasks end when none is left.
@@ -98,15 +85,8 @@ class machine_threads {
     // After a start that failed: as if none had ever started.
     void end_all() {
         close();
-        unique_lock held(guard_);
-        while (live_ > 0) {
-            held.unlock();
-            waker_.wait_until(deadline_after(std::chrono::seconds(1)));
-            held.lock();
-        }
-        held.unlock();
-        join(time_point::max());
-        held.lock();
+        for (const ref<entry>& each : take_all()) each->handle.join();
+        const unique_lock held(guard_);
         is_closed_ = false;
     }
     // With the guard held: threads that have not ended.
@@ -114,36 +94,28 @@ class machine_threads {
     // Joins those that have ended; their thread_local destructors may block. Detaches the others, and returns how many
     // they are.
     std::size_t join(time_point deadline) {
-        array<ref<entry>> all;
-        {
-            const unique_lock held(guard_);
-            all.swap(all_);
-        }
         std::size_t left = 0;
-        for (const ref<entry>& each : all) {
-            if (!has_ended(*each) || !each->handle.join_until(deadline)) ++left;
+        for (const ref<entry>& each : take_all()) {
+            if (!each->has_ended || !each->handle.join_until(deadline)) ++left;
             each->handle.detach();
         }
         return left;
     }
 
   private:
-    using tasks = fifo<function<void()>>;
     struct entry : ref_counted {
         thread handle;
-        bool has_ended = false;
+        atomic<bool> has_ended{false};
     };
-    // The threads that do tasks of one kind.
+    // The tasks of one kind, and the threads that do them.
     struct pool {
         const std::size_t max;
-        tasks tasks_due;
+        array<function<void()>> tasks;
         condition due;
         std::size_t kept = 1;  // so many wait for tasks
         std::size_t threads = 0;
         std::size_t idle = 0;      // of these
         std::size_t starting = 0;  // of these
-
-        std::size_t free() const noexcept { return idle + starting; }
     };
 
     result<void> start_server(unique_lock& held, pool& of) {
@@ -155,15 +127,15 @@ class machine_threads {
         if (started) return started;
         --of.threads;
         --of.starting;
-        if (of.threads == 0) rescue(held, of);  // of tasks that counted on it
+        rescue(held, of);  // tasks that counted on it
         return started;
     }
     void serve(pool& of) {
         unique_lock held(guard_);
         --of.starting;
         for (;;) {
-            if (tasks* const from = tasks_for(of)) {
-                run_next(held, *from, &of);
+            if (!of.tasks.empty()) {
+                run_next(held, of);
                 continue;
             }
             if (is_closed_ || of.idle >= of.kept) break;
@@ -173,58 +145,32 @@ class machine_threads {
         }
         --of.threads;
     }
-    void run_next(unique_lock& held, tasks& from, pool* server = nullptr) {
-        function<void()> task = from.pop();
-        // Each starts the next, so that no single thread starts all.
-        const bool more = server != nullptr && server->tasks_due.size() > server->free();
-        if (more && server->threads < server->max) static_cast<void>(start_server(held, *server));
+    void run_next(unique_lock& held, pool& of) {
+        function<void()> task = std::move(of.tasks[0]);
+        of.tasks.remove(0);
         held.unlock();
         task();
         task = nullptr;  // what it holds may be user code
         held.lock();
     }
-    // Null: there is nothing to do.
-    tasks* tasks_for(pool& of) noexcept {
-        if (of.tasks_due.size() > 0) return &of.tasks_due;
-        return &of == pools_ && overflow_.size() > 0 ? &overflow_ : nullptr;
-    }
-    // No thread serves the pool: the first one does these between its own or, if it has no thread either, the caller.
+    // If no thread serves the pool, the urgent ones do its tasks or, without any, the caller.
     void rescue(unique_lock& held, pool& from) {
-        while (from.tasks_due.size() > 0) {
-            if (pools_[0].threads == 0) {
-                run_next(held, from.tasks_due);
-            } else {
-                overflow_.push(from.tasks_due.pop());
+        pool& urgent = pools_[0];
+        while (from.threads == 0 && !from.tasks.empty()) {
+            if (urgent.threads == 0) {
+                run_next(held, from);
+                continue;
             }
+            urgent.tasks.push_back(std::move(from.tasks[0]));
+            from.tasks.remove(0);
+            urgent.due.notify_one();
         }
-        pools_[0].due.notify_one();
     }
-    void end(entry& one) {
+    array<ref<entry>> take_all() {
+        array<ref<entry>> out;
         const unique_lock held(guard_);
-        one.has_ended = true;
-        --live_;
-        if (is_closed_) waker_.notify();
-    }
-    bool has_ended(const entry& one) const {
-        const unique_lock held(guard_);
-        return one.has_ended;
-    }
-    // Releases the stacks of those that have ended, without waiting.
-    void join_ended() {
-        array<ref<entry>> ended;
-        {
-            const unique_lock held(guard_);
-            for (std::size_t i = all_.size(); i-- > 0;) {
-                if (!all_[i]->has_ended) continue;
-                ended.push_back(all_[i]);
-                all_.remove(i);
-            }
-        }
-        for (const ref<entry>& each : ended) {
-            if (each->handle.join_until({})) continue;
-            const unique_lock held(guard_);
-            all_.push_back(each);
-        }
+        out.swap(all_);
+        return out;
     }
 
     ref_counted& owner_;
@@ -234,7 +180,6 @@ class machine_threads {
     array<ref<entry>> all_;
     std::size_t live_ = 0;
     pool pools_[3] = {{4, {}, {}}, {128, {}, {}}, {128, {}, {}}};  // by task_kind
-    tasks overflow_;
     bool is_closed_ = false;
 };
 

@@ -13,7 +13,7 @@ class stop_log {
   public:
     stop_log(const logger& log, const loop_options& options) : log_(log), options_(options) {}
 
-    void write_started(const char* message, const worker_identity& self, const std::string& url,
+    void write_started(std::string message, const worker_identity& self, const std::string& url,
                        const std::vector<std::string>& job_types) const {
         log_.write(log_level::info, message,
                    {field("pid", self.pid), field("url", url), field("queues", join_names(self.queues)),
@@ -75,11 +75,7 @@ class stop_log {
             {field("signal", signal_name(cause.signal)), field("unreported_jobs", left.size()),
              field("unanswered_fetches", fetches), field("job_ids", join_names(ids_of(left), left.size()))});
     }
-    void write_abandoned_threads(std::size_t threads) const {
-        log_.write(log_level::warn, "threads have not ended; exiting without waiting for them",
-                   {field("threads", threads)});
-    }
-    void write_stopped(const char* message, int status, const lifecycle_state& state,
+    void write_stopped(std::string message, int status, const lifecycle_state& state,
                        const worker_report& report, std::uint64_t unreported,
                        time_point draining_since) const {
         const bool signalled = state.cause.kind == cause_kind::signal;
@@ -100,7 +96,7 @@ class stop_log {
         for (const step_result& step : report.steps)
             append(steps, {steps.empty() ? "" : ", ", step.name, ": ", to_string(step.status)});
         if (!steps.empty()) fields.push_back(field("steps", steps));
-        log_.write({log_level::info, message, std::move(fields), {}});
+        log_.write({log_level::info, std::move(message), std::move(fields), {}});
     }
 
   private:

@@ -1,4 +1,4 @@
-// stop_stages: when each stage of a stop is over, as pure functions.
+// stop_stages: the stages of a stop, and its times, as pure functions.
 #pragma once
 
 #include <csignal>
@@ -24,33 +24,6 @@ enum class stage : std::uint8_t {
     over
 };
 
-// What the end of a stage depends on.
-struct stop_facts {
-    ojs::phase phase = ojs::phase::running;  // as last acted on
-    bool is_idle = false;                    // nothing is in flight, and nothing comes
-    bool was_signalled = false;              // by a stop signal since the drain ended
-    bool has_given_up = false;               // after a third stop signal
-    bool has_parted = false;
-    bool may_return = false;  // a handler whose return is worth a wait
-    bool has_closed = false;  // the steps have ended
-    bool only_hung_threads = false;
-};
-constexpr bool is_over(stage current, const stop_facts& now) noexcept {
-    switch (current) {
-        case stage::working: return now.phase >= phase::draining;
-        case stage::draining: return now.is_idle || now.phase >= phase::stopping;
-        case stage::cancelling: return now.is_idle || now.was_signalled || now.has_given_up;
-        case stage::reporting: return now.is_idle;
-        case stage::parting: return now.has_parted;
-        case stage::returning: return !now.may_return || now.was_signalled;
-        case stage::closing: return now.has_closed;
-        case stage::ending: return now.only_hung_threads;
-        case stage::ready:
-        case stage::over: break;
-    }
-    return false;
-}
-
 // Of stop_timeout, the end is for the last heartbeat, what comes before for reports.
 constexpr std::chrono::milliseconds last_beat_time(const stop_times& times) noexcept {
     return detail::min(times.stop_timeout / 5, std::chrono::milliseconds(500));
@@ -70,34 +43,8 @@ inline time_point cancelling_ends(time_point now, cancel_reason reason, const st
     return detail::min(now + wait, report_deadline - report_time(report_deadline - now));
 }
 
-// When stages end that are not over; never: not before.
-struct stop_deadlines {
-    time_point drain = never;
-    time_point cancelling = never;
-    time_point reports = never;
-    time_point parting = never;
-    time_point stop = never;              // of the whole stop
-    time_point entered = never;           // the stage in progress
-    std::chrono::milliseconds margin{0};  // for calls that end at their deadline to return
-};
 inline constexpr std::chrono::milliseconds return_time{100};  // for handlers whose jobs are reported
 inline constexpr std::chrono::milliseconds join_time{500};    // even if the stop is late
-
-inline time_point deadline_of(stage current, const stop_deadlines& ends) noexcept {
-    switch (current) {
-        case stage::draining: return ends.drain;
-        case stage::cancelling: return ends.cancelling;
-        case stage::reporting: return ends.reports + ends.margin;
-        case stage::parting: return ends.parting + ends.margin;
-        case stage::returning: return detail::max(ends.stop, ends.entered + return_time);
-        case stage::ending: return detail::max(ends.stop, ends.entered + join_time);
-        case stage::ready:
-        case stage::working:
-        case stage::closing:
-        case stage::over: break;
-    }
-    return never;
-}
 
 // Why a stop cancels what is in flight.
 constexpr cancel_reason stop_reason(const lifecycle_state& state) noexcept {
@@ -115,12 +62,6 @@ constexpr cause drain_cause(const lifecycle_state& own, const lifecycle_state& s
 constexpr bool needs_mode_file(const lifecycle_state& own, const lifecycle_state& shared) noexcept {
     const cause why = drain_cause(own, shared);
     return own.phase == phase::draining && why.kind == cause_kind::signal && why.signal != SIGUSR1;
-}
-
-// After a third stop signal.
-constexpr bool must_exit_now(const lifecycle_state& own, const lifecycle_state& shared,
-                             bool first_signal_wins) noexcept {
-    return own.exit_now || (shared.exit_now && !first_signal_wins);
 }
 
 }  // namespace ojs::detail

@@ -10,15 +10,9 @@
 
 namespace ojs::detail {
 
-// If user code calls fork() and the child returns from it, two processes must not act for one worker.
+// A child of fork() that returns from user code ends: two processes must not act for one worker.
 inline void exit_if_forked(pid_t process) noexcept {
-    constexpr std::string_view text =
-        "error: a child made by fork() in a job handler, a consumer or a callback returned from it; the "
-        "child ends here\n";
-    if (process == ::getpid()) return;
-    // Not by the log, whose reader the parent may be. A failed write is ignored.
-    if (::write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(70);
-    _exit(70);
+    if (process != ::getpid()) _exit(70);
 }
 
 // Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
@@ -61,46 +55,28 @@ class user_code {
     user_code& operator=(const user_code&) = delete;
     ~user_code() { delete_extensions(); }
 
-    // Calls on_transition.
-    template <class Callback>
-    void call_back(const char* message_if_thrown, Callback call) {
-        const user_call entered(callbacks);
-        if (entered) guard(message_if_thrown, call);
-    }
-    // Calls each extension, on a thread that may outlive the worker.
-    template <class Call>
-    void notify_extensions(Call call) {
-        if (extensions.empty()) return;
-        const user_call entered(callbacks);
-        if (entered) for_each_extension(call);
-    }
-    // The same on the supervising thread.
-    template <class Call>
-    void for_each_extension(Call call) {
-        for (worker_extension* extension : extensions)
-            guard("a worker extension threw; ignored", [&] { call(*extension); });
-    }
-    // These two too. Returns when to call the first again.
-    time_point tick_extensions() {
-        time_point out = time_point::max();
-        for_each_extension([&out](worker_extension& extension) {
-            constexpr std::chrono::milliseconds retry_delay{1000};  // after it threw
-            const time_point now = steady_clock::now();
-            const time_point former = detail::exchange(out, detail::min(now + retry_delay, out));
-            out = detail::min(extension.on_tick(now), former);
-        });
-        return out;
-    }
-    void notify_phase(const lifecycle_state& now) {
-        for_each_extension([&now](worker_extension& extension) { extension.on_phase(now); });
-    }
-    template <class Call>
-    void guard(const char* message_if_thrown, Call call) {
+    // Calls `code`, unless the worker is destroyed, and logs what it throws.
+    template <class Code>
+    void call(const char* message_if_thrown, Code code) {
         try {
-            call();
+            const user_call entered(callbacks);
+            if (entered) code();
         } catch (...) {
             log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())});
         }
+    }
+    template <class Code>
+    void call_extensions(Code code) {
+        for (worker_extension* extension : extensions)
+            call("a worker extension threw; ignored", [&] { code(*extension); });
+    }
+    // Returns when to call it again.
+    time_point tick_extensions() {
+        time_point out = time_point::max();
+        call_extensions([&out](worker_extension& extension) {
+            out = detail::min(out, extension.on_tick(steady_clock::now()));
+        });
+        return out;
     }
     void delete_extensions() noexcept {
         for (worker_extension* extension : extensions) delete extension;

@@ -143,7 +143,7 @@ class heartbeats {
                 return transport.heartbeat(request, deadline);
             });
         if (!response && response.error().code == errc::cancelled) return response.error();
-        worker_.user.notify_extensions(
+        worker_.user.call_extensions(
             [&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         if (!response) return response.error();
         worker_.note_connected();

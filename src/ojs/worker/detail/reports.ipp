@@ -244,8 +244,7 @@ class reports {
                                                                : settled_state::discarded;
         const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(),
                                      state, steady_clock::now() - job.since};
-        worker_.user.notify_extensions(
-            [&](worker_extension& extension) { extension.on_job_settled(settled); });
+        worker_.user.call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
     void log_status(const active_job& job, const job_report& report) const {
         if (report.accepted())

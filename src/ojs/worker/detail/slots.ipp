@@ -180,7 +180,7 @@ class slots {
                                     : claimed > 0 ? fetch_status::jobs
                                                   : fetch_status::empty;
         if (was_sent)
-            worker_.user.notify_extensions(
+            worker_.user.call_extensions(
                 [status](worker_extension& extension) { extension.on_fetch(status); });
         if (response) worker_.note_connected();
         worker_.note_response(response, sent);
@@ -268,7 +268,7 @@ class slots {
             report_unstarted(job, unstarted(worker_));
         } else if (job->handler) {
             const unique_lock held(worker_.guard);
-            ready_.push(job);
+            ready_.push_back(job);
         } else if (job->job.malformed.empty() && unknown != unknown_type_action::requeue) {
             report_unstarted(job, unstartable(worker_, *job));
         } else {
@@ -317,7 +317,8 @@ class slots {
 
     // The guard is held, and unlocked meanwhile.
     void run_next(unique_lock& held) {
-        const ref<active_job> job = ready_.pop();
+        const ref<active_job> job = ready_[0];
+        ready_.remove(0);
         wake_next(held);
         held.unlock();
         runner_.run(job);
@@ -333,9 +334,9 @@ class slots {
     handler_list handlers_;
     atomic<bool> is_work_announced_{false};  // after the latest FETCH
     // Guarded.
-    condition slot_due_;           // for idle threads: a ready job, the lead, or the end
-    condition leader_due_;         // for the leader: a slot or the phase changed
-    fifo<ref<active_job>> ready_;  // to be run
+    condition slot_due_;            // for idle threads: a ready job, the lead, or the end
+    condition leader_due_;          // for the leader: a slot or the phase changed
+    array<ref<active_job>> ready_;  // to be run
     const std::size_t max_threads_;
     std::size_t limit_ = max_threads_;  // fewer if threads are missing
     const std::size_t max_fetches_ = max_threads_ < 32 ? max_threads_ : 2;

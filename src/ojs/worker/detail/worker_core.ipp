@@ -76,7 +76,7 @@ class worker_core final : public worker_state {
     // Works until the end.
     void run_to_end() {
         const user_call entered(user.callbacks);
-        begin("worker started");
+        begin();
         run_turns();
     }
     // Waits until it has ended. A child of fork() has none of the threads that it would wait for.
@@ -135,7 +135,7 @@ class worker_core final : public worker_state {
     void tear_down() override {
         worker_state::tear_down();
         if (!detail::exchange(has_callbacks_, false)) return;
-        user.guard("the transport threw; ignored", [this] {
+        user.call("the transport threw; ignored", [this] {
             transport->on_work_available(nullptr);
             transport->on_job_cancelled(nullptr);
         });

@@ -83,7 +83,7 @@ class worker_state : public held_options<worker_options>, public machine {
     time_point try_deadline() const {
         const unique_lock held(guard);
         const time_point now = steady_clock::now();
-        const steady_clock::duration half = (ends_.reports - now) / 2;
+        const steady_clock::duration half = (reports_end_ - now) / 2;
         return now + detail::min<steady_clock::duration>(
                          detail::max<steady_clock::duration>(half, min_try_time), options.request_timeout);
     }
@@ -132,7 +132,7 @@ class worker_state : public held_options<worker_options>, public machine {
     virtual void on_work_hint() noexcept = 0;  // there may be work: a slot is free, a FETCH may begin
     bool may_come() const noexcept override { return fetches > 0; }
     std::size_t open_fetches() const noexcept override { return fetches; }
-    time_point reports_end() const noexcept { return ends_.reports; }  // never: no stop
+    time_point reports_end() const noexcept { return reports_end_; }  // never: no stop
     // Its thread no longer uses the job.
     void leave(active_job& job) noexcept {
         --handlers;
@@ -164,8 +164,7 @@ class worker_state : public held_options<worker_options>, public machine {
   protected:
     worker_state(worker_options given, ojs::transport* given_transport, lifecycle* followed)
         : held_options{std::move(given)},
-          machine(options, "worker", followed,
-                  {"job", "jobs", "job could not be reported before stop_timeout ended", "worker stopped"}),
+          machine(options, "worker", followed, "job", "job could not be reported before stop_timeout ended"),
           transport(given_transport) {
         beats.interval = options.heartbeat_interval;
         beats.first_gap = first_gap(beats.interval);
