@@ -232,6 +232,7 @@ void child_reset() noexcept;
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 

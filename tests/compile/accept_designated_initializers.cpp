@@ -4,6 +4,6 @@
 
 int main() {
     ojs::lifecycle lifecycle;
-    const auto installed = ojs::signals::install(lifecycle, {.chain_foreign = true});
+    const auto installed = ojs::signals::install(lifecycle, {.reclaim = true});
     return installed ? 0 : 1;
 }

@@ -1,6 +1,4 @@
-// The event table cell by cell, repeated signals, the history, and writers, readers and subscribers at once.
-#include <sys/time.h>
-
+// The event table cell by cell, repeated signals, and subscribers.
 #include "processes.hpp"
 
 using namespace ojs;
@@ -10,7 +8,7 @@ namespace {
 
 constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping,
                                 phase::terminated};
-static_assert(sizeof all_phases / sizeof all_phases[0] == phase_count);
+static_assert(sizeof all_phases / sizeof all_phases[0] == detail::phase_count);
 
 constexpr cause by_api{cause_kind::api, 0};
 constexpr cause by_nobody{};
@@ -42,7 +40,7 @@ constexpr struct {
              {event::finished, {"-", "-", "-", "terminated"}},
              {event::report_request, {"-", "-", "-", "-"}},
              {event::mode_reclaim, {"-", "-", "stopping reclaim", "-"}}};
-static_assert(sizeof table / sizeof table[0] == event_count);
+static_assert(sizeof table / sizeof table[0] == detail::event_count);
 
 std::string shown(const lifecycle_state& state) {
     std::string out = to_string(state.phase);
@@ -71,36 +69,30 @@ struct subscriber : test::pipe_ends {
     }
 };
 
-// What each of the events changes, one after the other. "-": nothing at all. next_change() gives every change, as it was.
+// What each of the events changes, one after the other. "-": nothing at all.
 std::string walk(const std::vector<event>& events, bool first_signal_wins = false) {
     lifecycle tested(0ms);
-    tested.set_first_signal_wins(first_signal_wins);
+    detail::lifecycle_access::set_first_signal_wins(tested, first_signal_wins);
     std::string out;
-    std::vector<lifecycle_state> changes;
     cause kept;  // an event without a cause keeps the old one
     for (const event what : events) {
         const lifecycle_state before = tested.state();
+        lifecycle_state seen = before;
         const bool internal = what == event::drained || what == event::finished;
         const cause why = internal ? by_nobody : what == event::stop_signal ? by_highest : by_rpc;
         const bool changed = tested.apply(what, why);
         out += (out.empty() ? "" : "; ") + (changed ? shown(tested.state()) : std::string("-"));
+        CHECK(detail::take_change(tested, seen) == changed);
+        CHECK(same(seen, tested.state()));
         if (!changed) {
             CHECK(same(tested.state(), before));
             continue;
         }
-        changes.push_back(tested.state());
         if (!internal) kept = why;
         CHECK(tested.state().last_event == what);
         CHECK(tested.state().cause.kind == kept.kind);
         CHECK(tested.state().cause.signal == kept.signal);
     }
-    lifecycle_state seen;
-    for (const lifecycle_state& each : changes) {
-        REQUIRE(tested.next_change(seen));
-        CHECK(same(seen, each));
-    }
-    CHECK_FALSE(tested.next_change(seen));
-    CHECK(same(seen, tested.state()));
     return out;
 }
 
@@ -110,13 +102,13 @@ std::string walk(const std::vector<event>& events, bool first_signal_wins = fals
 TEST_CASE("lifecycle: every event in every phase changes the state exactly as the event table says") {
     for (const bool first_signal_wins : {false, true}) {
         for (const phase now : all_phases) {
-            for (std::size_t row = 0; row < event_count; ++row) {
+            for (std::size_t row = 0; row < detail::event_count; ++row) {
                 const event what = table[row].what;
                 CAPTURE(to_string(now));
                 CAPTURE(to_string(what));
                 CAPTURE(first_signal_wins);
                 lifecycle tested(0ms);
-                tested.set_first_signal_wins(first_signal_wins);
+                detail::lifecycle_access::set_first_signal_wins(tested, first_signal_wins);
                 bring_to(tested, now);
                 const lifecycle_state before = tested.state();
                 const cause why = what == event::stop_signal ? by_term : cause{cause_kind::directive, 0};
@@ -193,7 +185,7 @@ TEST_CASE(
         CHECK(tested.report_requests() == requests);
         CHECK(reader.changes() == 1);
     }
-    CHECK(tested.resume_requests() == 0);
+    CHECK(detail::lifecycle_access::requests(tested, event::resume_request) == 0);
 }
 
 TEST_CASE("lifecycle: apply() keeps errno, also if notifying a subscriber fails") {
@@ -206,79 +198,6 @@ TEST_CASE("lifecycle: apply() keeps errno, also if notifying a subscriber fails"
         CHECK(changed == changes);
         CHECK(after == EDOM);
     }
-}
-
-// One change, back and forth.
-void flap(lifecycle& target) {
-    const bool to_quiet = target.phase() == phase::running;
-    REQUIRE(target.apply(to_quiet ? event::quiet_request : event::resume_request, by_api));
-}
-
-TEST_CASE("lifecycle: a slow reader misses only the oldest changes, and gets the newest ones in order") {
-    // Up to 15 behind all are kept, from 16 on the oldest go; at 256 the sequence number wraps. No stop is hidden.
-    for (int behind = 1; behind <= 600; ++behind) {
-        CAPTURE(behind);
-        lifecycle tested;
-        lifecycle_state seen;
-        flap(tested);
-        REQUIRE(tested.next_change(seen));
-        for (int i = 1; i < behind; ++i) flap(tested);
-        CHECK(tested.apply(event::stop_request, by_api));
-        std::vector<int> got;
-        while (tested.next_change(seen)) {
-            const bool quiet = seen.sequence % 2 == 1;
-            if (seen.phase != phase::draining) CHECK(seen.phase == (quiet ? phase::quiet : phase::running));
-            got.push_back(seen.sequence);
-            REQUIRE(got.size() <= 16);
-        }
-        CHECK(same(seen, tested.state()));
-        CHECK(seen.phase == phase::draining);
-        for (std::size_t i = 1; i < got.size(); ++i) CHECK(got[i] == (got[i - 1] + 1) % 256);
-        if (behind <= 256) CHECK(got.size() >= static_cast<std::size_t>(behind < 15 ? behind : 15));
-    }
-}
-
-std::atomic<unsigned> interruptions{0};
-lifecycle* interrupted_target = nullptr;
-int changes_in_handler = 0;
-
-void flap_in_handler(int) {
-    for (int i = 0; i < changes_in_handler; i += 2) {
-        interrupted_target->apply(event::quiet_request, by_api);
-        interrupted_target->apply(event::resume_request, by_api);
-    }
-    ++interruptions;
-}
-
-TEST_CASE(
-    "lifecycle: apply() is interrupted by a handler with many changes -> a reader reaches the newest state") {
-    struct sigaction ours {};
-    struct sigaction previous {};
-    ours.sa_handler = flap_in_handler;
-    REQUIRE(::sigaction(SIGALRM, &ours, &previous) == 0);
-    itimerval soon{};
-    soon.it_value.tv_usec = 20;
-    // The last of them has the place of the interrupted one in the history; 144 are more than half of what the sequence can
-    // count, 256 are all of it, and mostly within one millisecond.
-    for (const int changes : {16, 18, 144, 256}) {
-        CAPTURE(changes);
-        lifecycle tested;
-        interrupted_target = &tested;
-        changes_in_handler = changes;
-        lifecycle_state seen;
-        for (int i = 0; i < 1000; ++i) {
-            const unsigned before = interruptions;
-            REQUIRE(::setitimer(ITIMER_REAL, &soon, nullptr) == 0);
-            while (interruptions == before) {
-                tested.apply(event::quiet_request, by_api);
-                tested.apply(event::resume_request, by_api);
-            }
-            while (tested.next_change(seen)) {
-            }
-            REQUIRE(same(seen, tested.state()));
-        }
-    }
-    ::sigaction(SIGALRM, &previous, nullptr);
 }
 
 TEST_CASE("lifecycle: a debounce time beyond 32 bits does not wrap, and a negative debounce time is none") {
@@ -306,7 +225,7 @@ TEST_CASE("lifecycle: 16 subscribers are notified once per change, and a 17th is
     for (int i = 0; i < 16; ++i) CHECK(tested.subscribe(writer(i)));
     CHECK_FALSE(tested.subscribe(writer(16)));
     check_all(0, 16);
-    tested.after_fork();  // subscriptions stay
+    detail::lifecycle_access::after_fork(tested);  // subscriptions stay
     CHECK(tested.apply(event::quiet_request, by_api));
     check_all(1, 16);
     CHECK_FALSE(tested.apply(event::quiet_request, by_api));
@@ -329,7 +248,7 @@ TEST_CASE("lifecycle: changed_at() returns the time of a change up to 20 days ag
     // Now, and twenty days ago, also where the 32 bits of milliseconds wrapped since.
     for (const auto ago : {0h, 24h * 20}) {
         state.changed_ms -= static_cast<std::uint32_t>(std::chrono::milliseconds(ago).count());
-        const time_point found = lifecycle::changed_at(state);
+        const time_point found = detail::changed_at(state);
         CHECK(found >= before - ago - 2ms);
         CHECK(found <= steady_clock::now() - ago + 2ms);
     }

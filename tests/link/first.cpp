@@ -8,7 +8,7 @@ bool second_install_is_busy();
 
 int main() {
     ojs::lifecycle lifecycle;
-    const bool seen_before = ojs::signals::installed_for(lifecycle) || second_sees_installer(lifecycle);
+    const bool seen_before = ojs::detail::drives_signals(lifecycle) || second_sees_installer(lifecycle);
     const ojs::result<ojs::signals> installed = ojs::signals::install(lifecycle);
     const bool seen = second_sees_installer(lifecycle);
     const bool busy = second_install_is_busy();

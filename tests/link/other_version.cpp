@@ -5,7 +5,6 @@
 namespace {
 
 ojs::lifecycle life(std::chrono::milliseconds(0));
-ojs::signals installed;
 
 }  // namespace
 
@@ -13,20 +12,8 @@ const char* other_version() {
     return OJS_SHUTDOWN_VERSION;
 }
 
-int other_phase() {
-    return static_cast<int>(life.phase());
-}
-
-bool other_install(bool chain_foreign) {
-    ojs::signal_options options;
-    options.chain_foreign = chain_foreign;
-    ojs::result<ojs::signals> made = ojs::signals::install(life, options);
-    if (made) installed = std::move(*made);
-    return made.has_value();
-}
-
-void other_uninstall() {
-    const ojs::signals gone = std::move(installed);
+bool other_install() {
+    return ojs::signals::install(life).has_value();
 }
 
 // 0: a worker has run a job and stopped. It needs threads, a log and a transport, all of this version.

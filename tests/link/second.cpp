@@ -2,7 +2,7 @@
 #include <ojs_launcher.hpp>
 
 __attribute__((visibility("default"))) bool second_sees_installer(const ojs::lifecycle& target) {
-    return ojs::signals::installed_for(target);
+    return ojs::detail::drives_signals(target);
 }
 
 __attribute__((visibility("default"))) bool second_install_is_busy() {

@@ -1,6 +1,6 @@
 // lifecycle: the phase of a process between running and terminated, in one word.
 //
-// Every event (a signal, a backend command, a call) goes through one table (see transition_for()) and is applied to one
+// Every event (a signal, a backend command, a call) goes through one table and is applied to one
 // lock-free 64-bit atomic by compare-exchange, so a signal handler can apply it. [GS 4, 5]
 #pragma once
 
@@ -21,7 +21,6 @@ enum class phase : std::uint8_t {
     stopping,   ///< interrupts and reports the remaining jobs
     terminated  ///< every job is reported
 };
-inline constexpr int phase_count = 5;  ///< the number of phases
 
 /// What changes a lifecycle.
 enum class event : std::uint8_t {
@@ -37,7 +36,6 @@ enum class event : std::uint8_t {
     report_request,  ///< SIGTTIN: changes nothing; followers log the jobs in flight
     mode_reclaim     ///< the termination-mode file turns the stop in progress into a reclaim
 };
-inline constexpr int event_count = 11;  ///< the number of events
 
 /// How the stop treats jobs in flight. It only ever rises.
 enum class stop_mode : std::uint8_t { graceful, forced, reclaim };
@@ -48,19 +46,23 @@ enum class cause_kind : std::uint8_t { none, signal, directive, api, rpc };
 /// What requested an event, with the signal.
 struct cause {
     cause_kind kind = cause_kind::none;  ///< none: internal
-    int signal = 0;                      ///< its number, else 0; signals::last_received() names the sender
-};
-
-/// One cell of the event table: what an event does in a phase. By default, nothing.
-struct transition {
-    bool moves = false;                    ///< changes the phase to `next`
-    phase next = phase::running;           ///< meaningless unless `moves`
-    stop_mode mode = stop_mode::graceful;  ///< raises the mode to this
-    bool cancels = false;                  ///< cancels the jobs in flight at once
-    bool third_exits = false;              ///< the third stop signal exits at once, with 128+n
+    int signal = 0;                      ///< its number, else 0
 };
 
 namespace detail {
+
+inline constexpr int phase_count = 5;
+inline constexpr int event_count = 11;
+
+// One cell of the event table: what an event does in a phase. By default, nothing.
+struct transition {
+    bool moves = false;                    // changes the phase to `next`
+    phase next = phase::running;           // meaningless unless `moves`
+    stop_mode mode = stop_mode::graceful;  // raises the mode to this
+    bool cancels = false;                  // cancels the jobs in flight at once
+    bool third_exits = false;              // the third stop signal exits at once, with 128+n
+};
+
 namespace cells {
 inline constexpr transition none{};
 inline constexpr transition quiet{true, phase::quiet};
@@ -74,6 +76,7 @@ inline constexpr transition stop{true, phase::stopping};
 inline constexpr transition end{true, phase::terminated};
 
 // clang-format off
+// All that ever changes a lifecycle.
 inline constexpr transition table[event_count][phase_count] = {
     //                   running  quiet    draining stopping  terminated
     /* stop_signal    */ {drain,   drain,   force,   escalate, none},
@@ -90,12 +93,10 @@ inline constexpr transition table[event_count][phase_count] = {
 };
 // clang-format on
 }  // namespace cells
-}  // namespace detail
 
-/// What an event does in a phase. This table is all that ever changes a lifecycle. Thread-safe, async-signal-safe.
-constexpr const transition& transition_for(ojs::event event, ojs::phase phase) noexcept {
-    return detail::cells::table[static_cast<int>(event)][static_cast<int>(phase)];
-}
+struct lifecycle_access;
+
+}  // namespace detail
 
 /// A snapshot of a lifecycle.
 struct lifecycle_state {
@@ -107,7 +108,7 @@ struct lifecycle_state {
     bool exit_now = false;                   ///< the third stop signal arrived
     unsigned stop_signals = 0;               ///< stop signals so far, counted up to 3
     std::uint8_t sequence = 0;               ///< changes so far, modulo 256
-    std::uint32_t changed_ms = 0;            ///< time of the latest change: see changed_at()
+    std::uint32_t changed_ms = 0;            ///< steady-clock time of the latest change, modulo 2^32
 };
 
 /// The enumerator's name: "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
@@ -116,7 +117,7 @@ const char* to_string(event value) noexcept;       ///< as above
 const char* to_string(stop_mode value) noexcept;   ///< as above
 const char* to_string(cause_kind value) noexcept;  ///< as above
 
-/// The state machine of a shutdown. Several workers may share one.
+/// The state machine of a shutdown. Several workers may share one. Every member is thread-safe.
 class lifecycle {
   public:
     /// Two stop signals within `signal_debounce` are one stop event: some supervisors send each one twice.
@@ -124,61 +125,34 @@ class lifecycle {
     lifecycle(const lifecycle&) = delete;
     lifecycle& operator=(const lifecycle&) = delete;
 
-    /// Applies one event. True if it changed anything. Thread-safe, async-signal-safe, keeps errno.
+    /// Applies one event. True if it changed anything. Async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    /// The phase. Thread-safe, async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
+    /// The phase. Async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
     /// drain_barrier::enter() does, and then finds `running`, every thread that knows of a later phase sees that work.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
     lifecycle_state state() const noexcept;  ///< a snapshot, with the guarantees of phase()
-
-    /// The number of resume requests, also of those that changed nothing: a worker that follows this lifecycle may be
-    /// quiet on its own account. Thread-safe, async-signal-safe.
-    std::uint32_t resume_requests() const noexcept { return requests(event::resume_request); }
-    /// The signal of the latest resume request, 0 if that was a call. Thread-safe, async-signal-safe.
-    int resume_signal() const noexcept { return resume_signal_.load(); }
-    /// The number of reclaims by signal or call, also of those that changed nothing. Thread-safe, async-signal-safe.
-    std::uint32_t reclaim_requests() const noexcept { return requests(event::reclaim); }
-    /// The number of report requests. Thread-safe, async-signal-safe.
+    /// The number of report requests. Async-signal-safe.
     std::uint32_t report_requests() const noexcept { return requests(event::report_request); }
 
-    void set_signal_debounce(std::chrono::milliseconds gap) noexcept;  ///< thread-safe
-    /// As set. Thread-safe.
-    std::chrono::milliseconds signal_debounce() const noexcept {
-        return std::chrono::milliseconds(repeat_gap_ms_.load(detail::memory_order::relaxed));
-    }
-    /// The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
-    /// signal during a drain that no signal started only becomes its cause. Thread-safe. [Spot]
-    void set_first_signal_wins(bool enabled) noexcept {
-        first_signal_wins_.store(enabled, detail::memory_order::relaxed);
+    void set_signal_debounce(std::chrono::milliseconds gap) noexcept;  ///< as the constructor
+    std::chrono::milliseconds signal_debounce() const noexcept {       ///< as set
+        return std::chrono::milliseconds(repeat_gap_ms_.load());
     }
 
     /// Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
-    /// for writes in progress. False: all 16 slots are taken. Thread-safe.
+    /// for writes in progress. False: all 16 slots are taken.
     bool subscribe(int notify_fd) noexcept;
     void unsubscribe(int notify_fd) noexcept;  ///< after it, the descriptor may be closed
 
-    /// For the child of a fork(): discards the notifications that other threads had in progress. Async-signal-safe.
-    void after_fork() noexcept;
-
-    /// Advances `seen`, which starts as lifecycle_state() or a state(), to the next change; false if there is none yet.
-    /// A reader more than 15 changes behind skips the oldest, but always reaches state(). Never waits for a writer.
-    /// Thread-safe with one `seen` per thread.
-    bool next_change(lifecycle_state& seen) const noexcept;
-
-    /// The steady-clock time of a state's `changed_ms`; right for states younger than 24 days.
-    static time_point changed_at(const lifecycle_state& state) noexcept;
-
   private:
+    friend struct detail::lifecycle_access;
     using word = std::uint64_t;
-    static constexpr int history_size = 16;
-    static constexpr int max_subscribers = 16;
     static_assert(detail::atomic<word>::is_always_lock_free,
                   "a signal handler needs a lock-free 64-bit atomic");
     static_assert(detail::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
 
     bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
-    bool replace(word& current, word next) noexcept;
     std::uint32_t requests(ojs::event of) const noexcept { return requests_[static_cast<int>(of)].load(); }
     void notify_subscribers() noexcept;
 
@@ -187,11 +161,39 @@ class lifecycle {
     detail::atomic<bool> first_signal_wins_{false};
     detail::atomic<std::uint32_t> last_stop_signal_ms_{0};
     detail::atomic<int> resume_signal_{0};
-    detail::atomic<std::uint32_t> requests_[event_count] = {};  // also of those that changed nothing
-    detail::atomic<word> history_[history_size] = {};
-    detail::atomic<int> subscribers_[max_subscribers] = {};  // their descriptors plus 1; 0: free
-    detail::atomic<int> notifiers_{0};                       // threads that write to subscribers
+    detail::atomic<std::uint32_t> requests_[detail::event_count] = {};  // also of those that changed nothing
+    detail::atomic<int> subscribers_[16] = {};                          // their descriptors plus 1; 0: free
+    detail::atomic<int> notifiers_{0};                                  // threads that write to subscribers
 };
+
+namespace detail {
+
+// What only the library needs.
+struct lifecycle_access {
+    // The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
+    // signal during a drain that no signal started only becomes its cause. [Spot]
+    static void set_first_signal_wins(lifecycle& target, bool enabled) noexcept {
+        target.first_signal_wins_ = enabled;
+    }
+    // The number of requests, also of those that changed nothing: a follower may be quiet on its own account.
+    static std::uint32_t requests(const lifecycle& target, event of) noexcept { return target.requests(of); }
+    // The signal of the latest resume request, 0 if that was a call.
+    static int resume_signal(const lifecycle& target) noexcept { return target.resume_signal_; }
+    static bool is_followed(const lifecycle& target) noexcept {
+        bool out = false;
+        for (const atomic<int>& each : target.subscribers_) out = out || each != 0;
+        return out;
+    }
+    // In the child of a fork(): the threads that were notifying are its parent's.
+    static void after_fork(lifecycle& target) noexcept { target.notifiers_ = 0; }
+};
+
+// Sets `seen` to state(); false if that is the same.
+bool take_change(const lifecycle& from, lifecycle_state& seen) noexcept;
+// The steady-clock time of a state's `changed_ms`; right for states younger than 24 days.
+time_point changed_at(const lifecycle_state& state) noexcept;
+
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -84,7 +84,7 @@ OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds signal_deboun
 
 OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(std::chrono::milliseconds gap) noexcept {
     const std::int64_t ms = gap.count() < 0 ? 0 : detail::min<std::int64_t>(gap.count(), 0xffffffff);
-    repeat_gap_ms_.store(static_cast<std::uint32_t>(ms), detail::memory_order::relaxed);
+    repeat_gap_ms_ = static_cast<std::uint32_t>(ms);
 }
 
 OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::state() const noexcept {
@@ -96,17 +96,17 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
                                                ojs::cause cause) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
     const bool is_late = (event == ojs::event::stop_signal || event == ojs::event::reclaim) &&
-                         state.phase >= phase::draining &&
-                         first_signal_wins_.load(detail::memory_order::relaxed);
+                         state.phase >= phase::draining && first_signal_wins_;
     if (is_late && (state.stop_signals > 0 || state.mode == stop_mode::reclaim)) return false;
     const bool is_recorded_only = is_late && event == ojs::event::stop_signal;
-    const transition& cell = is_recorded_only ? detail::cells::none : transition_for(event, state.phase);
+    const detail::transition& cell =
+        is_recorded_only ? detail::cells::none
+                         : detail::cells::table[static_cast<int>(event)][static_cast<int>(state.phase)];
     lifecycle_state next = state;
     if (event == ojs::event::stop_signal && state.phase != phase::terminated) {
         const bool is_last = state.last_event == ojs::event::stop_signal;
         const std::uint32_t since_ms = now_ms - (is_last ? state.changed_ms : last_stop_signal_ms_.load());
-        if (state.stop_signals > 0 && since_ms < repeat_gap_ms_.load(detail::memory_order::relaxed))
-            return false;
+        if (state.stop_signals > 0 && since_ms < repeat_gap_ms_) return false;
         if (next.stop_signals < 3) ++next.stop_signals;
     }
     if (cell.moves) next.phase = cell.next;
@@ -124,16 +124,6 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     return changed;
 }
 
-// Saves the current state in the history, then replaces it. False: another thread was first; `current` is its state.
-OJS_SHUTDOWN_INLINE bool lifecycle::replace(word& current, word next) noexcept {
-    detail::atomic<word>& slot = history_[detail::unpack(current).sequence % history_size];
-    word kept = slot.load();
-    // Checked after reading `kept`, which is thus no newer than `current`.
-    if (const word now = word_.load(); now != current) return current = now, false;
-    if (kept != current) slot.compare_exchange_strong(kept, current);
-    return word_.compare_exchange_weak(current, next);
-}
-
 OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) noexcept {
     const bool counted = event == ojs::event::resume_request || event == ojs::event::report_request;
     if (event == ojs::event::resume_request) resume_signal_.store(cause.signal);
@@ -144,7 +134,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) no
     do {
         next = detail::unpack(current);
         changed = next_state(next, event, cause);
-    } while (changed && !replace(current, detail::pack(next)));
+    } while (changed && !word_.compare_exchange_weak(current, detail::pack(next)));
     if (changed && event == ojs::event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
     if (changed || counted) notify_subscribers();
     return changed;
@@ -178,28 +168,20 @@ OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
     while (notifiers_.load() > 0) detail::pause_for(std::chrono::milliseconds(1));
 }
 
-OJS_SHUTDOWN_INLINE void lifecycle::after_fork() noexcept {
-    notifiers_.store(0);
+namespace detail {
+
+OJS_SHUTDOWN_INLINE bool take_change(const lifecycle& from, lifecycle_state& seen) noexcept {
+    const lifecycle_state before = seen;
+    seen = from.state();
+    return pack(seen) != pack(before);
 }
 
-// States are compared by the complete word: the sequence alone repeats after 256 changes.
-OJS_SHUTDOWN_INLINE bool lifecycle::next_change(lifecycle_state& seen) const noexcept {
-    const lifecycle_state newest = state();
-    if (detail::pack(newest) == detail::pack(seen)) return false;
-    const auto behind = static_cast<std::uint8_t>(newest.sequence - seen.sequence);
-    const bool is_kept = behind != 0 && behind < history_size;
-    const auto sequence =
-        static_cast<std::uint8_t>(is_kept ? seen.sequence + 1 : newest.sequence - (history_size - 1));
-    seen = detail::unpack(history_[sequence % history_size].load());
-    // The newest state is not in the history; an older one may have been overwritten meanwhile.
-    if (sequence == newest.sequence || seen.sequence != sequence) seen = newest;
-    return true;
-}
-
-OJS_SHUTDOWN_INLINE time_point lifecycle::changed_at(const lifecycle_state& state) noexcept {
-    const auto age_ms = static_cast<std::int32_t>(detail::steady_ms() - state.changed_ms);
+OJS_SHUTDOWN_INLINE time_point changed_at(const lifecycle_state& state) noexcept {
+    const auto age_ms = static_cast<std::int32_t>(steady_ms() - state.changed_ms);
     return steady_clock::now() - std::chrono::milliseconds(age_ms);
 }
+
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -18,19 +18,15 @@ class signal_claim;
 
 /// Which signals install() claims, and how.
 struct signal_options {
-    /// For a signal that already has a handler of the program: false refuses with errc::busy; true installs ours, which
-    /// then calls the other, in signal context. It must return. If it was set over ours and calls us back, that call
-    /// does nothing.
-    bool chain_foreign = false;
     /// Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
     bool reclaim = false;
-    /// The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays, unless chain_foreign
-    /// is set. errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another
-    /// meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
+    /// The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays.
+    /// errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning
+    /// (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
     std::vector<int> stop_signals{SIGTERM, SIGINT};
-    /// The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n): in a second at most,
-    /// whatever its threads wait for; on other systems than Linux, by the next signal after that second. False:
-    /// `target` alone notes it.
+    /// The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n) in the handler. If `target`
+    /// has subscribers, such as a worker, which exits by itself, the first one after a second does. False: `target`
+    /// alone notes it.
     bool third_signal_exits = true;
 };
 
@@ -48,9 +44,8 @@ struct received_signal {
 ///     ojs::lifecycle lifecycle;
 ///     auto signals = ojs::signals::install(lifecycle);
 ///
-/// The handler records the signal and its sender, applies one event to the lifecycle, writes both to a pipe, and with
-/// chain_foreign calls the handler it replaced. It runs on the alternate stack of a thread that has one. A signal
-/// ignored at process start stays ignored: see ignored().
+/// The handler records the signal and its sender, applies one event to the lifecycle, and writes both to a pipe. It
+/// runs on the alternate stack of a thread that has one. A signal ignored at process start stays ignored: see ignored().
 ///
 /// Two threads may handle two signals at once, in either order. A SIGCONT undoes every SIGTSTP sent before it, and may
 /// undo one sent a moment after it. So each SIGCONT sets the handler of SIGTSTP again, unless that is the program's.
@@ -66,12 +61,6 @@ class [[nodiscard]] signals {
     /// errc::busy: another installer is active, or a signal has a foreign handler; errc::invalid_argument: see
     /// stop_signals; errc::system: the kernel refused. Nothing is claimed then. Thread-safe. [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
-    /// Whether an installer is active for this lifecycle. Thread-safe.
-    static bool installed_for(const lifecycle& target) noexcept;
-    /// Adds signals to the active installer of `target`, which restores them with its own, and replaces its
-    /// third_signal_exits. Returns those that stay ignored. Errors: as for install(); errc::busy also if there is no
-    /// such installer. Not while that installer is being destroyed.
-    static result<std::vector<int>> add(const lifecycle& target, signal_options options);
 
     signals() = default;  ///< holds nothing
     signals(signals&& other) noexcept = default;
@@ -87,16 +76,24 @@ class [[nodiscard]] signals {
     /// The next signal; number 0 at the deadline (max(): none; a past one: only looks) or once `until` is cancelled.
     /// For one thread at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
-    /// The latest signal of that number, without waiting or consuming it; number 0 if there was none. Thread-safe.
-    static received_signal last_received(int number);
     /// The signals that stay ignored, as they were at process start.
     std::vector<int> ignored() const;
 
   private:
-    bool active() const noexcept;
-
     detail::ref<detail::signal_claim> claim_;
 };
+
+namespace detail {
+
+// Whether an installer is active for this lifecycle. Thread-safe.
+bool drives_signals(const lifecycle& target) noexcept;
+// Claims what the active installer lacks, and replaces its third_signal_exits. Returns those that stay ignored. Errors:
+// as for install(). Not while that installer is being destroyed.
+result<std::vector<int>> add_signals(const signal_options& options);
+// The latest signal of that number; number 0 if there was none. Thread-safe.
+received_signal last_signal(int number);
+
+}  // namespace detail
 
 /// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
 std::string signal_name(int number);

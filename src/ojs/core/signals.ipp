@@ -2,11 +2,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#endif
-#include <time.h>
 #include <unistd.h>
 
 #include "../base/detail/light.hpp"
@@ -21,36 +16,24 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-struct signal_rule {
-    int number;
-    ojs::event event;
-};
-
 struct claimed_signal {
     atomic<std::uint64_t> last{0};  // the latest one, packed
     atomic<bool> installed{false};
-    atomic<bool> known{false};  // the members below are set
-    atomic<ojs::event> event{};
+    atomic<ojs::event> event{};  // with `previous`, set before the handler is installed
     struct sigaction previous {};
 };
 
 // All process-wide state. Constant-initialised: no handler sees it half-built. All zero: it takes no file space.
 struct process_state {
-    static constexpr std::size_t chain_size = 16;
-
-    atomic<pid_t> claim{0};              // the process of the active installer; 0: none
+    atomic<pid_t> owner{0};              // the process of the active installer; 0: none
     atomic<lifecycle*> target{nullptr};  // what the handler drives
     atomic<int> handlers_running{0};
-    atomic<const siginfo_t*> chained[chain_size] = {};  // calls of foreign handlers in progress
     atomic<bool> fork_handler_set{false};
     atomic<std::uint64_t> last_stop{0};      // time of the last stop signal or reclaim; 0: none
     atomic<std::uint32_t> repeat_gap_ms{0};  // of the latest target, see is_repeated_stop()
     atomic<bool> third_signal_exits{false};
-    atomic<int> exit_timer{0};  // its number plus 1; 0: none
-    atomic<unsigned> turn{0};   // of the handlers of SIGTSTP, see signal_handlers
-    // Written before the handler is installed, read by it and after fork.
-    pid_t owner = 0;                            // the process that installed them
-    const wake* unread = nullptr;               // a pipe of the signals that wait() has not returned, packed
+    atomic<unsigned> turn{0};                   // of the handlers of SIGTSTP, see signal_handlers
+    const wake* unread = nullptr;               // the installer's, written before `target`
     claimed_signal claimed[signal_limit] = {};  // by number
 };
 __attribute__((visibility("default"))) inline process_state process;
@@ -117,28 +100,6 @@ inline bool is_foreign(const struct sigaction& action) noexcept {
            (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
-inline bool same_handler(const struct sigaction& a, const struct sigaction& b) noexcept {
-    if ((a.sa_flags & SA_SIGINFO) != (b.sa_flags & SA_SIGINFO)) return false;
-    return (a.sa_flags & SA_SIGINFO) != 0 ? a.sa_sigaction == b.sa_sigaction : a.sa_handler == b.sa_handler;
-}
-
-// False: no slot held `from`.
-inline bool replace_chained(const siginfo_t* from, const siginfo_t* to) noexcept {
-    for (atomic<const siginfo_t*>& slot : process.chained) {
-        const siginfo_t* expected = from;
-        if (slot.compare_exchange_strong(expected, to)) return true;
-    }
-    return false;
-}
-
-inline void call_previous(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
-    if (!is_foreign(previous) || info == nullptr) return;
-    const bool recorded = replace_chained(nullptr, info);  // false (no free slot): a later call finds one
-    const bool informed = (previous.sa_flags & SA_SIGINFO) != 0;
-    informed ? previous.sa_sigaction(number, info, context) : previous.sa_handler(number);
-    if (recorded) replace_chained(info, nullptr);
-}
-
 // steady_ms() with one bit always set, so that 0, none, is longer ago than any gap.
 inline std::uint64_t stop_time() noexcept {
     return std::uint64_t{1} << 32 | steady_ms();
@@ -148,141 +109,73 @@ inline bool is_stop(ojs::event event) noexcept {
     return event == ojs::event::stop_signal || event == ojs::event::reclaim;
 }
 
-// Its times are two longs each.
-inline constexpr long set_timer_call =
-#if defined(SYS_timer_settime32)  // musl's name, where a long has 32 bits
-    SYS_timer_settime32;
-#elif defined(SYS_timer_settime)
-    SYS_timer_settime;
-#else
-    -1;
-#endif
-
-// Runs in signal context: has the signal sent again in a second. No thread: the program may fork, or have none to spare.
-inline void start_exit_timer([[maybe_unused]] int number) noexcept {
-#ifdef SYS_timer_create
-    // System calls: timer_create() is not async-signal-safe by POSIX, and may need -lrt.
-    struct sigevent expiry {};
-    expiry.sigev_notify = SIGEV_SIGNAL;
-    expiry.sigev_signo = number;
-    expiry.sigev_value.sival_ptr = &process;
-    const long in_a_second[] = {0, 0, 1, 0};  // the kernel's itimerspec
-    int timer = 0;
-    if (::syscall(SYS_timer_create, CLOCK_MONOTONIC, &expiry, &timer) != 0) return;
-    process.exit_timer = timer + 1;
-    ::syscall(set_timer_call, timer, 0, in_a_second, nullptr);
-#endif
+// Whether a stop signal repeats the last one, after the uninstallation.
+inline bool is_repeated_stop(ojs::event event) noexcept {
+    return is_stop(event) && stop_time() - process.last_stop.load() < process.repeat_gap_ms.load();
 }
-inline void stop_exit_timer() noexcept {
-#ifdef SYS_timer_delete
-    if (const int timer = process.exit_timer.exchange(0)) ::syscall(SYS_timer_delete, timer - 1);
-#endif
+
+// False: the program has set its own handler over ours, which stays.
+inline bool set_previous(int number) noexcept {
+    struct sigaction current {};
+    return ::sigaction(number, nullptr, &current) == 0 && is_ours(current) &&
+           ::sigaction(number, &process.claimed[number].previous, nullptr) == 0;
+}
+inline void restore_previous(int number) noexcept {
+    if (process.claimed[number].installed.exchange(false)) set_previous(number);
 }
 
 // Runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned turn, int number,
-                          siginfo_t* info, void* context) {
+                          siginfo_t* info) {
     if (number == SIGTTIN && !sent_by_process(info)) {
         raise(SIGSTOP);  // the default action: a background process reads the terminal
         return;
     }
-    const bool is_timer =
-        info != nullptr && info->si_code == SI_TIMER && info->si_value.sival_ptr == &process;
-    const lifecycle_state before = target.state();
-    const bool exits = process.third_signal_exits && before.exit_now;
-    // Where nobody else ended the process in the second after the third stop signal.
-    if (exits && (is_timer || steady_ms() - before.changed_ms >= 1000)) _exit(128 + before.cause.signal);
-    if (is_timer) return;
     const std::uint64_t packed = pack_signal(number, info);
     claimed.last.store(packed);
     if (is_stop(claimed.event)) process.last_stop.store(stop_time());
     if (number == SIGCONT) start_next_turn();
-    const bool changed = target.apply(claimed.event, {cause_kind::signal, number});
+    target.apply(claimed.event, {cause_kind::signal, number});
     if (number == SIGTSTP && is_past(turn))
         target.apply(event::resume_request, {cause_kind::signal, SIGCONT});
-    if (changed && process.third_signal_exits && target.state().exit_now) start_exit_timer(number);
+    const lifecycle_state now = target.state();
+    // A worker or loop that follows the lifecycle exits by itself, and says what it leaves, unless it hangs.
+    if (process.third_signal_exits && now.exit_now && is_stop(claimed.event) &&
+        (!lifecycle_access::is_followed(target) || steady_ms() - now.changed_ms >= 1000))
+        _exit(128 + now.cause.signal);
     process.unread->put(packed);
-    call_previous(claimed.previous, number, info, context);
 }
 
-// Whether a stop signal repeats the last one, after the uninstallation.
-inline bool is_repeated_stop(ojs::event event) noexcept {
-    const std::uint64_t last = process.last_stop.load();
-    return is_stop(event) && stop_time() - last < process.repeat_gap_ms.load();
-}
-
-// A handler that the program has set over ours stays.
-inline void restore_previous(int number) noexcept {
-    struct sigaction current {};
-    if (process.claimed[number].installed.exchange(false) && ::sigaction(number, nullptr, &current) == 0 &&
-        is_ours(current))
-        ::sigaction(number, &process.claimed[number].previous, nullptr);
-}
-
-// Called without an installer of this process: in a child whose fork ran no atfork handlers (yet), or by a foreign
-// handler that still chains to us. The signal has the effect it would have without us.
-inline void deliver_without_us(const struct sigaction& previous, int number, siginfo_t* info, void* context) {
-    struct sigaction current {};
-    if (::sigaction(number, nullptr, &current) == 0 && is_ours(current)) {
-        ::sigaction(number, &previous, nullptr);
-        // Not raise(): after a raw fork, musl would signal the parent's thread.
-        ::kill(getpid(), number);
-    } else if (!same_handler(current, previous)) {  // else it is what called us
-        call_previous(previous, number, info, context);
-    }
-}
-
-inline void receive_signal(unsigned turn, int number, siginfo_t* info, void* context) {
-    // A handler set over ours may call ours and be chained by our next installer: this ends the recursion.
-    if (info != nullptr && replace_chained(info, info)) return;
+inline void receive_signal(unsigned turn, int number, siginfo_t* info) {
     const int saved = errno;
-    const pid_t self = ::getpid();
-    process.handlers_running.fetch_add(1);  // sequentially consistent with ~signal_claim()
-    claimed_signal& claimed = process.claimed[number > 0 && number < signal_limit ? number : 0];
-    lifecycle* const target = process.target.load();
-    const bool is_owner = self == process.owner;
-    if (claimed.known && target != nullptr && is_owner) {
-        handle_signal(claimed, *target, turn, number, info, context);
-    } else if (claimed.known && !(is_owner && is_repeated_stop(claimed.event))) {
-        deliver_without_us(claimed.previous, number, info, context);
+    const pid_t owner = process.owner;
+    if (owner != 0 && owner != ::getpid()) {  // a child whose fork ran no atfork handler
+        if (set_previous(number))
+            ::kill(::getpid(), number);  // not raise(): musl's signals the parent's thread
+        errno = saved;
+        return;
     }
-    // False in a child that a foreign handler has forked.
-    if (::getpid() == self) process.handlers_running.fetch_sub(1);
+    process.handlers_running.fetch_add(1);  // sequentially consistent with ~signal_claim()
+    claimed_signal& claimed = process.claimed[number];
+    if (lifecycle* const target = process.target.load()) {
+        handle_signal(claimed, *target, turn, number, info);
+    } else if (!is_repeated_stop(claimed.event) && set_previous(number)) {
+        ::kill(::getpid(), number);
+    }
+    process.handlers_running.fetch_sub(1);
     errno = saved;
 }
 
 template <unsigned Turn>
-void on_signal(int number, siginfo_t* info, void* context) {
-    receive_signal(Turn, number, info, context);
+void on_signal(int number, siginfo_t* info, void* /*context*/) {
+    receive_signal(Turn, number, info);
 }
 
 // In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
 inline void forget_parent() noexcept {
-    process.exit_timer.store(0);
     process.handlers_running.store(0);  // in threads that this process does not have
-    for (atomic<const siginfo_t*>& slot : process.chained) slot.store(nullptr);
-    if (lifecycle* const target = process.target.exchange(nullptr)) target->after_fork();
+    if (lifecycle* const target = process.target.exchange(nullptr)) lifecycle_access::after_fork(*target);
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
-}
-
-// Of the signals that `options` name: all for a new installer, else those without a handler. [GS 4.1]
-inline array<signal_rule> rules_for(const signal_options& options, bool is_new) {
-    array<signal_rule> out;
-    const auto add = [&](int number, ojs::event event) {
-        if (is_new || !process.claimed[number].installed) out.push_back({number, event});
-    };
-    for (const int number : options.stop_signals) {
-        struct sigaction found {};
-        const bool is_reload = number == SIGHUP && !options.chain_foreign &&
-                               ::sigaction(number, nullptr, &found) == 0 && is_foreign(found) &&
-                               !is_ours(found);
-        if (!is_reload) add(number, event::stop_signal);
-    }
-    add(SIGTSTP, event::quiet_request);
-    add(SIGCONT, event::resume_request);
-    add(SIGTTIN, event::report_request);
-    if (options.reclaim) add(SIGUSR1, event::reclaim);
-    return out;
 }
 
 inline error signal_error(const char* problem, int number) {
@@ -290,63 +183,51 @@ inline error signal_error(const char* problem, int number) {
     return {errc::system, failed, cat({problem, signal_name(number), ": ", errno_text(failed)})};
 }
 
-// Installs the handler for each rule and unblocks its signal. Ignored signals stay so and are appended to `ignored`.
-inline result<void> install_handlers(const array<signal_rule>& rules, std::vector<int>& ignored) {
+// Installs the handler for a signal, and unblocks it. One that is ignored stays so, and is appended to `ignored`.
+inline result<void> claim_signal(int number, ojs::event event, std::vector<int>& ignored) {
+    struct sigaction found {};
+    if (::sigaction(number, nullptr, &found) != 0)
+        return signal_error("cannot read the disposition of ", number);
+    claimed_signal& claimed = process.claimed[number];
+    if (!is_ours(found)) {  // ours is never a previous one, even if it outlasted its installer
+        if (is_foreign(found) && number == SIGHUP) return {};  // a reload
+        if (is_foreign(found))
+            return error{errc::busy, 0,
+                         cat({signal_name(number),
+                              " already has a handler in this process; remove that, or call start() and "
+                              "request_stop(), which need no signals"})};
+        claimed.previous = found;
+    }
+    claimed.event = event;
+    if (claimed.previous.sa_handler == SIG_IGN) return ignored.push_back(number), result<void>();
     struct sigaction action {};
     action.sa_sigaction = signal_handlers[process.turn.load() % signal_turns];
     action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-    sigemptyset(&action.sa_mask);
-    for (int number = 1; number < signal_limit; ++number) {
-        if (process.claimed[number].known) sigaddset(&action.sa_mask, number);
-    }
+    sigfillset(&action.sa_mask);
+    claimed.installed = ::sigaction(number, &action, nullptr) == 0;
+    if (!claimed.installed) return signal_error("cannot handle ", number);
     sigset_t unblocked;
     sigemptyset(&unblocked);
-    for (const signal_rule& rule : rules) {
-        claimed_signal& claimed = process.claimed[rule.number];
-        if (!is_foreign(claimed.previous) && claimed.previous.sa_handler == SIG_IGN) {
-            ignored.push_back(rule.number);
-            continue;
-        }
-        claimed.installed = ::sigaction(rule.number, &action, nullptr) == 0;
-        if (!claimed.installed) return signal_error("cannot handle ", rule.number);
-        sigaddset(&unblocked, rule.number);
-    }
+    sigaddset(&unblocked, number);
     pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
     return {};
 }
 
-// 0: another installer has the signals. A claim of another process dates from before a fork without atfork handlers.
-inline pid_t claim_signals() noexcept {
-    const pid_t self = ::getpid();
-    pid_t current = process.claim.load();
-    if (current == self || !process.claim.compare_exchange_strong(current, self)) return 0;
-    if (current != 0) forget_parent();
-    return self;
-}
-
-class signal_claim : public ref_counted {
-  public:
-    ~signal_claim() override {
-        if (!active()) return;
-        stop_exit_timer();
-        for (int number = 1; number < signal_limit; ++number) {
-            // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
-            const claimed_signal& claimed = process.claimed[number];
-            if (is_foreign(claimed.previous) || !is_repeated_stop(claimed.event)) restore_previous(number);
-        }
-        process.target.store(nullptr);
-        while (process.handlers_running.load() != 0) pause_for(std::chrono::milliseconds(1));
-        delete detail::exchange(process.unread, nullptr);
-        process.claim.store(0);
-    }
-    // False in the child of a fork, even if that has installed its own.
-    bool active() const noexcept { return process_ == ::getpid(); }
-
-    std::vector<int> ignored;
-
-  private:
-    const pid_t process_ = claim_signals();  // 0: refused
+struct signal_rule {
+    int number;
+    ojs::event event;
 };
+
+// [GS 4.1]
+inline array<signal_rule> rules_for(const signal_options& options) {
+    array<signal_rule> out;
+    for (const int number : options.stop_signals) out.push_back({number, event::stop_signal});
+    out.push_back({SIGTSTP, event::quiet_request});
+    out.push_back({SIGCONT, event::resume_request});
+    out.push_back({SIGTTIN, event::report_request});
+    if (options.reclaim) out.push_back({SIGUSR1, event::reclaim});
+    return out;
+}
 
 // errc::invalid_argument: one of them cannot be a stop signal.
 inline result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
@@ -359,50 +240,60 @@ inline result<void> check_stop_signals(const std::vector<int>& numbers, bool rec
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
 }
 
-// Records the event and the previous disposition of each. errc::busy: a foreign handler, and no chain_foreign.
-inline result<void> record_claims(const array<signal_rule>& rules, const signal_options& options) {
-    for (const signal_rule& rule : rules) {
-        struct sigaction found {};
-        if (::sigaction(rule.number, nullptr, &found) != 0)
-            return signal_error("cannot read the disposition of ", rule.number);
-        claimed_signal& claimed = process.claimed[rule.number];
-        // Our handler is never a previous one, even if it outlasted its installer or was restored.
-        if (!is_ours(found)) claimed.previous = found;
-        claimed.event = rule.event;
-        claimed.known = true;
-        if (is_foreign(claimed.previous) && !options.chain_foreign) {
-            return error{errc::busy, 0,
-                         cat({signal_name(rule.number),
-                              " already has a handler in this process; set "
-                              "signal_options::chain_foreign to run both"})};
-        }
+// Those that `options` name: all for a new installer, else those without a handler. Returns those that stay ignored.
+inline result<std::vector<int>> claim_signals(const signal_options& options, bool is_new) {
+    const array<signal_rule> rules = rules_for(options);
+    bool is_named[signal_limit] = {};
+    for (const signal_rule& rule : rules) is_named[rule.number] = true;
+    for (int number = 1; is_new && number < signal_limit; ++number) {
+        if (!is_named[number]) restore_previous(number);  // of an earlier installer
     }
-    return {};
+    process.third_signal_exits = options.third_signal_exits;
+    std::vector<int> ignored;
+    array<int> added;
+    for (const signal_rule& rule : rules) {
+        if (!is_new && process.claimed[rule.number].installed) continue;
+        const result<void> claimed = claim_signal(rule.number, rule.event, ignored);
+        if (!claimed) {
+            for (const int number : added) restore_previous(number);
+            return claimed.error();
+        }
+        added.push_back(rule.number);
+    }
+    return ignored;
 }
 
-// Returns those that stay ignored. A new installer's `new_target` replaces handlers that outlasted another; null: adds.
-inline result<std::vector<int>> set_up_signals(const signal_options& options, lifecycle* new_target) {
-    const result<void> valid = check_stop_signals(options.stop_signals, options.reclaim);
-    if (!valid) return valid.error();
-    const array<signal_rule> rules = rules_for(options, new_target != nullptr);
-    for (int number = 1; new_target != nullptr && number < signal_limit; ++number) {
-        bool kept = false;
-        for (const signal_rule& rule : rules) kept = kept || rule.number == number;
-        if (!kept) restore_previous(number);
+class signal_claim : public ref_counted {
+  public:
+    // Not active: an installer of this process has the signals.
+    explicit signal_claim(wake unread) noexcept : unread_(std::move(unread)) {
+        pid_t found = process.owner;
+        if (found == process_ || !process.owner.compare_exchange_strong(found, process_)) return;
+        is_active_ = true;
+        if (found != 0) forget_parent();  // its fork() ran no atfork handler
+        process.unread = &unread_;
     }
-    const result<void> remembered = record_claims(rules, options);
-    if (!remembered) return remembered.error();
-    process.third_signal_exits = options.third_signal_exits;
-    if (new_target != nullptr) {
-        process.repeat_gap_ms = static_cast<std::uint32_t>(new_target->signal_debounce().count());
-        process.target.store(new_target);
+    ~signal_claim() override {
+        if (!active()) return;
+        for (int number = 1; number < signal_limit; ++number) {
+            // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
+            if (!is_repeated_stop(process.claimed[number].event)) restore_previous(number);
+        }
+        process.target.store(nullptr);
+        while (process.handlers_running.load() != 0) pause_for(std::chrono::milliseconds(1));
+        process.owner = 0;
     }
+    // False in the child of a fork.
+    bool active() const noexcept { return is_active_ && process_ == ::getpid(); }
+    const wake& unread() const noexcept { return unread_; }
+
     std::vector<int> ignored;
-    const result<void> handled = install_handlers(rules, ignored);
-    if (handled) return result<std::vector<int>>(std::move(ignored));
-    for (const signal_rule& rule : rules) restore_previous(rule.number);
-    return handled.error();
-}
+
+  private:
+    const pid_t process_ = ::getpid();
+    bool is_active_ = false;
+    const wake unread_;  // a queue of the signals that wait() has not returned, packed
+};
 
 inline received_signal unpack_signal(std::uint64_t packed) {
     received_signal out{static_cast<int>(packed >> 56),
@@ -413,44 +304,46 @@ inline received_signal unpack_signal(std::uint64_t packed) {
     return out;
 }
 
+OJS_SHUTDOWN_INLINE bool drives_signals(const lifecycle& target) noexcept {
+    return process.target.load() == &target;
+}
+
+OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& options) {
+    const result<void> valid = check_stop_signals(options.stop_signals, options.reclaim);
+    if (!valid) return valid.error();
+    return claim_signals(options, false);
+}
+
+OJS_SHUTDOWN_INLINE received_signal last_signal(int number) {
+    return unpack_signal(process.claimed[number].last.load());
+}
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
+    const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
+    if (!valid) return valid.error();
+    result<detail::wake> unread = detail::wake::create();
+    if (!unread) return unread.error();
     signals out;
-    out.claim_ = detail::make_ref<detail::signal_claim>();
-    if (!out.active()) {
+    out.claim_ = detail::make_ref<detail::signal_claim>(std::move(*unread));
+    if (!out.claim_->active()) {
         return error{errc::busy, 0,
                      "the signals of this process already have an installer; share its lifecycle"};
     }
-    result<detail::wake> unread = detail::wake::create();
-    if (!unread) return unread.error();
     if (!process.fork_handler_set.exchange(true)) {
         pthread_atfork(nullptr, nullptr, [] {
-            process.claim.store(0);
+            process.owner = 0;
             detail::forget_parent();
         });
     }
-    // In a forked child, its parent's is still there.
-    delete detail::exchange(process.unread, new detail::wake(std::move(*unread)));
-    process.owner = ::getpid();
-    result<std::vector<int>> ignored = detail::set_up_signals(options, &target);
+    process.repeat_gap_ms = static_cast<std::uint32_t>(target.signal_debounce().count());
+    process.target = &target;
+    result<std::vector<int>> ignored = detail::claim_signals(options, true);
     if (!ignored) return ignored.error();
     out.claim_->ignored = std::move(*ignored);
     return result<signals>(std::move(out));
-}
-
-OJS_SHUTDOWN_INLINE bool signals::installed_for(const lifecycle& target) noexcept {
-    return detail::process.target.load() == &target;
-}
-
-OJS_SHUTDOWN_INLINE result<std::vector<int>> signals::add(const lifecycle& target, signal_options options) {
-    if (!installed_for(target)) return error{errc::busy, 0, "no installer is active for this lifecycle"};
-    return detail::set_up_signals(options, nullptr);
-}
-
-OJS_SHUTDOWN_INLINE bool signals::active() const noexcept {
-    return claim_ && claim_->active();
 }
 
 OJS_SHUTDOWN_INLINE std::vector<int> signals::ignored() const {
@@ -458,12 +351,12 @@ OJS_SHUTDOWN_INLINE std::vector<int> signals::ignored() const {
 }
 
 OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
-    return active() ? detail::process.unread->fd() : -1;
+    return claim_ && claim_->active() ? claim_->unread().fd() : -1;
 }
 
 OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const cancel_token& until) {
-    if (!active()) return {};
-    const detail::wake& unread = *detail::process.unread;
+    if (fd() < 0) return {};
+    const detail::wake& unread = claim_->unread();
     const cancel_registration on_cancelled = until.on_cancel([&unread] { unread.notify(); });
     for (;;) {
         for (std::uint64_t packed = 0; unread.take(packed);) {
@@ -472,11 +365,6 @@ OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const can
         }
         if (until.cancelled() || !unread.await(deadline)) return {};
     }
-}
-
-OJS_SHUTDOWN_INLINE received_signal signals::last_received(int number) {
-    if (number <= 0 || number >= detail::signal_limit) return {};
-    return detail::unpack_signal(detail::process.claimed[number].last.load());
 }
 
 OJS_SHUTDOWN_INLINE std::string signal_name(int number) {

@@ -85,7 +85,7 @@ class launcher_body : public ref_counted {
     int run() {
         result<void> begun;
         signals taken;  // before prepare(), which may take long to stop orphans
-        if (!signals::installed_for(life_)) {
+        if (!drives_signals(life_)) {
             signal_options options;
             options.stop_signals.push_back(SIGHUP);
             result<signals> installed = signals::install(life_, std::move(options));

@@ -173,7 +173,7 @@ OJS_SHUTDOWN_INLINE worker_extension_factory ops(ops_options options) {
 OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     if (getpid() != 1 && !options.always) return {};
     // A fork uninstalls the handlers in the child.
-    if (detail::process.claim.load() != 0) {
+    if (detail::process.owner != 0) {
         return error{errc::busy, 0, "as_init() must come before signals::install()"};
     }
     sigset_t all;

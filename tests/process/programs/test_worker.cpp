@@ -121,7 +121,7 @@ void register_handlers(ojs::worker& worker) {
 }
 
 void print_transition(const ojs::lifecycle_state& state) {
-    const auto when = ojs::lifecycle::changed_at(state).time_since_epoch();
+    const auto when = ojs::detail::changed_at(state).time_since_epoch();
     print(std::string("phase ") + ojs::to_string(state.phase) + " " + ojs::to_string(state.last_event) + " " +
           std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(when).count()));
 }

@@ -131,11 +131,11 @@ class machine : public machine_state {
         for (bool any = true; any;) {
             const lifecycle_state shared_before = shared_seen_;
             const lifecycle_state before = seen_;
-            const bool shared_changed = phases.shared.next_change(shared_seen_);
+            const bool shared_changed = take_change(phases.shared, shared_seen_);
             if (shared_changed) phases.follow(shared_before, shared_seen_);
-            const std::uint32_t resumes = phases.shared.resume_requests();
+            const std::uint32_t resumes = lifecycle_access::requests(phases.shared, event::resume_request);
             if (detail::exchange(resumes_seen_, resumes) != resumes) phases.resume();
-            const bool own_changed = phases.own.next_change(seen_);
+            const bool own_changed = take_change(phases.own, seen_);
             if (own_changed) act_on(before);
             if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
             if (needs_mode_file(seen_, shared_seen_)) decide_mode();
@@ -164,7 +164,7 @@ class machine : public machine_state {
     }
     // The grace period starts here, not at an earlier quiet. [WIRE]
     void enter_drain() {
-        draining_since_ = lifecycle::changed_at(seen_);
+        draining_since_ = changed_at(seen_);
         drain_end_ = phases.begin_drain(draining_since_);
         next_progress_ = steady_clock::now() + settings.progress_interval;
         const milliseconds lead = settings.times.cancel_lead;
@@ -200,7 +200,9 @@ class machine : public machine_state {
         const termination_mode mode = read_termination_mode(file);
         // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
         if (settings.dialect.first_signal_wins) ::poll(nullptr, 0, 10);
-        const bool is_requested = phases.own.reclaim_requests() + phases.shared.reclaim_requests() > 0;
+        const bool is_requested = lifecycle_access::requests(phases.own, event::reclaim) +
+                                      lifecycle_access::requests(phases.shared, event::reclaim) >
+                                  0;
         if (!is_requested)
             log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
         if (!is_requested && !mode.is_reclaim()) return lines_.write_grace_period(why);
@@ -395,8 +397,9 @@ class machine : public machine_state {
     const char* const unreported_;
     const stop_log lines_;
     // Of the turning thread.
-    lifecycle_state shared_seen_;                                   // as seen_
-    std::uint32_t resumes_seen_ = phases.shared.resume_requests();  // not those from before
+    lifecycle_state shared_seen_;  // as seen_
+    std::uint32_t resumes_seen_ =  // not those from before
+        lifecycle_access::requests(phases.shared, event::resume_request);
     std::uint32_t reports_seen_ = 0;
     time_point entered_ = never;  // the stage in progress
     time_point drain_end_ = never;

@@ -24,7 +24,7 @@ class run_claim {
         installed_ = signals();
         if (detail::exchange(owner_, 0) == ::getpid()) running_process = 0;
     }
-    // Uses the program's own signals of `target` if there are any; else installs them. With a termination-mode file
+    // Adds to the program's own signals of `target` if there are any; else installs them. With a termination-mode file
     // SIGUSR1 means reclaim.
     result<void> claim(const loop_options& options, lifecycle& target, const logger& log) {
         const pid_t self = ::getpid();
@@ -32,15 +32,21 @@ class run_claim {
         if (found == self || !running_process.compare_exchange_strong(found, self))
             return error{errc::busy, 0, "another run() of this process has not ended: use start()"};
         owner_ = self;
-        if (signals::installed_for(target)) return {};
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
         wanted.third_signal_exits = !options.dialect.first_signal_wins;
-        result<signals> installed = signals::install(target, wanted);
-        if (!installed) return installed.error();
-        installed_ = std::move(*installed);
-        for (const int number : installed_.ignored()) {
+        result<std::vector<int>> ignored = std::vector<int>();
+        if (drives_signals(target)) {
+            ignored = add_signals(wanted);
+        } else {
+            result<signals> installed = signals::install(target, wanted);
+            if (!installed) return installed.error();
+            installed_ = std::move(*installed);
+            ignored = installed_.ignored();
+        }
+        if (!ignored) return ignored.error();
+        for (const int number : *ignored) {
             log.write(number == SIGINT ? log_level::warn : log_level::info,
                       "signal stays ignored: it was ignored at process start (nohup, trap '' or &)",
                       {field("signal", signal_name(number))});

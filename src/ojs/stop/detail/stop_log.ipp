@@ -103,7 +103,7 @@ class stop_log {
     static void add_cause(const cause& cause, std::vector<log_field>& fields) {
         fields.push_back(field("cause", to_string(cause.kind)));
         if (cause.kind != cause_kind::signal) return;
-        const received_signal last = signals::last_received(cause.signal);
+        const received_signal last = last_signal(cause.signal);
         fields.push_back(field("signal", signal_name(cause.signal)));
         fields.push_back(field("sender_pid", last.sender_pid));
         fields.push_back(field("sender_uid", last.sender_uid));

@@ -16,7 +16,7 @@ class stop_phase {
           shared(followed == nullptr ? idle_ : *followed),
           first_signal_wins_(options.dialect.first_signal_wins),
           grace_period_(options.times.shutdown_grace_period) {
-        own.set_first_signal_wins(followed == nullptr && first_signal_wins_);
+        lifecycle_access::set_first_signal_wins(own, followed == nullptr && first_signal_wins_);
     }
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
@@ -45,7 +45,7 @@ class stop_phase {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != never || !has_stop_begun()) return known;
         const lifecycle& began = own.phase() >= phase::draining ? own : shared;
-        return begin_drain(lifecycle::changed_at(began.state()));
+        return begin_drain(changed_at(began.state()));
     }
     // The first call sets when the drain ends; each returns that.
     time_point begin_drain(time_point begun_at) const noexcept {
@@ -73,7 +73,7 @@ class stop_phase {
     // yet, follow() applies it.
     void resume() noexcept {
         if (shared.phase() != phase::running) return;
-        const int number = shared.resume_signal();
+        const int number = lifecycle_access::resume_signal(shared);
         own.apply(event::resume_request, {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
 
