@@ -49,7 +49,7 @@ void loop(int epoll, OnReadable on_readable, More more) {
 
 // Until it is killed.
 int draining_server(const arguments&) {
-    const auto hello = [](const ojs::http_request&) { return ojs::http_response{200, {}, "hello\n", false}; };
+    const auto hello = [](const ojs::http_request&) { return ojs::http_response{200, {}, "hello\n"}; };
     const auto server = ojs::draining_server::start("127.0.0.1:0", hello);
     must(server.has_value(), "draining_server");
     print("listening on " + server->address());

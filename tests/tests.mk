@@ -100,7 +100,7 @@ $T/$(ONCE)/static_worker: LDFLAGS += $(STATIC)
 
 # Two files that must share one process-wide state: both header-only; one of each form; the second in a shared library,
 # all with hidden visibility. And the header beside itself as another version, which must share no symbol with it. And no
-# static local that a thread initializes, see shared_once().
+# static local that a thread initializes: if that forks meanwhile, the child waits for it forever.
 $T/header/two_units $T/src/two_units: $T/%/two_units: $T/%/obj/tests/link/first.o $T/%/obj/tests/link/second.o
 $T/header/mixed: $T/header/obj/tests/link/first.o $(addprefix $T/header-separate/obj/tests/link/,second.o implementation.o)
 $T/header/hidden: $T/header-hidden/obj/tests/link/first.o $T/header/libsecond.so

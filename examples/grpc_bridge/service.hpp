@@ -76,7 +76,7 @@ class bridge final : public pb::ProcessLifecycleInterface::Service {
             return {StatusCode::INVALID_ARGUMENT, "the request cannot be written as JSON"};
         ojs::http_call call;
         call.deadline = deadline_of(context);
-        call.policy = ojs::resend::always;  // a repeated Shutdown changes nothing
+        call.is_repeatable = true;  // a repeated Shutdown changes nothing
         const ojs::result<int> interrupt = cut_.token().fd();
         if (interrupt) call.interrupt_fd = *interrupt;
         const ojs::result<ojs::http_response> said = to_.send(request, call);

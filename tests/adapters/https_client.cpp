@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
     const auto ask = [&] {
         ojs::http_request request;
         request.target = "/";
-        return client->send(request, {ojs::deadline_after(timeout), ojs::resend::if_unsent, nullptr});
+        return client->send(request, {ojs::deadline_after(timeout)});
     };
     const bool is_stepwise = flags.count("--stepwise") != 0;
     int status = 0;

@@ -65,7 +65,7 @@ class server_subject : public transport_contract::subject {
         request.method = method;
         request.target = target;
         request.body = body;
-        const auto got = client_.send(request, {transport_contract::soon(), ojs::resend::if_unsent, nullptr});
+        const auto got = client_.send(request, {transport_contract::soon()});
         if (!got) throw std::runtime_error(got.error().text);
         const ojs::json_view all(got->body);
         const ojs::json_view job =

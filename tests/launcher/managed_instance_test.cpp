@@ -369,7 +369,7 @@ TEST_CASE("managed_instance: a lost Shutdown is sent again once the process repo
     fixture f({{"Shutdown",
                 [&](fixture&) {
                     http_response out = ack;
-                    out.drop = asked++ < 2;  // one call tries twice
+                    if (asked++ < 2) out.status = 0;  // no response; one call tries twice
                     return out;
                 }},
                {"GetShutdownStatus", [&](fixture& of) {

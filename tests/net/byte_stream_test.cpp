@@ -24,40 +24,43 @@ class masking_stream : public byte_stream {
   public:
     masking_stream(int socket, record& of) : socket_(socket), of_(of) { ++of_.made; }
 
-    stream_result handshake() override {
+    stream_status handshake() override {
         if (!greeted_) greeted_ = ::send(socket_, "H", 1, MSG_NOSIGNAL) == 1;
         char answer = 0;
-        const stream_result got = receive(&answer, 1);
-        if (got.status != stream_status::ok || answer == 'K') return got;
-        failure_ = "the peer did not say K";
-        return {stream_status::failed, 0};
+        std::size_t size = 1;
+        const stream_status got = receive(&answer, size);
+        if (got != stream_status::ok || answer == 'K') return got;
+        return fail("the peer did not say K");
     }
-    stream_result read_some(char* buffer, std::size_t size) override {
-        const stream_result got = receive(buffer, size);
-        for (std::size_t i = 0; i < got.bytes; ++i) {
-            if (buffer[i] == '\xff') return failure_ = "alert", stream_result{stream_status::failed, 0};
+    stream_status read_some(char* buffer, std::size_t& size) override {
+        const stream_status got = receive(buffer, size);
+        for (std::size_t i = 0; got == stream_status::ok && i < size; ++i) {
+            if (buffer[i] == '\xff') return fail("alert");
             buffer[i] = static_cast<char>(buffer[i] ^ 0x55);
         }
         return got;
     }
-    stream_result write_some(std::string_view bytes) override {
-        if (of_.fails_to_write) return failure_ = "broken pen", stream_result{stream_status::failed, 0};
+    stream_status write_some(std::string_view& bytes) override {
+        if (of_.fails_to_write) return fail("broken pen");
         const std::string some = masked(std::string(bytes.substr(0, 7)));
         const ssize_t sent = ::send(socket_, some.data(), some.size(), MSG_NOSIGNAL);
-        if (sent < 0 && errno == EAGAIN) return {stream_status::wants_write, 0};
-        return sent < 0 ? stream_result{stream_status::failed, 0}
-                        : stream_result{stream_status::ok, static_cast<std::size_t>(sent)};
+        if (sent < 0) return errno == EAGAIN ? stream_status::wants_write : stream_status::failed;
+        bytes.remove_prefix(static_cast<std::size_t>(sent));
+        return stream_status::ok;
     }
     void end() noexcept override { ++of_.ended; }
     std::string failure() const override { return failure_; }
 
   private:
-    stream_result receive(char* buffer, std::size_t size) {
+    stream_status receive(char* buffer, std::size_t& size) {
         const ssize_t got = ::recv(socket_, buffer, size, 0);  // non-blocking, as it was promised
-        if (got < 0 && errno == EAGAIN) return {stream_status::wants_read, 0};
-        if (got == 0) return {stream_status::closed, 0};
-        return {got < 0 ? stream_status::failed : stream_status::ok,
-                static_cast<std::size_t>(got < 0 ? 0 : got)};
+        if (got < 0) return errno == EAGAIN ? stream_status::wants_read : stream_status::failed;
+        size = static_cast<std::size_t>(got);
+        return got == 0 ? stream_status::closed : stream_status::ok;
+    }
+    stream_status fail(const char* why) {
+        failure_ = why;
+        return stream_status::failed;
     }
 
     const int socket_;
@@ -68,9 +71,10 @@ class masking_stream : public byte_stream {
 
 http_client_options streamed(record& of) {
     http_client_options out;
-    out.https_stream = [&of](const stream_request& on) -> result<byte_stream_ref> {
-        of.host = on.host;
-        return make_stream<masking_stream>(on.socket, of);
+    out.https_stream = [&of](int socket, const std::string& host,
+                             const std::string&) -> result<byte_stream_ref> {
+        of.host = host;
+        return byte_stream_ref(new masking_stream(socket, of));
     };
     return out;
 }
@@ -106,16 +110,17 @@ class late_stream : public byte_stream {
   public:
     late_stream(http_call& call, std::vector<std::string> parts) : call_(call), parts_(std::move(parts)) {}
 
-    stream_result handshake() override { return {stream_status::ok, 0}; }
-    stream_result read_some(char* buffer, std::size_t size) override {
-        if (next_ == parts_.size()) return {stream_status::wants_read, 0};
+    stream_status handshake() override { return stream_status::ok; }
+    stream_status read_some(char* buffer, std::size_t& size) override {
+        if (next_ == parts_.size()) return stream_status::wants_read;
         const std::string& part = parts_[next_++];
-        if (part.empty()) return {stream_status::closed, 0};
-        return {stream_status::ok, part.copy(buffer, size)};
+        size = part.copy(buffer, size);
+        return part.empty() ? stream_status::closed : stream_status::ok;
     }
-    stream_result write_some(std::string_view bytes) override {
+    stream_status write_some(std::string_view& bytes) override {
         call_.deadline = time_point();
-        return {stream_status::ok, bytes.size()};
+        bytes = {};
+        return stream_status::ok;
     }
     void end() noexcept override {}
     std::string failure() const override { return {}; }
@@ -131,8 +136,8 @@ result<http_response> receive_late(std::vector<std::string> parts) {
     peer::server server([](int fd, int) { peer::read_to_end(fd); });
     http_call call = peer::call();
     http_client_options options;
-    options.https_stream = [&](const stream_request&) -> result<byte_stream_ref> {
-        return make_stream<late_stream>(call, parts);
+    options.https_stream = [&](int, const std::string&, const std::string&) {
+        return byte_stream_ref(new late_stream(call, parts));
     };
     return peer::make_client(https(server), options).send(peer::get(), call);
 }
@@ -174,7 +179,7 @@ TEST_CASE("byte stream: http ignores the stream factory; https fails if the fact
     CHECK(client.send(peer::get(), peer::call()));
     CHECK(of.made == 0);
     http_client_options options;
-    options.https_stream = [](const stream_request&) -> result<byte_stream_ref> {
+    options.https_stream = [](int, const std::string&, const std::string&) -> result<byte_stream_ref> {
         return error{errc::invalid_argument, 0, "no such certificate"};
     };
     peer::server silent([](int fd, int) { peer::read_to_end(fd); });
@@ -213,8 +218,7 @@ TEST_CASE("byte stream: a handshake that fails, times out or is interrupted send
     CHECK(heard.find_first_not_of('H') == std::string::npos);
 }
 
-TEST_CASE(
-    "byte stream: a broken stream reports its failure, and only resend::always sends the request again") {
+TEST_CASE("byte stream: a broken stream reports its failure, and only true sends the request again") {
     record of;
     peer::server server([](int fd, int connection) {
         if (connection > 1) return serve(fd);
@@ -224,7 +228,7 @@ TEST_CASE(
     error why = failed(client);
     CHECK(why.code == errc::disconnected);
     CHECK(why.text.find(": alert") != std::string::npos);
-    CHECK(client.send(peer::get(), peer::call(peer::soon(), resend::always)));
+    CHECK(client.send(peer::get(), peer::call(peer::soon(), true)));
     CHECK(server.connections() == 3);
     CHECK(of.ended == 2);
     of.fails_to_write = true;

@@ -23,8 +23,8 @@ result<http_response> answered(const std::string& raw, const std::string& method
 
 struct interruption : test::pipe_ends {
     void come() const { CHECK(::write(writer(), "x", 1) == 1); }
-    http_call call(resend policy = resend::if_unsent) const {
-        http_call out = peer::call(peer::soon(), policy);
+    http_call call(bool is_repeatable = false) const {
+        http_call out = peer::call(peer::soon(), is_repeatable);
         out.interrupt_fd = reader();
         return out;
     }
@@ -230,12 +230,12 @@ TEST_CASE("http_client: a kept connection is dead -> all idle connections are cl
     constexpr int kept = 4;
     const struct {
         bool resets;  // else it is silent
-        resend policy;
+        bool is_repeatable;
         std::optional<errc> failure;
-    } rows[] = {{false, resend::if_unsent, errc::timed_out},
-                {false, resend::always, errc::timed_out},
-                {true, resend::if_unsent, errc::disconnected},
-                {true, resend::always, {}}};
+    } rows[] = {{false, false, errc::timed_out},
+                {false, true, errc::timed_out},
+                {true, false, errc::disconnected},
+                {true, true, {}}};
     for (const auto& row : rows) {
         CAPTURE(&row - rows);
         std::atomic<bool> dead{false};
@@ -254,7 +254,7 @@ TEST_CASE("http_client: a kept connection is dead -> all idle connections are cl
         test::at_once(kept, [&](int) { CHECK(client.send(peer::get(), peer::call())); });
         CHECK((*server).connections() == kept);
         dead = true;
-        http_call call = peer::call(peer::soon(), row.policy);
+        http_call call = peer::call(peer::soon(), row.is_repeatable);
         if (!row.resets) peer::expire_after_should_send(call, 1);
         CHECK(test::code_of(client.send(peer::get(), call)) == row.failure);
         CHECK(ended.wait_for(kept));
@@ -309,20 +309,6 @@ TEST_CASE("http_client: a request that times out on a new connection leaves idle
     CHECK((*server).connections() == 2);
 }
 
-TEST_CASE("http_client: a connection older than max_connection_age is not used for the next request") {
-    for (const auto age : {std::chrono::milliseconds(0), std::chrono::milliseconds(30000)}) {
-        peer::server server([](int fd, int) {
-            while (!peer::read_message(fd).empty()) peer::send_text(fd, peer::ok());
-        });
-        http_client_options options;
-        CHECK(options.max_connection_age == 30s);
-        options.max_connection_age = age;
-        http_client client = peer::make_client(server.url(), options);
-        for (int i = 0; i < 3; ++i) CHECK(client.send(peer::get(), peer::call()));
-        CHECK(server.connections() == (age == 0ms ? 3 : 1));
-    }
-}
-
 TEST_CASE("http_client: a body that is larger than the limit is a bad response, in any framing") {
     const struct {
         const char* response;  // the connection stays open
@@ -343,7 +329,7 @@ TEST_CASE("http_client: a body that is larger than the limit is a bad response, 
             while (!peer::read_message(fd).empty()) peer::send_text(fd, row.response);
         });
         http_client_options options;
-        options.limits.body = 5;
+        options.max_body = 5;
         http_client client = peer::make_client(server.url(), options);
         for (int i = 0; i < 2; ++i) {
             const auto failure = test::code_of(client.send(peer::get(), peer::call()));
@@ -354,27 +340,26 @@ TEST_CASE("http_client: a body that is larger than the limit is a bad response, 
 }
 
 TEST_CASE(
-    "http_client: a request whose connection breaks is sent again only with resend::always, at most once") {
+    "http_client: a request whose connection breaks is sent again only if it is repeatable, at most once") {
     struct {
-        resend policy;
+        bool is_repeatable;
         int answers_on;  // the connection that gets an answer; the ones before break
         bool with_reset;
         const char* sends;  // before it breaks
         int requests;
         std::optional<errc> failure;
         int may_send = 9;  // so often should_send is true: before it connects, and before it sends
-    } const rows[] = {
-        {resend::if_unsent, 1, false, "", 1, errc::disconnected},
-        {resend::if_unsent, 1, true, "", 1, errc::disconnected},
-        {resend::if_unsent, 1, true, "HTTP/1.1 200 OK\r\n\r\nno leng", 1, errc::disconnected},
-        {resend::always, 1, false, "", 2, {}},
-        {resend::always, 1, true, "", 2, {}},
-        {resend::always, 1, false, "HTTP/1.1 200 OK\r\nContent-Le", 2, {}},
-        {resend::always, 2, false, "", 2, errc::disconnected},
-        {resend::always, 2, false, "", 1, errc::disconnected, 2},  // and not cancelled: it was sent
-        {resend::always, 2, true, "HTTP/1.1 200 OK\r\nContent-Le", 2, errc::disconnected},
-        {resend::if_unsent, 0, false, "", 1, {}},
-        {resend::always, 1, false, "garbage\r\n", 1, errc::bad_response}};
+    } const rows[] = {{false, 1, false, "", 1, errc::disconnected},
+                      {false, 1, true, "", 1, errc::disconnected},
+                      {false, 1, true, "HTTP/1.1 200 OK\r\n\r\nno leng", 1, errc::disconnected},
+                      {true, 1, false, "", 2, {}},
+                      {true, 1, true, "", 2, {}},
+                      {true, 1, false, "HTTP/1.1 200 OK\r\nContent-Le", 2, {}},
+                      {true, 2, false, "", 2, errc::disconnected},
+                      {true, 2, false, "", 1, errc::disconnected, 2},  // and not cancelled: it was sent
+                      {true, 2, true, "HTTP/1.1 200 OK\r\nContent-Le", 2, errc::disconnected},
+                      {false, 0, false, "", 1, {}},
+                      {true, 1, false, "garbage\r\n", 1, errc::bad_response}};
     for (const auto& row : rows) {
         CAPTURE(&row - rows);
         std::atomic<int> requests{0};
@@ -383,7 +368,7 @@ TEST_CASE(
             peer::send_text(fd, connection == row.answers_on ? peer::ok() : row.sends);
             if (connection != row.answers_on && row.with_reset) peer::reset(fd);
         });
-        http_call call = peer::call(peer::soon(), row.policy);
+        http_call call = peer::call(peer::soon(), row.is_repeatable);
         call.should_send = [asked = 0, &row]() mutable { return ++asked <= row.may_send; };
         CHECK(test::code_of(peer::make_client(server.url()).send(peer::post("/", "x"), call)) == row.failure);
         CHECK(requests == row.requests);
@@ -465,16 +450,16 @@ TEST_CASE(
     enum moment { before, connecting, responding };
     const struct {
         moment when;
-        resend policy;
+        bool is_repeatable;
         std::string response;  // on the first connection
         int answered = 0;      // requests on it before
-    } rows[] = {{before, resend::always, ""},
-                {before, resend::if_unsent, peer::ok("late")},
-                {connecting, resend::if_unsent, ""},
-                {responding, resend::if_unsent, ""},
-                {responding, resend::always, "", 3},
-                {responding, resend::if_unsent, "HTTP/1.1 100 Continue\r\n\r\n"},
-                {responding, resend::if_unsent, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
+    } rows[] = {{before, true, ""},
+                {before, false, peer::ok("late")},
+                {connecting, false, ""},
+                {responding, false, ""},
+                {responding, true, "", 3},
+                {responding, false, "HTTP/1.1 100 Continue\r\n\r\n"},
+                {responding, false, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"}};
     for (const auto& row : rows) {
         CAPTURE(&row - rows);
         const interruption it, over;
@@ -488,7 +473,7 @@ TEST_CASE(
             }
         });
         http_client client = peer::make_client(server.url());
-        http_call call = it.call(row.policy);
+        http_call call = it.call(row.is_repeatable);
         for (int i = 0; i < row.answered; ++i) CHECK(client.send(peer::get(), call));
         CHECK(server.connections() == (row.answered > 0 ? 1 : 0));
         if (row.when == before) it.come();

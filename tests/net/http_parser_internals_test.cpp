@@ -22,7 +22,7 @@ status feed(http_parser& parser, const std::string& text, bool byte_by_byte) {
 int verdict(const std::string& text, http_limits limits = {}) {
     int verdicts[2];
     for (const bool byte_by_byte : {false, true}) {
-        request_parser parser(limits);
+        request_parser parser(limits.head, limits.body);
         const status reached = feed(parser, text, byte_by_byte);
         const int unfailed = reached == status::complete ? 0 : -1;
         verdicts[byte_by_byte ? 1 : 0] = reached == status::failed ? parser.failure_code() : unfailed;
@@ -53,7 +53,7 @@ const http_limits small{1000, 5};
 
 TEST_CASE("http_parser: a request is parsed alike whole and byte by byte") {
     for (const bool byte_by_byte : {false, true}) {
-        request_parser parser(http_limits{});
+        request_parser parser(65536, 8 << 20);
         REQUIRE(feed(parser,
                      "\r\nPOST /a?b HTTP/1.1\r\nhost:h\r\nX-Y: \t a b \t\r\nContent-Length: 3\r\n\r\nabc",
                      byte_by_byte) == status::complete);
@@ -67,7 +67,7 @@ TEST_CASE("http_parser: a request is parsed alike whole and byte by byte") {
 }
 
 TEST_CASE("http_parser: pipelined requests are parsed one at a time") {
-    request_parser parser(http_limits{});
+    request_parser parser(65536, 8 << 20);
     parser.begin();
     REQUIRE(parser.feed("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\nGE") ==
             status::complete);
@@ -88,7 +88,7 @@ TEST_CASE("http_parser: pipelined requests are parsed one at a time") {
 }
 
 TEST_CASE("http_parser: chunks are joined to a body, and malformed or oversized chunks are refused") {
-    request_parser parser(http_limits{});
+    request_parser parser(65536, 8 << 20);
     for (const bool byte_by_byte : {false, true}) {
         REQUIRE(feed(parser, chunked + "3;ext=\"x\"\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n",
                      byte_by_byte) == status::complete);
@@ -107,7 +107,7 @@ TEST_CASE("http_parser: chunks are joined to a body, and malformed or oversized 
     check_all(400, chunked, {"0\r\n", "1;"}, std::string(2000, 'x'), small);
 }
 
-TEST_CASE("http_parser: a chunk size or length above 64 bits is refused with 413 instead of wrapping") {
+TEST_CASE("http_parser: a chunk size or length above 64 bits is refused instead of wrapping") {
     http_limits none;
     none.body = static_cast<std::size_t>(-1);
     check_all(413, chunked,
@@ -115,25 +115,16 @@ TEST_CASE("http_parser: a chunk size or length above 64 bits is refused with 413
               "\r\nhello\r\n0\r\n\r\n", none);
     CHECK(verdict(chunked + "ffffffffffffffff\r\nhello\r\n0\r\n\r\n", none) == -1);
     CHECK(verdict(chunked + "5\r\nhello\r\nfffffffffffffffb\r\n", none) == 413);  // what is there counts
-    CHECK(verdict(get + "Content-Length: 18446744073709551621\r\n\r\nhello", none) == 413);
+    CHECK(verdict(get + "Content-Length: 18446744073709551621\r\n\r\nhello", none) == 400);
     CHECK(verdict(chunked + "0000000000000000000000005\r\nhello\r\n0\r\n\r\n") == 0);
 }
 
-TEST_CASE("http_parser: after a chunk size only extensions that match the grammar are accepted") {
+TEST_CASE("http_parser: after a chunk size an extension is ignored, and other text is refused") {
     const std::string after = "\r\nhello\r\n0\r\n\r\n";
-    check_all(0, chunked,
-              {"5", "5;a", "5;a=b", "5;a=\"b\"", "5 ; a = b ;\tc", "5;a=\"\"", "5;a=\"\\\"; \x80\";b",
-               "5;a=\" \t!#[]~\"", "5;!#$%&'*+-.^_`|~=1"},
-              after);
-    check_all(
-        400, chunked,
-        test::words(R"(5; 5;;a 5;a; 5;a= 5;=b 5;a=b=c 5;a="b 5;a="b\" 5;a="b"c 5;a(b) 5,a 0x5 +5 -5 5h)"),
-        after);
-    check_all(400, chunked, {"",           " 5",     "\t5",        "5 ",         "5\t",
-                             "5 \t ",      "5; ",    "5;a ",       "5;a= ",      "5;a=b c",
-                             "5;a=\"b\" ", "5;a\rb", "5;a=\"\r\"", "5;a=\x7f",   "5;a=\"\x01\"",
-                             "5 5",        "5\r",    "\r5",        zeros("5;_"), zeros("5;a=\"_\""),
-                             zeros("5_")},
+    check_all(0, chunked, {"5", "5;a", "5;a=b", "5 ; a = b ;\tc", "5;a=\"\\\"; \x80\";b", "5 "}, after);
+    check_all(400, chunked,
+              {"", " 5", "\t5", "5;a\rb", "5;a=\x7f", "5 5", "5\r", "\r5", zeros("5;_"), zeros("5_"), "5(b)",
+               "5,a", "0x5", "+5", "-5", "5h"},
               after);
 }
 
@@ -147,7 +138,7 @@ TEST_CASE("http_parser: trailers are checked as header lines and ignored") {
 }
 
 TEST_CASE("http_parser: the host in an absolute target replaces the Host header") {
-    request_parser parser(http_limits{});
+    request_parser parser(65536, 8 << 20);
     const auto read = [&](const std::string& target, const std::string& version) {
         parser.begin();
         REQUIRE(parser.feed("GET " + target + " HTTP/" + version + "\r\nHost: h\r\n\r\n") ==
@@ -181,7 +172,7 @@ TEST_CASE("http_parser: ambiguous, unsupported or too large lengths are refused"
               {" -1", " +1", " 1x", "", " 1, 1", " 1\r\nContent-Length: 2", " 0x1",
                " 1\r\nTransfer-Encoding: chunked"},
               "\r\n\r\n");
-    check_all(413, get + "Content-Length: ", {"99999999999999999999999", "18446744073709551617"}, "\r\n\r\n");
+    check_all(400, get + "Content-Length: ", {"99999999999999999999999", "18446744073709551617"}, "\r\n\r\n");
     CHECK(verdict(get + "Content-Length: 6\r\n\r\n", small) == 413);
     CHECK(verdict(get + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx") == 0);
     check_all(501, get + "Transfer-Encoding: ", {"gzip", "chunked\r\nTransfer-Encoding: chunked"},

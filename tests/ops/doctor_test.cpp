@@ -119,7 +119,7 @@ TEST_CASE("doctor: each fault of the options or the environment gives its findin
         {"NOTIFY_SOCKET=/run/notify no-ops", "service-unnotified", warning, "readiness is not reported"},
         {"OJS_URL=http://127.0.0.1:1", "backend-unreachable", error, "127.0.0.1:1"},
         {"OJS_URL=https://host", "options", error, "https", "backend-unreachable"},
-        {"OJS_URL=other:there", "options", error, "unknown scheme"},
+        {"OJS_URL=other:there", "options", error, "no valid scheme"},
         {"OJS_URL=mine:there", "backend-unusable", error, "cannot use there"},
         {"OJS_HEALTH_ADDR=0.0.0.0:0 OJS_HEALTH_CONTROL=on OJS_HEALTH_TOKEN=canary"},
         {"OJS_HEALTH_ADDR=unix:ROOT/sock OJS_HEALTH_CONTROL=on"},

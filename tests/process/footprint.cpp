@@ -204,7 +204,7 @@ TEST_CASE("footprint: a response of the backend takes at most six times its size
         {"a heartbeat's list", job + "0]}]}", filled("{\"jobs_extended\":[", "\"\",", "\"j1\"]}"), 6 * size,
          "/ack {\"job_id\":\"j1\","},
         {"above the limit", filled(job, "{},", "0]}]}", 8 * size), "",
-         4 * static_cast<long>(ojs::worker_response_limits.body), "/nack {\"job_id\":\"j1\","},
+         4 * static_cast<long>(ojs::max_worker_response), "/nack {\"job_id\":\"j1\","},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);

@@ -286,7 +286,7 @@ ojs::result<ojs::http_response> ask(const std::string& url, const std::string& m
     ojs::result<ojs::http_client> client = ojs::http_client::create(url);
     if (!client) return client.error();
     return client->send({method, path, headers, body},
-                        {clock::now() + guard, ojs::resend::if_unsent, nullptr});
+                        {clock::now() + guard});
 }
 
 std::string backend::call(const char* method, const std::string& path, const std::string& body) {
@@ -336,13 +336,13 @@ relay::relay(std::string backend_url, hook may_pass)
 
 ojs::http_response relay::pass_on(const ojs::http_request& request) const {
     ojs::http_response out;
-    out.drop = true;
+    out.status = 0;  // none
     if (!may_pass_(request, false)) return out;
     const std::string worker(ojs::find_header(request.headers, "X-OJS-Worker-ID"));
     const auto answer = ask(backend_url_, request.method, request.target, request.body,
                             {{"Content-Type", "application/openjobspec+json"}, {"X-OJS-Worker-ID", worker}});
     if (!answer || !may_pass_(request, true)) return out;
-    return {answer->status, {}, answer->body, false};
+    return {answer->status, {}, answer->body};
 }
 
 void gate::open() const {

@@ -8,7 +8,7 @@
 namespace test {
 
 inline ojs::http_response echo(const ojs::http_request& request) {
-    return {200, {}, request.method + " " + request.target + " " + request.body, false};
+    return {200, {}, request.method + " " + request.target + " " + request.body};
 }
 
 template <class Server, class Options>

@@ -15,7 +15,7 @@ class overdue_connection {
         context_.options.request_timeout = 1h;
         context_.handler = [this, body](const http_request&) {
             context_.options.request_timeout = 0ms;
-            return http_response{200, {}, body, false};
+            return http_response{200, {}, body};
         };
         context_.on_count_zero = context_.on_earlier_sweep = [] {};
         int ends[2];

@@ -163,7 +163,7 @@ TEST_CASE(
                 {std::string(100000, '[') + std::string(100000, ']'), "not a JSON object"},
                 {R"({"args":[]})", "type is missing"},
                 {R"({"type":7,"args":[]})", "type is missing"},
-                {R"({"type":"noop"})", "args: missing"},
+                {R"({"type":"noop"})", "args is missing"},
                 {R"({"type":"noop","args":{}})", "args is not an array"}};
     for (const auto& row : rows) {
         for (const bool killed : {false, true}) {

@@ -186,8 +186,8 @@ inline ojs::http_request post(const std::string& target, const std::string& body
     return {"POST", target, {}, body};
 }
 
-inline ojs::http_call call(ojs::time_point deadline = soon(), ojs::resend policy = ojs::resend::if_unsent) {
-    return {deadline, policy, nullptr};
+inline ojs::http_call call(ojs::time_point deadline = soon(), bool is_repeatable = false) {
+    return {deadline, {}, is_repeatable};
 }
 
 // Gives it a deadline of 100 ms only when should_send is called for the `nth` time: before a new connection, or before the

@@ -32,7 +32,7 @@ TEST_CASE("job values: arguments are read as picojson values, or the error names
                     const result<picojson::array> no_array = job.arg<picojson::array>(0);
                     REQUIRE_FALSE(no_array);
                     CHECK(no_array.error().code == errc::invalid_argument);
-                    CHECK(no_array.error().text == "argument 0 is an object, not an array");
+                    CHECK(no_array.error().text == "argument 0: not an array");
                     CHECK(job.arg<picojson::value>(3).error().text == "argument 3: invalid JSON: not UTF-8");
                     CHECK(job.arg<picojson::value>(4).error().text ==
                           "argument 4: invalid JSON in line 1, or beyond a limit");

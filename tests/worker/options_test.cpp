@@ -291,7 +291,7 @@ TEST_CASE(
     REQUIRE(!valid);
     CHECK(valid.error().code == errc::unsupported);
     CHECK(holds(valid.error().text, "url (OJS_URL) 'https://h'"));
-    out->https_stream = [](const stream_request&) { return byte_stream_ref(); };
+    out->https_stream = [](int, const std::string&, const std::string&) { return byte_stream_ref(); };
     CHECK(validate(*out));
     out->url = "https://h:0";
     CHECK(holds(validate(*out).error().text, "url (OJS_URL) 'https://h:0'"));

@@ -140,21 +140,21 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
         const char* suggestion = nullptr;
         errc code = errc::invalid_argument;
     } rows[] = {
-        {"other:x", "unknown scheme" + schemes},
+        {"other:x", "no valid scheme" + schemes},
         {"Spool:/dir", "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())",
          nullptr, errc::unsupported},
-        {"", "the scheme is missing; write http://"},
+        {"", "no valid scheme; write http://"},
         {"memory:", "needs ojs_memory.hpp: include it, and call options->transports.add(ojs::memory())",
          nullptr, errc::unsupported},
         {"other://me:pa55@h", "(redacted"},
-        {"/tmp/jobs", "the scheme is missing" + schemes},
-        {"localhost:8080", "unknown scheme" + schemes, "http://localhost:8080"},
-        {"[::1]:8080/base", "the scheme is missing" + schemes, "http://[::1]:8080/base"},
-        {"//host", "the scheme is missing" + schemes, "http://host"},
-        {"HTPS://h:1", "unknown scheme" + schemes, "https://h:1"},
-        {"http:/h", "// is missing" + schemes, "http://h"},
-        {"HTTP//h", "the scheme is missing" + schemes, "http://h"},
-        {"minr:/x/ojs/v1", "unknown scheme" + schemes, "mine:/x/ojs/v1"},
+        {"/tmp/jobs", "no valid scheme" + schemes},
+        {"localhost:8080", "no valid scheme" + schemes, "http://localhost:8080"},
+        {"[::1]:8080/base", "no valid scheme" + schemes, "http://[::1]:8080/base"},
+        {"//host", "no valid scheme" + schemes, "http://host"},
+        {"HTPS://h:1", "no valid scheme" + schemes, "https://h:1"},
+        {"http:/h", "no valid scheme" + schemes, "http://h"},
+        {"HTTP//h", "no valid scheme" + schemes, "http://h"},
+        {"minr:/x/ojs/v1", "no valid scheme" + schemes, "mine:/x/ojs/v1"},
         {"http://h:1/ojs/v1", appended, "http://h:1"},
         {"HTTP://h/base/ojs/v1//", appended, "HTTP://h/base"},
         {"http://h/me:pa55@x/ojs/v1", appended, "(redacted: may contain credentials)"}};
@@ -179,7 +179,7 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
     }
     for (const char* url : {":x", "1a:x", "a b:x", "unix:x"}) CHECK_MESSAGE(!start_with(url, none), url);
     const auto has_https = [](worker_options& options) {
-        options.https_stream = [](const stream_request&) { return byte_stream_ref(); };
+        options.https_stream = [](int, const std::string&, const std::string&) { return byte_stream_ref(); };
     };
     check_refused(start_with("h:1", has_https), errc::invalid_argument, "(schemes: http:, unix:, https:)");
 }

@@ -84,7 +84,7 @@ ojs::http_response stream_queue_events(backend& on, const incoming& in) {
     if (!socket || !on.streams.subscribe(std::move(socket), in.id, head))
         throw refusal{503, "backend_error", "too many subscribers, or this server is shutting down"};
     ojs::http_response out;
-    out.drop = true;
+    out.status = 0;
     return out;
 }
 

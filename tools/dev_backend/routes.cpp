@@ -128,7 +128,7 @@ ojs::http_response respond(backend& on, incoming& in) {
     } catch (const refusal& why) {
         out = error_response(why);
     }
-    if (out.status < 500 && !out.drop) require_saved(on);
+    if (out.status > 0 && out.status < 500) require_saved(on);
     return out;
 }
 
@@ -151,7 +151,7 @@ ojs::http_response respond_to_worker(backend& on, incoming& in) {
     ojs::http_response out;
     if (plan.reset) {
         record_fault(on, "reset", in);
-        out.drop = true;
+        out.status = 0;  // none
         return out;
     }
     if (plan.e500) {
@@ -161,7 +161,7 @@ ojs::http_response respond_to_worker(backend& on, incoming& in) {
     in.lost = plan.lose;
     out = respond(on, in);
     if (plan.lose) record_fault(on, "lose", in);
-    out.drop |= plan.lose;
+    if (plan.lose) out.status = 0;
     on.sleeps.pause(milliseconds(on.delay_ms.load()));
     return out;
 }

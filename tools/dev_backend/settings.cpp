@@ -50,9 +50,8 @@ ojs::result<settings> read_flags(int argc, char** argv) {
     std::string port = "8080";
     std::string seed = "1";
     std::string faults;
-    const std::pair<std::string_view, bool*> switches[] = {{"--quiet", &out.quiet},
-                                                           {"--help", &out.help},
-                                                           {"--hyphens", &out.hyphens}};
+    const std::pair<std::string_view, bool*> switches[] = {
+        {"--quiet", &out.quiet}, {"--help", &out.help}, {"--hyphens", &out.hyphens}};
     const std::pair<std::string_view, milliseconds*> durations[] = {
         {"--retry-delay", &out.retry_delay},
         {"--timeout-grace", &out.timeout_grace},

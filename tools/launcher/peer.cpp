@@ -40,7 +40,6 @@ ojs::result<admin_peer> admin_peer::create(const settings& given) {
     const ojs::result<std::string> token = read_token(given.token_file);
     if (!token) return token.error();
     options.bearer_token = *token;
-    options.max_idle_connections = 1;
     const bool is_path = given.admin.compare(0, 5, "unix:") == 0;
     ojs::result<ojs::http_client> peer =
         ojs::http_client::create(is_path ? given.admin : "http://" + given.admin, std::move(options));

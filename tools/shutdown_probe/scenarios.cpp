@@ -280,7 +280,7 @@ int get(const std::string& address, const char* path) {
     ojs::http_request request;
     request.target = path;
     auto answer = const_cast<ojs::http_client&>(*client).send(
-        request, {clock::now() + seconds(2), ojs::resend::if_unsent, nullptr});
+        request, {clock::now() + seconds(2)});
     return answer ? answer->status : 0;
 }
 

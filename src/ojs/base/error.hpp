@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,66 +58,34 @@ namespace detail {
 }  // namespace detail
 
 /// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints that
-/// error and aborts, in every build; reading the error of a value is undefined. As thread-safe as T.
+/// error and aborts, in every build. As thread-safe as T.
 template <class T>
 class [[nodiscard]] result {
   public:
     /// Not by value: compilers before P1825 (Clang 12) would copy a local T that is returned.
-    result(T&& value) : ok_(true) { new (static_cast<void*>(&value_)) T(std::move(value)); }
-    result(const T& value) : ok_(true) { new (static_cast<void*>(&value_)) T(value); }
-    result(ojs::error failure) : ok_(false) {
-        new (static_cast<void*>(&error_)) ojs::error(std::move(failure));
-    }
-    result(result&& other) noexcept : ok_(other.ok_) { adopt(std::move(other)); }
-    result(const result& other) : ok_(other.ok_) { adopt(other); }
-    result& operator=(result other) noexcept {
-        destroy();
-        ok_ = other.ok_;
-        adopt(std::move(other));
-        return *this;
-    }
-    ~result() { destroy(); }
+    result(T&& value) : value_(std::move(value)) {}
+    result(const T& value) : value_(value) {}
+    result(ojs::error failure) : error_(std::move(failure)) {}
 
-    bool has_value() const noexcept { return ok_; }          ///< true: a value; false: an error
-    explicit operator bool() const noexcept { return ok_; }  ///< has_value()
+    bool has_value() const noexcept { return value_.has_value(); }  ///< true: a value; false: an error
+    explicit operator bool() const noexcept { return value_.has_value(); }  ///< has_value()
     /// The value; an error is printed, and the process aborts.
-    T& operator*() & noexcept { return checked(*this).value_; }
-    const T& operator*() const& noexcept { return checked(*this).value_; }
-    T&& operator*() && noexcept { return std::move(checked(*this).value_); }
+    T& operator*() & noexcept { return check(), *value_; }
+    const T& operator*() const& noexcept { return check(), *value_; }
+    T&& operator*() && noexcept { return check(), std::move(*value_); }
     /// The value; an error is printed, and the process aborts.
-    T* operator->() noexcept { return &checked(*this).value_; }
-    const T* operator->() const noexcept { return &checked(*this).value_; }
-    T value_or(T fallback) const { return ok_ ? value_ : std::move(fallback); }  ///< never aborts
-    const ojs::error& error() const noexcept { return error_; }                  ///< only of an error
+    T* operator->() noexcept { return check(), &*value_; }
+    const T* operator->() const noexcept { return check(), &*value_; }
+    T value_or(T fallback) const { return value_ ? *value_ : std::move(fallback); }  ///< never aborts
+    const ojs::error& error() const noexcept { return error_; }                      ///< only of an error
 
   private:
-    template <class Self>
-    static Self& checked(Self& self) noexcept {
-        if (!self.ok_) detail::abort_with("the value of a failed result was read: ", self.error_.text);
-        return self;
-    }
-    // Copies or moves the value or the error of `other`.
-    template <class Other>
-    void adopt(Other&& other) {
-        if (ok_) {
-            new (static_cast<void*>(&value_)) T(std::forward<Other>(other).value_);
-        } else {
-            new (static_cast<void*>(&error_)) ojs::error(std::forward<Other>(other).error_);
-        }
-    }
-    void destroy() noexcept {
-        if (ok_) {
-            value_.~T();
-        } else {
-            error_.~error();
-        }
+    void check() const noexcept {
+        if (!value_) detail::abort_with("the value of a failed result was read: ", error_.text);
     }
 
-    bool ok_;
-    union {
-        T value_;
-        ojs::error error_;
-    };
+    std::optional<T> value_;
+    ojs::error error_;
 };
 
 /// Success without a value, or an error.

@@ -60,7 +60,7 @@ class drain_barrier {
     ticket enter() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
-            if (word_.compare_exchange_weak(word, word + one)) return ticket(this);
+            if (word_.compare_exchange_strong(word, word + one)) return ticket(this);
         }
         return ticket();
     }
@@ -93,7 +93,7 @@ class drain_barrier {
     bool leave() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
-            if (word_.compare_exchange_weak(word, word - one)) return false;
+            if (word_.compare_exchange_strong(word, word - one)) return false;
         }
         // Once closed, entries leave under the mutex, so a waiter that saw 0 knows that no thread is still in here.
         const detail::unique_lock held(mutex_);

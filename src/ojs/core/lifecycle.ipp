@@ -134,7 +134,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) no
     do {
         next = detail::unpack(current);
         changed = next_state(next, event, cause);
-    } while (changed && !word_.compare_exchange_weak(current, detail::pack(next)));
+    } while (changed && !word_.compare_exchange_strong(current, detail::pack(next)));
     if (changed && event == ojs::event::stop_signal) last_stop_signal_ms_.store(next.changed_ms);
     if (changed || counted) notify_subscribers();
     return changed;

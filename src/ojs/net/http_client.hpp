@@ -17,17 +17,8 @@ inline namespace v0_1_0 {
 struct http_client_options {
     std::string bearer_token;     ///< sent as "Authorization: Bearer ..."; empty: not sent
     http_headers headers;         ///< sent with every request
-    http_limits limits;           ///< of a response
     stream_factory https_stream;  ///< needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
-    std::size_t max_idle_connections = 16;  ///< kept open between requests; 1,024 at most
-    /// Of a connection that a request is sent on, since it was opened: idle ones may die without a word.
-    std::chrono::milliseconds max_connection_age{30000};
-};
-
-/// Whether a request may be sent again after its connection broke.
-enum class resend {
-    if_unsent,  ///< only if the peer cannot have processed it (the connection was closed before the first byte)
-    always      ///< once more in any case: the request is idempotent (ACK, FAIL)
+    std::size_t max_body = 8 * 1024 * 1024;  ///< of a response, whose head has at most 64 KiB, in bytes
 };
 
 /// How to send one request.
@@ -35,9 +26,11 @@ struct http_call {
     /// Covers name resolution, connect, handshake, write and read. A response that has arrived by then is a value even
     /// if this process was frozen and reads it later.
     time_point deadline = time_point::max();
-    resend policy = resend::if_unsent;  ///< after a broken connection
     /// Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
-    function<bool()> should_send;
+    function<bool()> should_send{};
+    /// The request may be sent once more if its connection breaks. Otherwise only if the peer cannot have processed it
+    /// (the connection was closed before the first byte).
+    bool is_repeatable = false;
     /// Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
     /// processed. -1: none.
     int interrupt_fd = -1;
@@ -47,8 +40,8 @@ namespace detail {
 class http_exchange;
 }
 
-/// A client of one server. It keeps connections open, with TCP keep-alive. A request on a kept connection that breaks,
-/// or gets no response by its deadline, closes all idle ones, so that the next request opens one.
+/// A client of one server. It keeps connections open for 30 s, with TCP keep-alive. A request on a kept connection that
+/// breaks, or gets no response by its deadline, closes all idle ones, so that the next request opens one.
 class http_client {
   public:
     /// `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same

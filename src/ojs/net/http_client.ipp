@@ -23,18 +23,24 @@ struct connection final : ref_counted {
         if (stream) stream->end();
     }
 
-    stream_result read_some(char* buffer, std::size_t size) {
+    // These are as those of a stream.
+    stream_status read_some(char* buffer, std::size_t& size) {
         if (stream) return stream->read_some(buffer, size);
-        return done(::recv(socket.get(), buffer, size, 0), stream_status::wants_read);
+        const ssize_t count = ::recv(socket.get(), buffer, size, 0);
+        if (count > 0) size = static_cast<std::size_t>(count);
+        return status_of(count, stream_status::wants_read);
     }
-    stream_result write_some(std::string_view bytes) {
+    stream_status write_some(std::string_view& bytes) {
         if (stream) return stream->write_some(bytes);
-        return done(::send(socket.get(), bytes.data(), bytes.size(), send_flags), stream_status::wants_write);
+        const ssize_t count = ::send(socket.get(), bytes.data(), bytes.size(), send_flags);
+        if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
+        return status_of(count, stream_status::wants_write);
     }
     // The peer has closed it or has sent unrequested bytes.
     bool is_stale() {
         char byte = 0;
-        return read_some(&byte, 1).status != stream_status::wants_read;
+        std::size_t size = 1;
+        return read_some(&byte, size) != stream_status::wants_read;
     }
     // Why the latest operation failed.
     std::string failure() const {
@@ -51,13 +57,11 @@ struct connection final : ref_counted {
     int sys_errno = 0;                         // why the socket failed
 
   private:
-    // The result of a system call that returned `bytes`.
-    stream_result done(ssize_t bytes, stream_status if_it_would_block) noexcept {
-        if (bytes > 0) return {stream_status::ok, static_cast<std::size_t>(bytes)};
-        if (bytes == 0) return {stream_status::closed, 0};
-        if (errno == EINTR || would_block(errno)) return {if_it_would_block, 0};
+    stream_status status_of(ssize_t count, stream_status if_it_would_block) noexcept {
+        if (count >= 0) return count > 0 ? stream_status::ok : stream_status::closed;
+        if (errno == EINTR || would_block(errno)) return if_it_would_block;
         sys_errno = errno;
-        return {stream_status::failed, 0};
+        return stream_status::failed;
     }
 };
 using connection_ref = ref<connection>;
@@ -65,8 +69,6 @@ using connection_ref = ref<connection>;
 // The connections that no request uses. Thread-safe.
 class idle_connections {
   public:
-    explicit idle_connections(std::size_t max) : max_(max) {}
-
     // The one that was used last. Null: none is left.
     connection_ref take(time_point now) {
         drop(now, time_point::min());
@@ -76,10 +78,9 @@ class idle_connections {
         kept_.pop_back();
         return out;
     }
-    // Closes it if there is no room.
-    void keep(connection_ref conn) {
+    void keep(const connection_ref& conn) {
         const unique_lock held(guard_);
-        if (kept_.size() < max_) kept_.push_back(std::move(conn));
+        kept_.push_back(conn);
     }
     // Closes those that have expired, or had no response since then.
     void drop(time_point now, time_point since) {
@@ -93,11 +94,12 @@ class idle_connections {
     }
 
   private:
-    const std::size_t max_;
     mutex guard_;
     array<connection_ref> kept_;
 };
 
+inline constexpr std::size_t max_response_head = 64 * 1024;
+inline constexpr auto max_connection_age = std::chrono::seconds(30);  // idle ones may die without a word
 // After the deadline, of up to 16 KiB each: enough for what a socket holds. A peer may send bytes one by one.
 inline constexpr int max_late_reads = 512;
 // A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
@@ -138,10 +140,7 @@ result<Value> named(result<Value> read, const Describe& describe) {
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
-        : target_(std::move(target)),
-          options_(std::move(options)),
-          resolver_(make_ref<resolver>(target_)),
-          idle_(options_.max_idle_connections) {
+        : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
         append_header(common_headers_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
         if (!options_.bearer_token.empty())
             append_header(common_headers_, "Authorization", "Bearer " + options_.bearer_token);
@@ -156,7 +155,7 @@ class http_exchange final : public ref_counted {
         if (steady_clock::now() >= call.deadline)
             return named(request, {errc::timed_out, 0, "the deadline had passed before anything was sent"});
         http_attempt out = try_any(request, call);
-        if (out.broke && call.policy == resend::always) {
+        if (out.broke && call.is_repeatable) {
             http_attempt second = try_new(request, call);
             // A request that was sent once never counts as "not sent" again.
             if (!second.nothing_sent || out.nothing_sent) out = std::move(second);
@@ -237,13 +236,13 @@ class http_exchange final : public ref_counted {
         result<unique_fd> socket = resolver_->connect(call.deadline);
         if (!socket) return socket.error();
         connection_ref out = make_ref<connection>(std::move(*socket));
-        out->expires_at = deadline_after(options_.max_connection_age);
+        out->expires_at = deadline_after(max_connection_age);
         if (!target_.is_secure) return out;
-        result<byte_stream_ref> made = options_.https_stream({out->socket.get(), target_.host, target_.name});
+        result<byte_stream_ref> made = options_.https_stream(out->socket.get(), target_.host, target_.name);
         if (!made) return made.error();
         out->stream = std::move(*made);
         for (;;) {
-            const stream_status ended = out->stream->handshake().status;
+            const stream_status ended = out->stream->handshake();
             if (ended == stream_status::ok) return out;
             const io_status ready = await(*out, ended, call.deadline, call.interrupt_fd);
             if (ready == io_status::interrupted)
@@ -288,41 +287,38 @@ class http_exchange final : public ref_counted {
             return {error{errc::timed_out, 0, "the deadline passed while the request was sent"}};
         if (left.size() == text.size()) return broken(*conn, true);
         // A peer that closes in the middle of a request may have responded (413), so read in any case.
-        http_parser parser(options_.limits);
-        return receive(parser, conn, request.method == "HEAD", left.empty(), call);
+        return receive(conn, request.method == "HEAD", left.empty(), call);
     }
 
     // Removes what was written from `left`.
     io_status write(connection& conn, std::string_view& left, time_point deadline) {
         io_status ended = io_status::ok;
         while (ended == io_status::ok && !left.empty()) {
-            const stream_result written = conn.write_some(left);
-            left.remove_prefix(written.bytes);
-            ended = await(conn, written.status, deadline);
+            ended = await(conn, conn.write_some(left), deadline);
         }
         return ended;
     }
 
-    http_attempt receive(http_parser& parser, const connection_ref& conn, bool is_head, bool may_keep,
-                         const http_call& call) {
+    http_attempt receive(const connection_ref& conn, bool is_head, bool may_keep, const http_call& call) {
         using status = http_parser::status;
+        http_parser parser(max_response_head, options_.max_body);
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int late_reads = 0;;) {
             // What has arrived counts after the deadline, too: this process may have been frozen.
             const bool is_late = steady_clock::now() >= call.deadline;
-            const stream_result got = conn->read_some(buffer, sizeof buffer);
-            const bool waits =
-                got.status == stream_status::wants_read || got.status == stream_status::wants_write;
+            std::size_t size = sizeof buffer;
+            const stream_status got = conn->read_some(buffer, size);
+            const bool waits = got == stream_status::wants_read || got == stream_status::wants_write;
             if (is_late && (waits || ++late_reads > max_late_reads))
                 return {error{errc::timed_out, 0, "no complete response before the deadline"}};
-            const io_status ended = await(*conn, got.status, call.deadline, call.interrupt_fd);
+            const io_status ended = await(*conn, got, call.deadline, call.interrupt_fd);
             if (ended == io_status::interrupted)
                 return {error{errc::cancelled, 0, "interrupted before the response was complete"}};
             if (ended == io_status::failed) return broken(*conn, false);
             if (waits) continue;
             const bool is_open = ended == io_status::ok;
-            status reached = is_open ? parser.feed({buffer, got.bytes}) : parser.finish();
+            status reached = is_open ? parser.feed({buffer, size}) : parser.finish();
             while (reached == status::complete && parser.code() < 200) {
                 parser.begin(is_head);
                 reached = parser.feed({});

@@ -1,4 +1,4 @@
-// http_request and http_response, with the limits of client and server.
+// http_request and http_response, to send or received.
 #pragma once
 
 #include <cstddef>
@@ -33,13 +33,6 @@ struct http_response {
     int status = 200;      ///< 100 to 599
     http_headers headers;  ///< Content-Length and Connection are added when sent
     std::string body;      ///< complete
-    bool drop = false;     ///< server only: close the connection without a response
-};
-
-/// Size limits of a message, in bytes. A client fails above them with errc::bad_response, a server responds 413 or 431.
-struct http_limits {
-    std::size_t head = 64 * 1024;        ///< first line and headers
-    std::size_t body = 8 * 1024 * 1024;  ///< without chunk framing
 };
 
 }  // namespace v0_1_0

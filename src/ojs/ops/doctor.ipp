@@ -76,18 +76,18 @@ inline result<http_response> http_get(std::string_view url, const char* target,
     if (!client) return client.error();
     http_request request;
     request.target = target;
-    return client->send(request, {deadline_after(timeout), resend::if_unsent, nullptr});
+    return client->send(request, {deadline_after(timeout)});
 }
 
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
                           std::vector<finding>& out) {
-    const backend_url url = split_url(options.url, options.transports);
+    const backend_url url = split_url(options);
     if (url.added != nullptr && url.added->inspect) {
         std::string fault = url.added->inspect(url.address);
         if (!fault.empty())
             out.push_back({severity::error, "backend-unusable", std::move(fault), "correct OJS_URL"});
     }
-    if (url.added != nullptr || !url.is_http) return;
+    if (url.added != nullptr || !url.is_http()) return;
     const result<http_response> response =
         http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
     if (!response) {

@@ -15,12 +15,20 @@
 #include "../core/cancel_token.hpp"
 
 #ifndef OJS_SHUTDOWN_USE_PIDFD
+#ifdef __linux__
 /// 0: a thread waits for each child, as on systems other than Linux and kernels without pidfd_open().
-#define OJS_SHUTDOWN_USE_PIDFD OJS_SHUTDOWN_ON_LINUX
+#define OJS_SHUTDOWN_USE_PIDFD 1
+#else
+#define OJS_SHUTDOWN_USE_PIDFD 0
+#endif
 #endif
 #ifndef OJS_SHUTDOWN_USE_CLOSE_RANGE
+#ifdef __linux__
 /// 0: a child closes its descriptors one by one, as on systems other than Linux and kernels without close_range().
-#define OJS_SHUTDOWN_USE_CLOSE_RANGE OJS_SHUTDOWN_ON_LINUX
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE 1
+#else
+#define OJS_SHUTDOWN_USE_CLOSE_RANGE 0
+#endif
 #endif
 
 namespace ojs {

@@ -13,16 +13,26 @@
 #include "../net/http_message.hpp"
 
 #ifndef OJS_SHUTDOWN_USE_EPOLL
+#ifdef __linux__
 /// 0: a server waits for its connections with poll(), as it does on every system but Linux.
-#define OJS_SHUTDOWN_USE_EPOLL OJS_SHUTDOWN_ON_LINUX
+#define OJS_SHUTDOWN_USE_EPOLL 1
+#else
+#define OJS_SHUTDOWN_USE_EPOLL 0
+#endif
 #endif
 
 namespace ojs {
 inline namespace v0_1_0 {
 
 /// Returns the response to one request. Called from several threads at once. An exception becomes a 500; if the handler
-/// ends its thread, the connection is closed.
+/// ends its thread, or the response has status 0, the connection is closed without one.
 using http_handler = function<http_response(const http_request&)>;
+
+/// Size limits of a message, in bytes. Above them the response is 413 or 431.
+struct http_limits {
+    std::size_t head = 64 * 1024;        ///< first line and headers
+    std::size_t body = 8 * 1024 * 1024;  ///< without chunk framing
+};
 
 /// How a draining_server is set up.
 struct draining_server_options {

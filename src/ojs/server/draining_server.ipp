@@ -201,7 +201,7 @@ class server_body final : public ref_counted {
         waiting[0] = {wake_.fd(), POLLIN, 0};
         for (std::size_t i = 0; i < listeners_.size(); ++i)
             waiting[i + 1] = {accepts ? listeners_[i].fd() : -1, POLLIN, 0};
-        ::poll(waiting.data(), static_cast<nfds_t>(waiting.size()), poll_timeout(until));
+        ::poll(waiting.begin(), static_cast<nfds_t>(waiting.size()), poll_timeout(until));
     }
     void accept_from(const listener& from) noexcept {
         if (!has_free_slot()) return free_slot();

@@ -70,7 +70,7 @@ inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const 
 inline std::string status_line(std::string_view text) {
     std::string out;
     while (!text.empty()) {
-        const std::string_view character = take_utf8(text);
+        const std::string_view character = take_character(text).repaired();
         if (out.size() + character.size() > max_status_length) break;
         const auto first = static_cast<unsigned char>(character.front());
         append(out, {first < 0x20 || first == 0x7f ? std::string_view(" ") : character});

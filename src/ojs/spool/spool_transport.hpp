@@ -4,8 +4,12 @@
 #include "../worker/transport_scheme.hpp"
 
 #ifndef OJS_SHUTDOWN_USE_INOTIFY
+#ifdef __linux__
 /// 0: the worker scans a spool directory every poll interval, as on systems other than Linux.
-#define OJS_SHUTDOWN_USE_INOTIFY OJS_SHUTDOWN_ON_LINUX
+#define OJS_SHUTDOWN_USE_INOTIFY 1
+#else
+#define OJS_SHUTDOWN_USE_INOTIFY 0
+#endif
 #endif
 
 namespace ojs {

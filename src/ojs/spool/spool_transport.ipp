@@ -283,8 +283,8 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     if (!opened) return opened.error();
     if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
         return spool_usage_error({"a job needs a type, a queue and a max_attempts of 0 or more"});
-    const std::string fault = detail::args_error(job.args_json);
-    if (!fault.empty()) return spool_usage_error({fault});
+    if (!json_view::parse(job.args_json) || json_view(job.args_json).type() != json_type::array)
+        return spool_usage_error({"args is not a JSON array"});
     const std::string stamp = cat({detail::name_from_time("5-"), ".json"});
     const std::string name = job.name.empty() ? stamp : job.name;
     const std::string bad_name = detail::spool_name_fault(name);

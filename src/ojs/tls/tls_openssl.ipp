@@ -75,15 +75,16 @@ OJS_SHUTDOWN_INLINE long bio_control(BIO* bio, int command, long, void*) {
 }
 
 OJS_SHUTDOWN_INLINE BIO_METHOD* socket_method() {
-    static atomic<BIO_METHOD*> made{nullptr};
-    const auto make = [] {
-        BIO_METHOD* const out = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ojs socket");
-        BIO_meth_set_write(out, bio_write);
-        BIO_meth_set_read(out, bio_read);
-        BIO_meth_set_ctrl(out, bio_control);
-        return out;
-    };
-    return shared_once(made, make, BIO_meth_free);
+    static atomic<BIO_METHOD*> shared{nullptr};
+    BIO_METHOD* found = shared.load();
+    if (found != nullptr) return found;
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "ojs socket");
+    BIO_meth_set_write(made, bio_write);
+    BIO_meth_set_read(made, bio_read);
+    BIO_meth_set_ctrl(made, bio_control);
+    if (shared.compare_exchange_strong(found, made)) return made;
+    BIO_meth_free(made);  // another thread's was first
+    return found;
 }
 
 // ---- what all connections share ----
@@ -295,24 +296,23 @@ class stream : public byte_stream {
         return context_->prepare(ssl_.get(), peer_);
     }
 
-    stream_result handshake() override {
+    stream_status handshake() override {
         ERR_clear_error();
-        const stream_result out = outcome(SSL_connect(ssl_.get()), 0);
-        if (out.status != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
+        const stream_status out = outcome(SSL_connect(ssl_.get()));
+        if (out != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
         return failed(
             "the server sent no certificate");  // an anonymous cipher, if the system's settings allow one
     }
-    stream_result read_some(char* buffer, std::size_t size) override {
+    stream_status read_some(char* buffer, std::size_t& size) override {
         ERR_clear_error();
-        std::size_t bytes = 0;
-        const int done = SSL_read_ex(ssl_.get(), buffer, size, &bytes);
-        return outcome(done, bytes);
+        return outcome(SSL_read_ex(ssl_.get(), buffer, size, &size));
     }
-    stream_result write_some(std::string_view bytes) override {
+    stream_status write_some(std::string_view& bytes) override {
         ERR_clear_error();
         std::size_t written = 0;
         const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &written);
-        if (done == 1 || SSL_get_error(ssl_.get(), done) != SSL_ERROR_SYSCALL) return outcome(done, written);
+        if (done == 1) bytes.remove_prefix(written);
+        if (done == 1 || SSL_get_error(ssl_.get(), done) != SSL_ERROR_SYSCALL) return outcome(done);
         const int system = errno;
         char byte = 0;  // an alert that says why the server has closed may have arrived before
         SSL_read_ex(ssl_.get(), &byte, 1, &written);
@@ -349,13 +349,13 @@ class stream : public byte_stream {
                SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
                    1;
     }
-    stream_result outcome(int returned, std::size_t bytes) {
+    stream_status outcome(int returned) {
         const int system = errno;
         switch (SSL_get_error(ssl_.get(), returned)) {
-            case SSL_ERROR_NONE: return {stream_status::ok, bytes};
-            case SSL_ERROR_WANT_READ: return {stream_status::wants_read, 0};
-            case SSL_ERROR_WANT_WRITE: return {stream_status::wants_write, 0};
-            case SSL_ERROR_ZERO_RETURN: return {stream_status::closed, 0};
+            case SSL_ERROR_NONE: return stream_status::ok;
+            case SSL_ERROR_WANT_READ: return stream_status::wants_read;
+            case SSL_ERROR_WANT_WRITE: return stream_status::wants_write;
+            case SSL_ERROR_ZERO_RETURN: return stream_status::closed;
             default: break;
         }
         return failed(reason_of(system));
@@ -385,10 +385,10 @@ class stream : public byte_stream {
             default: return false;
         }
     }
-    stream_result failed(const std::string& reason) {
+    stream_status failed(const std::string& reason) {
         broken_ = true;
         failure_ = "TLS: " + reason;
-        return {stream_status::failed, 0};
+        return stream_status::failed;
     }
 
     const std::shared_ptr<shared_context> context_;
@@ -412,24 +412,25 @@ OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
     const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
     if (const char* const problem = context->prepare()) return failure(errc::invalid_argument, problem);
     const auto in_child = std::make_shared<std::atomic<stream_factory*>>();
-    return stream_factory([context, failure, in_child,
-                           owner = ::getpid()](const stream_request& request) -> result<byte_stream_ref> {
-        if (owner != ::getpid()) {  // a lock of the parent's context may stay locked here
-            if (in_child->load() == nullptr) {
-                result<stream_factory> made = tls_openssl(context->options());
-                if (!made) return made.error();
-                in_child->store(new stream_factory(std::move(*made)));
+    return stream_factory(
+        [context, failure, in_child, owner = ::getpid()](
+            int socket, const std::string& host, const std::string& peer_name) -> result<byte_stream_ref> {
+            if (owner != ::getpid()) {  // a lock of the parent's context may stay locked here
+                if (in_child->load() == nullptr) {
+                    result<stream_factory> made = tls_openssl(context->options());
+                    if (!made) return made.error();
+                    in_child->store(new stream_factory(std::move(*made)));
+                }
+                return (*in_child->load())(socket, host, peer_name);
             }
-            return (*in_child->load())(request);
-        }
-        const std::string& name = context->options().server_name;
-        auto* const stream = new detail::tls::stream(context, request.name);
-        byte_stream_ref out(stream);
-        ERR_clear_error();
-        if (const char* const problem = stream->prepare(request.socket, name.empty() ? request.host : name))
-            return failure(errc::unreachable, problem);
-        return out;
-    });
+            const std::string& name = context->options().server_name;
+            auto* const stream = new detail::tls::stream(context, peer_name);
+            byte_stream_ref out(stream);
+            ERR_clear_error();
+            if (const char* const problem = stream->prepare(socket, name.empty() ? host : name))
+                return failure(errc::unreachable, problem);
+            return out;
+        });
 }
 
 }  // namespace v0_1_0

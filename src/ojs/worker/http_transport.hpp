@@ -9,7 +9,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 /// Limits of a response: 16 KiB of headers, 4 MiB of body. Jobs of a larger response to FETCH come back after their
 /// visibility timeout. Where jobs carry more data, give http_transport a client with other limits.
-inline constexpr http_limits worker_response_limits = {16 * 1024, 4 * 1024 * 1024};
+inline constexpr std::size_t max_worker_response = 4 * 1024 * 1024;
 
 /// A heartbeat or FAIL rejected with an API error (400 or 422) is sent again at once with the published schema's fields
 /// only, a FAIL first without its checkpoint. Once a heartbeat was accepted in this form, all later ones have it. ACK

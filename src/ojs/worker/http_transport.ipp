@@ -71,8 +71,8 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
-    const result<http_response> response = send(detail::fetch_call, detail::fetch_body(request),
-                                                {deadline, resend::if_unsent, request.should_send});
+    const result<http_response> response =
+        send(detail::fetch_call, detail::fetch_body(request), {deadline, request.should_send});
     if (!response && response.error().code == errc::bad_response)
         return detail::refused_response(response.error().text);
     if (!response) return response.error();
@@ -96,7 +96,7 @@ OJS_SHUTDOWN_INLINE result<settle_result> http_transport::read_settlement(
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::ack(const ack_request& request,
                                                               time_point deadline) {
     return read_settlement(detail::ack_call, send(detail::ack_call, detail::ack_body(request),
-                                                  {deadline, resend::always, request.should_send}));
+                                                  {deadline, request.should_send, true}));
 }
 
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::fail(const fail_request& request,
@@ -106,8 +106,7 @@ OJS_SHUTDOWN_INLINE result<settle_result> http_transport::fail(const fail_reques
     for (const fail_form form : {fail_form::full, fail_form::without_checkpoint, fail_form::schema}) {
         if (form == fail_form::without_checkpoint && request.checkpoint_json.empty()) continue;
         // Not repeated here: once it has arrived, this worker may get the job again.
-        response = send(detail::fail_call, detail::fail_body(request, form),
-                        {deadline, resend::if_unsent, request.should_send});
+        response = send(detail::fail_call, detail::fail_body(request, form), {deadline, request.should_send});
         if (!response || !detail::rejects_body(*response)) break;
     }
     return read_settlement(detail::fail_call, response);
@@ -117,7 +116,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
                                                                          time_point deadline) {
     const auto send_form = [&](bool is_full) {
         return send(detail::heartbeat_call, detail::heartbeat_body(request, is_full, active_jobs_as_count_),
-                    {deadline, resend::always, request.should_send});
+                    {deadline, request.should_send, true});
     };
     const bool is_full = !beats_by_schema_;
     result<http_response> response = send_form(is_full);
@@ -133,7 +132,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
                                                                time_point deadline) {
     const std::string call = "GET /jobs/" + detail::path_segment(query.job_id);
-    const result<http_response> response = send(call, "", {deadline, resend::if_unsent, query.should_send});
+    const result<http_response> response = send(call, "", {deadline, query.should_send});
     if (!response) return response.error();
     if (!detail::is_success(response->status)) return refused(call, *response);
     return detail::named(detail::read_claim(response->body, query), [&] { return name_of(call); });

@@ -79,7 +79,7 @@ struct argument_place {
 // errc::invalid_argument: there is none.
 result<json_view> find_argument(std::string_view args_json, argument_place place);
 bool is_missing_or_null(std::string_view args_json, argument_place place);
-error argument_error(argument_place place, json_view found, const error& failure);
+error argument_error(argument_place place, const error& failure);
 // The string that `json` writes, or else `json` itself.
 inline std::string string_or_json(std::string_view json) {
     std::string text;
@@ -89,8 +89,8 @@ inline std::string string_or_json(std::string_view json) {
 result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max);
 result<double> floating_argument(json_view source, bool is_float);
 template <class T, class U>
-result<T> argument_as(argument_place place, json_view found, result<U> read) {
-    return read ? result<T>(static_cast<T>(*std::move(read))) : argument_error(place, found, read.error());
+result<T> argument_as(argument_place place, result<U> read) {
+    return read ? result<T>(static_cast<T>(*std::move(read))) : argument_error(place, read.error());
 }
 
 // What arg_or() returns for a fallback of type T.
@@ -122,16 +122,11 @@ class job_context {
     /// Returns one argument, or a member of one that is an object, as std::string, bool, or any integer or
     /// floating-point type except character types. Integers are exact, floating-point numbers are read as double.
     /// `arg<std::string>` of what is neither a string nor null returns its JSON text. If `<picojson.h>` is included, T
-    /// may also be picojson::value, array or object, whose numbers are doubles. Errors, which name the argument, the
-    /// member, the type found and the one wanted:
-    /// - errc::invalid_argument: it is missing, has another type or does not fit into T
-    /// - errc::bad_response: json_view::parse() rejects it
+    /// may also be picojson::value, array or object, whose numbers are doubles. Errors name the
+    /// argument and the member. errc::invalid_argument: it is missing, has another type or does not fit into T;
+    /// errc::bad_response: json_view::parse() rejects it.
     template <class T>
-    result<T> arg(std::size_t index) const {
-        return read_argument<T>({index, {}});
-    }
-    template <class T>
-    result<T> arg(std::size_t index, std::string_view member) const {
+    result<T> arg(std::size_t index, std::string_view member = {}) const {
         return read_argument<T>({index, member});
     }
     /// All arguments: T is picojson::array or value, with the errors of `arg<T>()`.
@@ -142,11 +137,7 @@ class job_context {
     /// `arg<T>()`, but throws bad_argument on an error, which fails the attempt with the text of that error. Needs
     /// exceptions.
     template <class T>
-    T require(std::size_t index) const {
-        return value_or_throw(arg<T>(index));
-    }
-    template <class T>
-    T require(std::size_t index, std::string_view member) const {
+    T require(std::size_t index, std::string_view member = {}) const {
         return value_or_throw(arg<T>(index, member));
     }
     /// An optional argument or member: `fallback` if it, or the argument, is missing or null. Throws bad_argument if it
@@ -216,18 +207,18 @@ class job_context {
         if (!source) return source.error();
         if constexpr (std::is_same_v<T, std::string>) {
             if (source->type() == json_type::null || source->type() == json_type::string)
-                return detail::argument_as<T>(place, *source, source->string());
+                return detail::argument_as<T>(place, source->string());
             return detail::string_or_json(source->text());
         } else if constexpr (std::is_same_v<T, bool>) {
-            return detail::argument_as<T>(place, *source, source->boolean());
+            return detail::argument_as<T>(place, source->boolean());
         } else if constexpr (detail::is_integer<T>) {
-            return detail::argument_as<T>(place, *source,
+            return detail::argument_as<T>(place,
                                           detail::integer_argument(*source, limits::min(), limits::max()));
         } else if constexpr (detail::is_one_of<T, float, double, long double>) {
             constexpr bool is_float = std::is_same_v<T, float>;
-            return detail::argument_as<T>(place, *source, detail::floating_argument(*source, is_float));
+            return detail::argument_as<T>(place, detail::floating_argument(*source, is_float));
         } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string_view>) {
-            return detail::argument_as<T>(place, *source, source->as<T>());
+            return detail::argument_as<T>(place, source->as<T>());
         } else {
             static_assert(!detail::is_one_of<T, std::string_view, const char*, char*>,
                           "arg<T>: there is no text to point to; use std::string");

@@ -7,23 +7,14 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline const char* name_of(json_type type) noexcept {
-    constexpr const char* names[] = {"missing",  "null",     "a boolean", "a number",
-                                     "a string", "an array", "an object"};
-    return names[static_cast<int>(type)];
-}
-
 inline std::string name_of(argument_place place) {
     std::string out = cat({"argument ", place.index});
-    if (place.member.data() != nullptr) append(out, {", member \"", place.member, "\","});
+    if (place.member.data() != nullptr) append(out, {", member \"", place.member, "\""});
     return out;
 }
 
-OJS_SHUTDOWN_INLINE error argument_error(argument_place place, json_view found, const error& failure) {
-    const bool is_other_type = failure.code == errc::invalid_argument;
-    return {failure.code, 0,
-            is_other_type ? cat({name_of(place), " is ", name_of(found.type()), ", ", failure.text})
-                          : cat({name_of(place), ": ", failure.text})};
+OJS_SHUTDOWN_INLINE error argument_error(argument_place place, const error& failure) {
+    return {failure.code, 0, cat({name_of(place), ": ", failure.text})};
 }
 
 OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, argument_place place) {
@@ -32,7 +23,7 @@ OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, 
     if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", place.index})};
     if (place.member.data() == nullptr) return found;
     if (found.type() != json_type::object)
-        return argument_error(whole, found, {errc::invalid_argument, 0, "not an object"});
+        return argument_error(whole, {errc::invalid_argument, 0, "not an object"});
     found = found.member(place.member);
     if (found) return found;
     return error{errc::invalid_argument, 0, cat({name_of(whole), " has no member \"", place.member, "\""})};

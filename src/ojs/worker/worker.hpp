@@ -122,7 +122,9 @@ class worker {
     bool stop_and_cancel(time_point deadline = time_point::max()) {
         return request_stop_and_cancel(), wait(deadline);
     }
-    bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
+    bool stop_and_cancel(std::chrono::milliseconds timeout) {
+        return stop_and_cancel(deadline_after(timeout));
+    }
 
     /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
     /// what handlers use. Steps run in the order they were added, each on its own thread. One that exceeds its

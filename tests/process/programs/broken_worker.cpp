@@ -170,7 +170,7 @@ class wicked_transport final : public ojs::transport {
         post.method = "POST";
         post.target = "/ojs/v1/workers/ack";
         post.body = "{\"job_id\":\"" + request.job_id + "\"" + more + "}";
-        static_cast<void>(other_.send(post, {deadline, ojs::resend::if_unsent, nullptr}));
+        static_cast<void>(other_.send(post, {deadline}));
         return ojs::settle_result::accepted;
     }
 

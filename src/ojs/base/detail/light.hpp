@@ -1,5 +1,5 @@
-// Small stand-ins for <utility>, <atomic>, <memory> and <vector>. Those would make the header compile longer: by 13 %,
-// 10 %, a third of what <string> and <chrono> take, and 26 %.
+// Small stand-ins for <atomic>, <memory> and <vector>. Those would make the header compile longer: by 10 %, a third of
+// what <string> and <chrono> take, and 26 %.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,10 @@
 
 namespace ojs::detail {
 
-template <class T>
-void swap(T& one, T& other) noexcept {
-    T kept = static_cast<T&&>(one);
-    one = static_cast<T&&>(other);
-    other = static_cast<T&&>(kept);
-}
-
-// As std::exchange, but `value` alone determines T.
-template <class T>
-T exchange(T& value, std::decay_t<T> next) {
-    T previous = static_cast<T&&>(value);
-    value = static_cast<T&&>(next);
-    return previous;
-}
-
+using std::exchange;
 using std::max;  // from <string>; <algorithm> would make the header compile 5 % longer
 using std::min;
+using std::swap;
 
 enum class memory_order : int {
     relaxed = __ATOMIC_RELAXED,
@@ -74,18 +61,12 @@ class atomic {
     T fetch_or(T bits, memory_order order = memory_order::seq_cst) noexcept {
         return __atomic_fetch_or(&value_, bits, static_cast<int>(order));
     }
-    T fetch_and(T bits, memory_order order = memory_order::seq_cst) noexcept {
-        return __atomic_fetch_and(&value_, bits, static_cast<int>(order));
-    }
     T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
         T previous;
         __atomic_exchange(&value_, &value, &previous, static_cast<int>(order));
         return previous;
     }
     // On failure the order is `order` without its release.
-    bool compare_exchange_weak(T& expected, T desired, memory_order order = memory_order::seq_cst) noexcept {
-        return compare_exchange_strong(expected, desired, order);
-    }
     bool compare_exchange_strong(T& expected, T desired,
                                  memory_order order = memory_order::seq_cst) noexcept {
         const memory_order failure_order = order == memory_order::acq_rel   ? memory_order::acquire
@@ -98,18 +79,6 @@ class atomic {
   private:
     alignas(sizeof(T)) T value_;  // NOLINT(bugprone-sizeof-expression): also of pointers
 };
-
-// What all threads share from its first use on. Not a static local: if a thread initializes that during a fork(), the
-// child waits for it forever.
-template <class T, class Make, class Drop>
-T* shared_once(atomic<T*>& shared, Make make, Drop drop) {
-    T* found = shared.load();
-    if (found != nullptr) return found;
-    T* const made = make();
-    if (shared.compare_exchange_strong(found, made)) return made;
-    if (made != nullptr) drop(made);  // another thread's was first
-    return found;
-}
 
 class ref_counted {
   public:
@@ -186,8 +155,6 @@ class array {
 
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
-    T* data() noexcept { return data_; }
-    const T* data() const noexcept { return data_; }
     T* begin() noexcept { return data_; }
     T* end() noexcept { return data_ + size_; }
     const T* begin() const noexcept { return data_; }

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include "light.hpp"
 #include "sync.hpp"
@@ -30,6 +31,10 @@ inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
 OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {
     const timespec left = to_timespec(time);
     nanosleep(&left, nullptr);
+}
+
+OJS_SHUTDOWN_INLINE std::string errno_text(int sys_errno) {
+    return cat({std::generic_category().message(sys_errno), " (errno ", sys_errno, ")"});
 }
 
 OJS_SHUTDOWN_INLINE std::string thrown_text() {

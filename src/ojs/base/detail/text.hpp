@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -18,12 +17,12 @@ struct json_string {
     std::string_view text;
 };
 
-// One part of a concatenation: text, or a number to be written in decimal.
+// One part of a concatenation: text, text to be quoted, or a number to be written in decimal.
 class text_part {
   public:
-    text_part(std::string_view text) noexcept : text_(text), kind_(kind::text) {}
-    text_part(const std::string& text) noexcept : text_(text), kind_(kind::text) {}
-    text_part(const char* text) noexcept : text_(text), kind_(kind::text) {}
+    text_part(std::string_view text) noexcept : text_(text) {}
+    text_part(const std::string& text) noexcept : text_(text) {}
+    text_part(const char* text) noexcept : text_(text) {}
     text_part(json_string quoted) noexcept : text_(quoted.text), kind_(kind::json) {}
     template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
     text_part(Number number) noexcept
@@ -31,14 +30,13 @@ class text_part {
           kind_(std::is_signed_v<Number> ? kind::integer : kind::natural) {}
 
     bool is_number() const noexcept { return kind_ == kind::integer || kind_ == kind::natural; }
-    std::size_t size() const noexcept { return is_number() ? 5 : text_.size() + 2; }  // about
     void append_to(std::string& out) const;
 
   private:
     enum class kind : unsigned char { text, json, integer, natural };
     std::string_view text_;
     unsigned long long number_ = 0;
-    kind kind_;
+    kind kind_ = kind::text;
 };
 
 // cat({"job ", 7, " lost"}) == "job 7 lost"; append() adds to `out`. Lists, not parameter packs, which would compile
@@ -49,9 +47,6 @@ inline void append(std::string& out, std::initializer_list<text_part> parts) {
 
 inline std::string cat(std::initializer_list<text_part> parts) {
     std::string out;
-    std::size_t size = 0;
-    for (const text_part& part : parts) size += part.size();
-    out.reserve(size);
     append(out, parts);
     return out;
 }
@@ -82,78 +77,59 @@ inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& o
     return true;
 }
 
-// strerror_r has two signatures, GNU and POSIX; overloading accepts either.
-inline const char* strerror_text(int /*failed*/, const char* buffer) {
-    return buffer;
-}
-inline const char* strerror_text(const char* text, const char* /*buffer*/) {
-    return text;
-}
-
 // "Connection refused (errno 111)"
-inline std::string errno_text(int sys_errno) {
-    char buffer[128] = "unknown error";
-    return cat(
-        {strerror_text(strerror_r(sys_errno, buffer, sizeof buffer), buffer), " (errno ", sys_errno, ")"});
-}
+std::string errno_text(int sys_errno);
 
-// The length in bytes of the UTF-8 sequence at the front of a text that is not empty; 0 if there is none.
-inline std::size_t utf8_length(std::string_view text) noexcept {
+// One character of a text, or a byte that belongs to none.
+struct character {
+    static constexpr unsigned none = ~0U;
+
+    std::string_view bytes;
+    unsigned code;  // its code point; none: not UTF-8
+
+    // U+FFFD for a byte that belongs to no character.
+    std::string_view repaired() const noexcept { return code == none ? "\xef\xbf\xbd" : bytes; }
+    // C0, DEL, C1, line separators, and bidirectional controls, which can disguise a text.
+    bool is_control() const noexcept {
+        return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
+               code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    }
+};
+
+// Removes the first character of a text that is not empty, and returns it.
+inline character take_character(std::string_view& text) noexcept {
     const auto byte = [text](std::size_t i) {
         return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
     };
     const unsigned first = byte(0);
-    if (first < 0x80) return 1;
-    if (first < 0xc2 || first > 0xf4) return 0;
     const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    unsigned code = first & (0x7fU >> length);
+    bool is_valid = first >= 0xc2 && first < 0xf5;
     for (std::size_t i = 1; i < length; ++i) {
-        if ((byte(i) & 0xc0U) != 0x80) return 0;
+        is_valid = is_valid && (byte(i) & 0xc0U) == 0x80;
+        code = code << 6U | (byte(i) & 0x3fU);
     }
-    const unsigned second = byte(1);
-    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-    const bool surrogate = first == 0xed && second > 0x9f;
-    const bool too_large = first == 0xf4 && second > 0x8f;
-    return overlong || surrogate || too_large ? 0 : length;
-}
-
-// Removes and returns one character; U+FFFD for a byte that belongs to none.
-inline std::string_view take_utf8(std::string_view& text) noexcept {
-    const std::size_t length = utf8_length(text);
-    const std::string_view out = length > 0 ? text.substr(0, length) : std::string_view("\xef\xbf\xbd");
-    text.remove_prefix(length > 0 ? length : 1);
+    // Too long a form, half of a surrogate pair, or above U+10FFFF.
+    if (length == 3) is_valid = is_valid && code >= 0x800 && (code < 0xd800 || code >= 0xe000);
+    if (length == 4) is_valid = is_valid && code >= 0x10000 && code <= 0x10ffff;
+    const character out{text.substr(0, is_valid ? length : 1), first < 0x80 ? first
+                                                               : is_valid   ? code
+                                                                            : character::none};
+    text.remove_prefix(out.bytes.size());
     return out;
 }
 
 inline bool is_utf8(std::string_view text) noexcept {
     while (!text.empty()) {
-        const std::size_t length = utf8_length(text);
-        if (length == 0) return false;
-        text.remove_prefix(length);
+        if (take_character(text).code == character::none) return false;
     }
     return true;
 }
 
-// Replaces each byte that belongs to no character by U+FFFD.
-inline std::string repair_utf8(std::string text) {
-    if (is_utf8(text)) return text;
+inline std::string repair_utf8(std::string_view text) {
     std::string out;
-    for (std::string_view rest = text; !rest.empty();) append(out, {take_utf8(rest)});
+    while (!text.empty()) append(out, {take_character(text).repaired()});
     return out;
-}
-
-// The code point of a character of up to three bytes; for a longer one, a value above all controls.
-inline unsigned code_of(std::string_view character) noexcept {
-    const auto first = static_cast<unsigned char>(character.front());
-    unsigned code = character.size() == 1 ? first : first & (0x7fU >> character.size());
-    for (const char next : character.substr(1))
-        code = code << 6U | (static_cast<unsigned char>(next) & 0x3fU);
-    return code;
-}
-
-// C0, DEL, C1, line separators, and bidirectional controls, which can disguise a text.
-inline bool is_control(unsigned code) noexcept {
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
-           code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 inline std::string_view trim_blanks(std::string_view text, const char* blanks = " \t") noexcept {
@@ -174,51 +150,40 @@ inline std::string_view next_part(std::string_view& text, std::string_view separ
 inline std::string printable(std::string_view text, std::size_t max = 200) {
     std::string out;
     for (std::string_view rest = text.substr(0, max); !rest.empty();) {
-        std::size_t length = utf8_length(rest);
-        if (length > 0 && !is_control(code_of(rest.substr(0, length)))) {
-            append(out, {rest.substr(0, length)});
-        } else {
-            char escaped[5];
-            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(rest.front()));
-            out += escaped;
-            length = 1;
+        const character next = take_character(rest);
+        if (next.code != character::none && !next.is_control()) {
+            append(out, {next.bytes});
+            continue;
         }
-        rest.remove_prefix(length);
+        for (const char c : next.bytes) {
+            char escaped[5];
+            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
+            out += escaped;
+        }
     }
     if (text.size() > max) out += "...";
     return out;
 }
 
-inline bool is_plain_in_json(char c) noexcept {
-    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-}
-
-// For a character of up to 16 bits.
-inline void append_json_escape(std::string& out, unsigned code) {
-    if (code == '"' || code == '\\') {
-        out += '\\';
-        out += static_cast<char>(code);
-        return;
-    }
-    append(out, {"\\u"});
-    for (unsigned shift = 16; shift != 0;) out += "0123456789abcdef"[code >> (shift -= 4) & 0xfU];
-}
-
 // Appends `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 inline void append_json_string(std::string& out, std::string_view text) {
+    const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
     out += '"';
     while (!text.empty()) {
         std::size_t plain = 0;
-        while (plain < text.size() && is_plain_in_json(text[plain])) ++plain;
-        out.append(text.data(), plain);
+        while (plain < text.size() && is_plain(text[plain])) ++plain;
+        append(out, {text.substr(0, plain)});
         text.remove_prefix(plain);
         if (text.empty()) break;
-        const std::string_view character = take_utf8(text);
-        const unsigned code = code_of(character);
-        if (character.size() == 1 || is_control(code)) {
-            append_json_escape(out, code);
+        const character next = take_character(text);
+        if (next.bytes == "\"" || next.bytes == "\\") {
+            append(out, {"\\", next.bytes});
+        } else if (next.is_control()) {
+            char escaped[7];
+            std::snprintf(escaped, sizeof escaped, "\\u%04x", next.code & 0xffffU);
+            out += escaped;
         } else {
-            append(out, {character});
+            append(out, {next.repaired()});
         }
     }
     out += '"';

@@ -75,11 +75,9 @@ class coordinator_body final : public ref_counted {
         wake_ = std::move(*waker);
         if (options_.address.empty()) return {};
         if (!options_.launcher_address.empty()) {
-            http_client_options one;
-            one.max_idle_connections = 1;
             const result<endpoint> where = parse_listen_address(options_.launcher_address);
             if (!where) return where.error();
-            launcher_ = http_client::create(url_of(where->name), one);
+            launcher_ = http_client::create(url_of(where->name));
             if (!launcher_) return launcher_.error();
         }
         const result<void> serving = serve();
@@ -339,7 +337,8 @@ class coordinator_body final : public ref_counted {
             update_state();
             note_connection();
             while (cancel_overdue() || send_due()) update_state();
-            time_point next = is_warming_ ? deadline_after(std::chrono::milliseconds(100)) : time_point::max();
+            time_point next =
+                is_warming_ ? deadline_after(std::chrono::milliseconds(100)) : time_point::max();
             {
                 const unique_lock held(mutex_);
                 ended = is_closing_ && completion_.tries_left == 0;

@@ -184,7 +184,7 @@ inline result<std::string> rpc_send(http_client& peer, const char* method, std::
                                     time_point deadline, int interrupt_fd) {
     http_call call;
     call.deadline = deadline;
-    call.policy = resend::always;
+    call.is_repeatable = true;
     call.interrupt_fd = interrupt_fd;
     http_request request;
     request.method = "POST";

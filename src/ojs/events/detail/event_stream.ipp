@@ -20,13 +20,13 @@ inline constexpr backoff_range missing_route_pauses{std::chrono::seconds(10), st
 // Reads a body as it comes, of any length.
 class event_response final : public http_parser {
   public:
-    event_response() noexcept : http_parser({16 * 1024, SIZE_MAX / 2}) {}
+    event_response() noexcept : http_parser(16 * 1024, SIZE_MAX / 2) {}
     bool has_head() const noexcept { return has_head_; }
 
   protected:
-    void on_head_end() override {
+    bool on_head_end() override {
         has_head_ = true;
-        http_parser::on_head_end();
+        return http_parser::on_head_end();
     }
 
   private:
@@ -93,13 +93,13 @@ class event_stream final : public ref_counted {
         char buffer[8 * 1024];
         has_more_ = true;
         for (int left = 8; left > 0; --left) {
-            const stream_result got = conn_->read_some(buffer, sizeof buffer);
-            has_more_ = got.status == stream_status::ok;
-            if (got.status == stream_status::closed || got.status == stream_status::failed)
-                return end(out, has_ended());
-            awaited_ = got.status == stream_status::wants_write ? POLLOUT : POLLIN;
+            std::size_t size = sizeof buffer;
+            const stream_status got = conn_->read_some(buffer, size);
+            has_more_ = got == stream_status::ok;
+            if (got == stream_status::closed || got == stream_status::failed) return end(out, has_ended());
+            awaited_ = got == stream_status::wants_write ? POLLOUT : POLLIN;
             if (!has_more_) return;
-            if (!take({buffer, got.bytes}, timeouts, out)) return;
+            if (!take({buffer, size}, timeouts, out)) return;
         }
     }
     // False: the connection is closed.
@@ -119,7 +119,7 @@ class event_stream final : public ref_counted {
     }
     // False: the response is no event stream, and the connection is closed.
     bool check_head(progress& out) {
-        const http_response head{response_.code(), response_.message().headers, "", false};
+        const http_response head{response_.code(), response_.message().headers, ""};
         is_open_ = is_event_stream(head);
         if (!is_open_) {
             error failure = status_error(name_, head);
@@ -132,9 +132,7 @@ class event_stream final : public ref_counted {
         return is_open_;
     }
 
-    error has_ended() const {
-        return {errc::disconnected, 0, cat({name_, ": the event stream has ended"})};
-    }
+    error has_ended() const { return {errc::disconnected, 0, cat({name_, ": the event stream has ended"})}; }
 
     // The end of an open stream is no failure: servers and proxies restart.
     void end(progress& out, const error& why) {

@@ -18,9 +18,7 @@ inline result<void> managed_instance::start() {
     }
     if (spec_.options.has_coordinator || !spec_.options.ready_url.empty()) {
         http_client_options options;
-        options.limits.head = 8 * 1024;
-        options.limits.body = rpc_body_limit;
-        options.max_idle_connections = 2;  // our thread and an operator's request
+        options.max_body = rpc_body_limit;
         client_ = http_client::create(spec_.options.has_coordinator ? url_of(spec_.address) : ready_.url,
                                       std::move(options));
         if (!client_) return client_.error();

@@ -75,11 +75,9 @@ inline std::string suggest_url(std::string_view text, const array<std::string>& 
 
 // What to set instead of the URL; empty: it is valid, or nothing like it is.
 inline std::string url_fix(const worker_options& options) {
-    const bool has_https = bool(options.https_stream);
-    const backend_url url = split_url(options.url, options.transports);
-    if (options.url.empty() || url.added != nullptr || read_url(options.url, options.transports, has_https))
-        return {};
-    const bool is_http_url = url.is_http && url.address.substr(0, 2) == "//";
+    const backend_url url = split_url(options);
+    if (options.url.empty() || read_url(options)) return {};
+    const bool is_http_url = url.is_http() && url.address.substr(0, 2) == "//";
     array<std::string> schemes = {"http", "https", "unix"};
     for (const transport_scheme& each : options.transports) schemes.push_back(each.name);
     const std::string found =

@@ -20,8 +20,12 @@ struct exit_list {
 };
 inline exit_list& exit_workers() {
     static atomic<exit_list*> all{nullptr};
-    return *shared_once(
-        all, [] { return new exit_list; }, [](exit_list* unused) { delete unused; });
+    exit_list* found = all.load();
+    if (found != nullptr) return *found;
+    auto* const made = new exit_list;
+    if (all.compare_exchange_strong(found, made)) return *made;
+    delete made;  // another thread's was first
+    return *found;
 }
 
 // To standard error, past the log hook: the program's static objects may be gone already.

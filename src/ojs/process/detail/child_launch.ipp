@@ -445,7 +445,7 @@ class child_launch {
         int refused = 0;
         int failed = ENOENT;
         for (const std::string& each : candidates_) {
-            ::execve(each.c_str(), arguments_.data(), environment_.data());
+            ::execve(each.c_str(), arguments_.begin(), environment_.begin());
             failed = errno;
             if (failed == EACCES) refused = failed;  // a later candidate may be executable
             if (failed != EACCES && failed != ENOENT && failed != ENOTDIR) return failed;

@@ -94,7 +94,7 @@ class event_queue {
         const unique_lock alone(leader_);
         while (!stopping_.load()) {
             if (!list_sockets()) continue;  // out of memory: later
-            if (::poll(waiting_.data(), static_cast<nfds_t>(waiting_.size()), -1) <= 0) continue;
+            if (::poll(waiting_.begin(), static_cast<nfds_t>(waiting_.size()), -1) <= 0) continue;
             if (waiting_[0].revents != 0) changed_.clear();
             const unique_lock held(mutex_);
             for (std::size_t i = 1; i < waiting_.size(); ++i) {

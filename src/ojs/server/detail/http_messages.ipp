@@ -24,8 +24,8 @@ class request_parser final : public http_parser {
     bool expects_continue() const noexcept { return expects_continue_; }
 
   private:
-    void on_start_line(std::string_view line) override {
-        if (line.empty()) return;  // old clients send one after a body
+    bool on_start_line(std::string_view line) override {
+        if (line.empty()) return true;  // old clients send one after a body
         const std::size_t first_blank = line.find(' ');
         const std::size_t last_blank = line.rfind(' ');
         if (first_blank == std::string_view::npos || first_blank == last_blank)
@@ -43,20 +43,19 @@ class request_parser final : public http_parser {
         }
         message_.method = std::string(method);
         message_.target = cat({target.empty() || target.front() == '?' ? "/" : "", target});
-        on_version(line.substr(last_blank + 1));
+        return on_version(line.substr(last_blank + 1));
     }
-    void on_head_end() override {
+    bool on_head_end() override {
         int hosts = 0;
         for (http_header& header : message_.headers) {
             if (!equals_ignore_case(header.name, "Host")) continue;
             ++hosts;
             if (!authority_.empty()) header.value = authority_;  // overrides Host [RFC 9112 3.2.2]
         }
-        if (hosts > 1 || (hosts == 0 && minor_version_ > 0))
-            return fail(400, "exactly one Host header is required");
+        if (hosts > 1 || (hosts == 0 && !is_1_0_)) return fail(400, "exactly one Host header is required");
         set_keep_alive();
-        expects_continue_ = minor_version_ > 0 && has_list_word(message_.headers, "Expect", "100-continue");
-        choose_framing(state::complete);
+        expects_continue_ = !is_1_0_ && has_list_word(message_.headers, "Expect", "100-continue");
+        return choose_framing(state::complete);
     }
 
     std::string authority_;  // of a target that is an absolute URL
@@ -112,7 +111,7 @@ inline bool can_be_sent(const http_response& response) noexcept {
 inline http_response call_handler(const http_handler& handler, const http_request& request) {
     try {
         http_response response = handler(request);
-        if (response.drop || can_be_sent(response)) return response;
+        if (response.status == 0 || can_be_sent(response)) return response;
     } catch (...) {
         pass_on_thread_end();
     }

@@ -44,7 +44,7 @@ struct draining_context {
     // True: earlier than scheduled before.
     bool schedule_sweep(time_point when) noexcept {
         for (time_point seen = next_sweep_at.load(); when < seen;) {
-            if (next_sweep_at.compare_exchange_weak(seen, when)) return true;
+            if (next_sweep_at.compare_exchange_strong(seen, when)) return true;
         }
         return false;
     }
@@ -58,7 +58,7 @@ class server_connection final : public ref_counted {
     server_connection(unique_fd socket, draining_context& server)
         : socket_(std::move(socket)),
           server_(server),
-          parser_(server.options.limits),
+          parser_(server.options.limits.head, server.options.limits.body),
           idle_deadline_(deadline_after(server.options.idle_timeout)),
           deadline_(idle_deadline_) {}
     ~server_connection() override { release_buffered(); }
@@ -242,7 +242,7 @@ class server_connection final : public ref_counted {
         const bool is_late = is_late_.load();
         const http_response response =
             is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
-        if (response.drop) return next::close;
+        if (response.status == 0) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
         const bool makes_room = take_slot_request();
         const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
@@ -258,7 +258,7 @@ class server_connection final : public ref_counted {
 
     next send(const http_response& response, bool is_head, bool closes) {
         // Before sending, which the peer can delay. A closing connection is no longer read.
-        if (closes) parser_ = request_parser(server_.options.limits);
+        if (closes) parser_ = request_parser(server_.options.limits.head, server_.options.limits.body);
         parser_.begin();
         release_buffered();
         out_.swap(lent_->response);

@@ -86,11 +86,9 @@ inline std::string spool_name_fault(std::string_view name, bool any_name = false
     if (name.size() > max_spool_name_length)
         return cat({"its name is longer than ", max_spool_name_length, " bytes"});
     for (std::string_view rest = name; !rest.empty();) {
-        const std::size_t before = rest.size();
-        const char first = rest.front();
-        const std::string_view character = take_utf8(rest);
-        if (character.size() > before - rest.size()) return "its name is not UTF-8";  // U+FFFD for one byte
-        if (is_ascii_control(first) || first == '/')
+        const character next = take_character(rest);
+        if (next.code == character::none) return "its name is not UTF-8";
+        if (next.code < 0x20 || next.code == 0x7f || next.code == '/')
             return "its name contains a control character or a slash";
     }
     if (any_name || !is_side_name(name)) return {};

@@ -141,7 +141,7 @@ class owner_lock {
         }
         node* const added = new node;
         added->next = list_head().load();
-        while (!list_head().compare_exchange_weak(added->next, added)) continue;
+        while (!list_head().compare_exchange_strong(added->next, added)) continue;
         return &added->fd;
     }
     static void close_in_child() noexcept {

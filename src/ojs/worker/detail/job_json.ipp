@@ -22,46 +22,36 @@ inline void read_if_duration(std::string_view source, std::uint64_t unit, std::c
         out = std::chrono::milliseconds(min<std::uint64_t>(count, max_duration_ms / unit) * unit);
 }
 
-// Reads one member. `args` stays source text, which job_fault() checks at the end.
-inline void read_job_member(job& out, std::string_view& args, const json_item& member) {
-    std::string decoded;
-    const std::string_view key = json_key_text(member.key, decoded);
-    const auto is = [key](std::string_view name) { return key == name; };
-    const std::string_view value = member.value.text();
-    if (is("id")) read_json_string(value, out.id);
-    if (is("type")) read_json_string(value, out.type);
-    if (is("queue")) read_json_string(value, out.queue);
-    if (is("args")) args = value;
-    if (is("meta") && value.front() == '{') out.meta_json = std::string(value);
-    if (is("attempt")) read_if_integer(value, out.attempt);
-    if (is("max_attempts")) read_if_integer(value, out.max_attempts);
-    if (is("timeout_ms")) read_if_duration(value, 1, out.timeout);
-    if (is("timeout") && out.timeout.count() == 0) read_if_duration(value, 1000, out.timeout);
-    if (is("visibility_timeout_ms")) read_if_duration(value, 1, out.visibility_timeout);
-    if (is("visibility_timeout") && out.visibility_timeout.count() == 0)
-        read_if_duration(value, 1000, out.visibility_timeout);
-}
-
-// Why a job with these arguments cannot run; empty if it can.
-inline std::string args_error(std::string_view args) {
-    const result<void> valid = check_json(args);
-    if (!valid) return cat({"args: ", args.empty() ? "missing" : valid.error().text});
-    return json_view(args).type() == json_type::array ? "" : "args is not an array";
-}
-
+// Why the job cannot run; empty: it can.
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
     if (read.type.empty()) return "type is missing or not a string";
+    if (args.empty()) return "args is missing";
     const result<void> valid = check_json(source);
-    if (valid && json_view(args).type() == json_type::array) return {};
-    const std::string fault = args_error(args);
-    return fault.empty() ? valid.error().text : fault;
+    if (!valid) return valid.error().text;
+    return json_view(args).type() == json_type::array ? "" : "args is not an array";
 }
 
 // Reads as much as it can: a claimed job with an id can at least be FAILed.
 inline job read_job(std::string_view source) {
     job out;
     std::string_view args;
-    for (json_iterator at(source, '{'); at; ++at) read_job_member(out, args, *at);
+    for (json_iterator at(source, '{'); at; ++at) {
+        std::string decoded;
+        const std::string_view key = json_key_text(at->key, decoded);
+        const std::string_view value = at->value.text();
+        if (key == "id") read_json_string(value, out.id);
+        if (key == "type") read_json_string(value, out.type);
+        if (key == "queue") read_json_string(value, out.queue);
+        if (key == "args") args = value;
+        if (key == "meta" && value.front() == '{') out.meta_json = std::string(value);
+        if (key == "attempt") read_if_integer(value, out.attempt);
+        if (key == "max_attempts") read_if_integer(value, out.max_attempts);
+        if (key == "timeout_ms") read_if_duration(value, 1, out.timeout);
+        if (key == "timeout" && out.timeout.count() == 0) read_if_duration(value, 1000, out.timeout);
+        if (key == "visibility_timeout_ms") read_if_duration(value, 1, out.visibility_timeout);
+        if (key == "visibility_timeout" && out.visibility_timeout.count() == 0)
+            read_if_duration(value, 1000, out.visibility_timeout);
+    }
     out.malformed = job_fault(out, args, source);
     if (out.malformed.empty()) out.args_json = std::string(args);
     out.envelope_json = std::string(source);
