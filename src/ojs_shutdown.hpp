@@ -26,8 +26,9 @@
 #include "ojs/host/container.hpp"
 
 #include "ojs/stop/job.hpp"
-#include "ojs/stop/worker_extension.hpp"
+#include "ojs/stop/detail/worker_extension.hpp"
 #include "ojs/stop/loop_options.hpp"
+#include "ojs/stop/worker_report.hpp"
 
 #include "ojs/loop/loop.hpp"
 
@@ -72,14 +73,13 @@
 #include "ojs/host/termination_mode.ipp"
 #include "ojs/host/container.ipp"
 
-#include "ojs/stop/detail/user_code.ipp"
 #include "ojs/stop/detail/environment.ipp"
+#include "ojs/stop/detail/user_code.ipp"
 #include "ojs/stop/loop_options.ipp"
 #include "ojs/stop/detail/machine_threads.ipp"
 #include "ojs/stop/detail/stop_phase.ipp"
 #include "ojs/stop/detail/work.ipp"
 #include "ojs/stop/detail/machine_state.ipp"
-#include "ojs/stop/worker_extension.ipp"
 #include "ojs/stop/detail/stop_log.ipp"
 #include "ojs/stop/detail/runs.ipp"
 #include "ojs/stop/detail/stop_stages.ipp"

@@ -41,17 +41,6 @@ bool advance_until(loop& turned, Condition holds) {
     return true;
 }
 
-// Lets a test ask what a health server asks.
-struct observer final : worker_extension {
-    explicit observer(running_worker_ref& shown) : shown_(shown) {}
-    result<void> start(const running_worker_ref& worker) override {
-        shown_ = worker;
-        return {};
-    }
-    void stop(time_point) override { shown_ = {}; }
-    running_worker_ref& shown_;
-};
-
 }  // namespace
 
 TEST_CASE_FIXTURE(
@@ -301,22 +290,6 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
-    fixture, "loop: quiet() between may_take() and begin() -> the loop is not drained until the item ends") {
-    running_worker_ref shown;
-    options.extensions.add({"observer", [&shown]() -> worker_extension* { return new observer(shown); }});
-    loop one(options);
-    REQUIRE(one.advance());
-    REQUIRE(one.may_take());
-    one.quiet();
-    CHECK_FALSE(shown->drained());
-    item taken = one.begin("a");
-    CHECK(one.advance());
-    CHECK_FALSE(shown->drained());
-    taken.end();
-    CHECK(shown->drained());
-}
-
-TEST_CASE_FIXTURE(
     fixture,
     "loop: advance() in an event loop -> fd() signals each phase, and the last item's end stops the loop") {
     loop one(options);
@@ -367,8 +340,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(
     fixture, "loop: another thread begins items while run() starts -> every item is counted") {  // for TSan
-    running_worker_ref shown;
-    options.extensions.add({"observer", [&shown]() -> worker_extension* { return new observer(shown); }});
+    options.extensions.add(ops({}));
     loop one(options);
     std::thread taker([&] {
         for (int i = 0; i < 1000; ++i) const item taken = one.begin("a");

@@ -16,7 +16,8 @@ TEST_CASE("metrics: the number of series stays bounded for any number of names, 
     queues.emplace_back("stranger");
     types.emplace_back("strange");
     for (const std::string& queue : queues) {
-        for (const std::string& type : types) metrics.settled({queue, type, settled_state::completed, 3ms});
+        for (const std::string& type : types)
+            metrics.settled({queue, type, detail::settled_state::completed, 3ms});
     }
     detail::metrics_page page;
     metrics.show(page);
@@ -35,7 +36,7 @@ TEST_CASE("metrics: the number of series stays bounded for any number of names, 
 TEST_CASE("metrics: job durations are counted in the recommended buckets") {
     detail::job_metrics metrics({"q"}, {"t"});
     for (const auto took : {-1ms, 0ms, 5ms, 6ms, 300000ms, 300001ms})
-        metrics.settled({"q", "t", settled_state::available, took});
+        metrics.settled({"q", "t", detail::settled_state::available, took});
     detail::metrics_page page;
     metrics.show(page);
     const auto all = samples(page.text);

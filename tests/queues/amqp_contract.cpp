@@ -89,7 +89,7 @@ class paused_between_fetches : public ojs::transport {
                                                    ojs::time_point deadline) override {
         return on_->heartbeat(request, deadline);
     }
-    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
+    ojs::result<bool> confirm_claim(const ojs::job_request& query, ojs::time_point deadline) override {
         return on_->confirm_claim(query, deadline);
     }
     void on_work_available(ojs::function<void()> callback) override {

@@ -296,7 +296,7 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
     return out;
 }
 
-ojs::result<bool> network::confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) {
+ojs::result<bool> network::confirm_claim(const ojs::job_request& query, ojs::time_point deadline) {
     ledger_job& job = backend_.jobs.at(query.job_id);
     auto out = call<bool>("INFO " + query.job_id, &query.should_send, deadline, [&](bool) {
         backend_.expire();

@@ -115,7 +115,7 @@ class network : public ojs::transport {
     ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override;
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
                                                    ojs::time_point deadline) override;
-    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override;
+    ojs::result<bool> confirm_claim(const ojs::job_request& query, ojs::time_point deadline) override;
     void on_job_cancelled(ojs::function<void(const std::string&)> callback) override;
     void on_work_available(ojs::function<void()> callback) override;
     void on_phase(ojs::phase now) override;

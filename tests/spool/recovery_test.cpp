@@ -288,8 +288,8 @@ TEST_CASE(
             if (errnum == ENOENT) fs::rename(dir.path, away);
             if (errnum == EMFILE) none.emplace();
             for (int i = 0; i < 2; ++i) fetched = dir.transport->fetch(dir.asking(), deadline_after(10s));
-            failed = dir.transport->fail({"a", boom(), false, ""}, deadline_after(10s));
-            acked = dir.transport->ack({"b", ""}, deadline_after(10s));
+            failed = dir.transport->fail({{"a"}, boom(), false, ""}, deadline_after(10s));
+            acked = dir.transport->ack({{"b"}, ""}, deadline_after(10s));
             if (errnum == EROFS) {
                 const result<transport_ref> opened = open_spool(dir.options);
                 REQUIRE(!opened);
@@ -323,8 +323,8 @@ TEST_CASE("spool: a removed folder is created again by the next FETCH, and the j
         dir.claim("a");
         fs::remove_all(dir.path / folder);
         const auto settle = [&]() -> result<settle_result> {
-            if (folder == "done") return dir.transport->ack({"a", ""}, deadline_after(1s));
-            return dir.transport->fail({"a", boom(false), folder == "request", ""}, deadline_after(1s));
+            if (folder == "done") return dir.transport->ack({{"a"}, ""}, deadline_after(1s));
+            return dir.transport->fail({{"a"}, boom(false), folder == "request", ""}, deadline_after(1s));
         };
         CHECK(test::code_of(settle()) == errc::unavailable);
         CHECK(dir.fetch().empty());

@@ -11,7 +11,7 @@ TEST_CASE("heartbeat: a lease shorter than heartbeat_interval is renewed in time
     given.visibility_timeout = 200ms;
     wire.give(given);  // and a beat an hour
     wire.give(make_job("b"));
-    wire.on.claim = [](const claim_query&) { return true; };  // one that starts late does start
+    wire.on.claim = [](const job_request&) { return true; };  // one that starts late does start
     recorder::event go_on;
     worker_options options = recorder::options(2);
     const auto tested = start_worker(wire, options, [&](job_context& job) {
@@ -124,7 +124,7 @@ struct holding {
             }
             return out;
         };
-        wire.on.claim = [claim](const claim_query&) { return claim; };
+        wire.on.claim = [claim](const job_request&) { return claim; };
         body = start_worker(wire, options, [this](job_context& job) {
             began.add();
             while (!over.is_set() && job.sleep_for(1ms)) {

@@ -125,16 +125,16 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
 TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON") {
     const backend peer(200, "{\"state\":\"completed\"}");
     const std::unique_ptr<http_transport> wire = connect(peer);
-    REQUIRE(wire->ack({"j\n1", "{\"n\":9007199254740993}"}, soon()));
+    REQUIRE(wire->ack({{"j\n1"}, "{\"n\":9007199254740993}"}, soon()));
     CHECK(peer.last().target == "/ojs/v1/workers/ack");
     CHECK(parse(peer.last().body).get("job_id").to_str() == "j\n1");
     CHECK(peer.last().body.find("9007199254740993") != std::string::npos);
-    REQUIRE(wire->ack({"j", ""}, soon()));
+    REQUIRE(wire->ack({{"j"}, ""}, soon()));
     CHECK(!parse(peer.last().body).contains("result"));
 
     job_error failure{"ShutdownError", "\"quoted\" \xff", true, "{\"reason\":\"forced\"}"};
     const std::string checkpoint = R"({"n":9007199254740993})";
-    const result<settle_result> failed = wire->fail({"j", failure, true, checkpoint}, soon());
+    const result<settle_result> failed = wire->fail({{"j"}, failure, true, checkpoint}, soon());
     REQUIRE(failed);
     CHECK(*failed == settle_result::accepted);
     CHECK(peer.last().target == "/ojs/v1/workers/nack");
@@ -148,7 +148,7 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
     CHECK(body.get("error").get("details").get("reason").to_str() == "forced");
     CHECK(peer.last().body.find(R"("meta":{"checkpoint":)" + checkpoint + "}") != std::string::npos);
     failure.retryable = false;
-    REQUIRE(wire->fail({"j", failure, false}, soon()));
+    REQUIRE(wire->fail({{"j"}, failure, false}, soon()));
     CHECK(!parse(peer.last().body).contains("requeue"));
     CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
 }
@@ -303,7 +303,7 @@ TEST_CASE("http: active_jobs_as_count -> a heartbeat has the number of jobs, and
 }
 
 TEST_CASE("http: a FAIL is rejected -> it is sent without its checkpoint, then in the schema's form") {
-    const fail_request request{"j", {"ShutdownError", "m", true, "{}"}, true, "1"};
+    const fail_request request{{"j"}, {"ShutdownError", "m", true, "{}"}, true, "1"};
     downgrading small(accepting([](const picojson::value& body) { return !body.contains("meta"); }));
     CHECK(small.fail(request) == "full full");
     CHECK(small.last().get("requeue").get<bool>());
@@ -327,7 +327,7 @@ TEST_CASE("http: a FAIL in the schema's form keeps the error class, message, ret
         downgrading tested(accepting(is_schema_fail));
         for (const bool retryable : {true, false}) {
             const job_error failure{each.code, each.message, retryable, each.details};
-            CHECK(tested.fail({"j", failure, false}) == "full schema");
+            CHECK(tested.fail({{"j"}, failure, false}) == "full schema");
             CHECK(tested.last().get("error").serialize() ==
                   std::string(R"({"code":"handler_error","details":)") + each.in_schema + R"(,"message":")" +
                       each.text + R"(","retryable":)" + (retryable ? "true}" : "false}"));
@@ -355,7 +355,7 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
     for (const auto& row : rows) {
         CAPTURE(row.first);
         const backend peer(200, row.first);
-        const result<bool> held = connect(peer)->confirm_claim({&self, "../b?c", nullptr, 2}, soon());
+        const result<bool> held = connect(peer)->confirm_claim({"../b?c", nullptr, "", 2, nullptr, &self}, soon());
         CHECK(std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone") == row.second);
         CHECK(peer.last().method == "GET");
         CHECK(peer.last().target == "/ojs/v1/jobs/%2E%2E%2Fb%3Fc");
@@ -366,7 +366,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
     for (const int status : {200, 202}) {
         const backend sorry(status, "<html>Sorry, we are down for maintenance</html>");
         const std::unique_ptr<http_transport> wire = connect(sorry);
-        const result<settle_result> acked = wire->ack({"j", ""}, soon());
+        const result<settle_result> acked = wire->ack({{"j"}, ""}, soon());
         REQUIRE(!acked);
         CHECK(route_of(acked.error().text) ==
               "POST /workers/ack answered " + std::to_string(status) + " with a body that is not JSON");
@@ -375,7 +375,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
               "POST /workers/fetch: the response is not a complete JSON object; jobs it may have claimed "
               "come back after their visibility timeout");
         for (const auto& code :
-             {test::code_of(acked), test::code_of(wire->fail({"j", {"X", "m", true, "{}"}, true}, soon())),
+             {test::code_of(acked), test::code_of(wire->fail({{"j"}, {"X", "m", true, "{}"}, true}, soon())),
               test::code_of(beat(*wire))})
             CHECK(code == errc::unavailable);
     }
@@ -389,9 +389,9 @@ TEST_CASE(
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
         CHECK(tested.sent() == "list schema");
     }
-    CHECK(!tested.wire->fail({"j", {"X", "y", true, "{}"}, false}, soon()));
+    CHECK(!tested.wire->fail({{"j"}, {"X", "y", true, "{}"}, false}, soon()));
     CHECK(tested.sent() == "full schema");
-    CHECK(!tested.wire->ack({"j", ""}, soon()));
+    CHECK(!tested.wire->ack({{"j"}, ""}, soon()));
     CHECK(!fetch(*tested.wire));
     CHECK(tested.peer.requests().size() == 8);
 }
@@ -404,10 +404,10 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
         const std::string said = "answered " + std::to_string(status) + ": INVALID_PAYLOAD" +
                                  (status == 401 ? "; is OJS_AUTH_TOKEN right?" : "");
         CHECK(route_of(fetch(*wire).error().text) == "POST /workers/fetch " + said);
-        CHECK(route_of(wire->ack({"j", "1"}, soon()).error().text) == "POST /workers/ack " + said);
+        CHECK(route_of(wire->ack({{"j"}, "1"}, soon()).error().text) == "POST /workers/ack " + said);
     }
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
-        CHECK(route_of(connect(backend(400, body))->ack({"j", ""}, soon()).error().text) ==
+        CHECK(route_of(connect(backend(400, body))->ack({{"j"}, ""}, soon()).error().text) ==
               "POST /workers/ack answered 400");
     }
 }
@@ -449,16 +449,16 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
             const by_body& expected = is_of_api ? each.of_api : each.of_others;
             const backend peer(each.status, body, {{"Retry-After", "7"}});
             const std::unique_ptr<http_transport> wire = connect(peer);
-            const result<settle_result> acked = wire->ack({"j", "1"}, soon());
+            const result<settle_result> acked = wire->ack({{"j"}, "1"}, soon());
             CHECK(outcome_of(acked) == expected.settling);
             if (!acked) {
                 CHECK(acked.error().http_status == each.status);
                 CHECK(acked.error().retry_after == 7s);
             }
-            CHECK(outcome_of(wire->fail({"j", {"X", "m", true, "{}"}, true, "1"}, soon())) ==
+            CHECK(outcome_of(wire->fail({{"j"}, {"X", "m", true, "{}"}, true, "1"}, soon())) ==
                   expected.settling);
             for (const error& failed : {fetch(*wire).error(), beat(*wire).error(),
-                                        wire->confirm_claim({&self, "j", nullptr}, soon()).error()}) {
+                                        wire->confirm_claim({"j", nullptr, "", 0, nullptr, &self}, soon()).error()}) {
                 CHECK(std::string(to_string(failed.code)) == expected.others);
                 CHECK(failed.retry_after == 7s);
             }
@@ -471,7 +471,7 @@ TEST_CASE("http: a 2xx without a body is a success, and a FETCH without jobs") {
     for (const int status : {200, 202, 204}) {
         const backend silent(status);
         const std::unique_ptr<http_transport> wire = connect(silent);
-        CHECK(outcome_of(wire->ack({"j", ""}, soon())) == "ok");
+        CHECK(outcome_of(wire->ack({{"j"}, ""}, soon())) == "ok");
         CHECK(beat(*wire));
         if (status == 204) CHECK(fetch(*wire)->empty());
     }
@@ -483,7 +483,7 @@ TEST_CASE("http: Retry-After is read as seconds up to an hour") {
     for (const auto& row : rows) {
         CAPTURE(row.first);
         const backend peer(503, "", {{"Retry-After", row.first}});
-        CHECK(connect(peer)->ack({"j", ""}, soon()).error().retry_after == row.second);
+        CHECK(connect(peer)->ack({{"j"}, ""}, soon()).error().retry_after == row.second);
     }
 }
 
@@ -615,7 +615,7 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
         CHECK(got->front().malformed.empty() == !each.id.empty());
         CHECK(got->front().envelope_json == envelope);
         if (each.id.empty()) continue;
-        REQUIRE(wire->fail({each.id, {}, false}, soon()));
+        REQUIRE(wire->fail({{each.id}, {}, false}, soon()));
         REQUIRE(peer.requests().size() == 3);
         for (std::size_t i = 1; i < 3; ++i)
             CHECK(peer.requests()[i].body.find("{\"job_id\":" + each.sent_as + ",") == 0);

@@ -78,7 +78,7 @@ class transport : public ojs::transport {
         std::function<settling(const ojs::ack_request&, ojs::time_point)> ack;
         std::function<settling(const ojs::fail_request&, ojs::time_point)> fail;
         std::function<ojs::result<ojs::heartbeat_response>(const ojs::heartbeat_request&)> beat;
-        std::function<ojs::result<bool>(const ojs::claim_query&)> claim;
+        std::function<ojs::result<bool>(const ojs::job_request&)> claim;
     } on;
 
     void give(ojs::job added) {
@@ -179,7 +179,7 @@ class transport : public ojs::transport {
         return answer;
     }
 
-    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
+    ojs::result<bool> confirm_claim(const ojs::job_request& query, ojs::time_point deadline) override {
         call begun = named("claim");
         begun.id = query.job_id;
         ojs::error why;

@@ -169,7 +169,7 @@ struct overdue {
         wire.on.beat = [](const heartbeat_request&) -> result<heartbeat_response> {
             return error{errc::unavailable, 0, "no", 503};
         };
-        wire.on.claim = [this, claim](const claim_query& query) {
+        wire.on.claim = [this, claim](const job_request& query) {
             CHECK(query.attempt == 3);
             return answers ? claim : true;
         };
@@ -209,7 +209,7 @@ TEST_CASE("settlement: a claim query that fails is repeated, and the job is not 
     overdue tested(false);
     tested.answers = false;
     std::atomic<int> queries{0};
-    tested.wire.on.claim = [&](const claim_query&) -> result<bool> {
+    tested.wire.on.claim = [&](const job_request&) -> result<bool> {
         if (!tested.answers) return true;
         if (++queries <= 3) return error{errc::unreachable, 0, "down"};
         return false;

@@ -602,17 +602,6 @@ struct mode_file {
     worker_options options = patient();
 };
 
-// Lets a test apply events to the worker itself, not to what it follows.
-struct lever final : worker_extension {
-    explicit lever(std::shared_ptr<running_worker_ref> shown) : shown_(std::move(shown)) {}
-    result<void> start(const running_worker_ref& worker) override {
-        *shown_ = worker;
-        return {};
-    }
-    void stop(time_point /*deadline*/) override { *shown_ = {}; }
-    const std::shared_ptr<running_worker_ref> shown_;
-};
-
 }  // namespace
 
 TEST_CASE("termination mode: a stop signal reads the file before on_transition is called for the drain") {
@@ -637,8 +626,6 @@ TEST_CASE("termination mode: a drain by a call reads no file; a signal later in 
         CAPTURE(to_itself);
         mode_file given;
         given.options.dialect.first_signal_wins = to_itself;  // else it would force the stop
-        const auto shown = std::make_shared<running_worker_ref>();
-        given.options.extensions.add({"lever", [shown] { return new lever(shown); }});
         const kept_log log(given.options);
         recorder::event drains;  // comes after the file, if that is read
         given.options.on_transition = [&](const lifecycle_state& now) {
@@ -652,18 +639,22 @@ TEST_CASE("termination mode: a drain by a call reads no file; a signal later in 
             began.set();
             CHECK(let_go.wait());
         };
-        const auto worker = to_itself ? start_worker(wire, given.options, handler)
-                                      : start_worker(wire, given.options, life, handler);
+        const auto worker = to_itself ? std::make_unique<ojs::worker>(given.options, wire)
+                                      : std::make_unique<ojs::worker>(given.options, wire, life);
+        worker->register_handler("work", handler);
+        std::thread running([&] { CHECK((to_itself ? worker->run() : 0) == 0); });
+        if (!to_itself) REQUIRE(worker->start());
         REQUIRE(began.wait());
         worker->request_stop();
         REQUIRE(drains.wait());
         CHECK(log.count(read_file) == 0);
         if (to_itself)
-            CHECK((*shown)->apply(ojs::event::stop_signal, {cause_kind::signal, SIGTERM}));
+            ::kill(::getpid(), SIGTERM);
         else
             send(life, SIGTERM);
         CHECK(log.wait_for(read_file));
         let_go.set();
+        running.join();
         REQUIRE(worker->wait(deadline_after(guard)));
         CHECK(log.count(read_file) == 1);
         CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");

@@ -68,8 +68,7 @@ ojs::result<std::string> admin_peer::send(const ojs::http_request& request, std:
     if (response->status == 200) return std::move(response->body);
     const picojson::value body = parsed(response->body);
     std::string why = text_of(body, "message") + text_of(body, "error");
-    if (response->status == 401)
-        why += peer_.sends_authorization() ? ": the token that was sent was refused" : ": give --token-file";
+    if (response->status == 401) why += ": give --token-file with the token of the launcher";
     if (why.empty())
         why = peer_.describe(request.method, request.target) + " answered " +
               std::to_string(response->status) + ": not a launcher";

@@ -127,7 +127,7 @@ class amqp_transport : public transport {
         });
         return out;
     }
-    result<bool> confirm_claim(const claim_query& query, time_point) override {
+    result<bool> confirm_claim(const job_request& query, time_point) override {
         const unique_lock held(mutex_);
         const result<message_ref> found = find_claim(query.job_id, query.claim);
         if (!found) return found.error();

@@ -9,7 +9,7 @@
 #include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
 #include "../stop/loop_options.hpp"
-#include "../stop/worker_extension.hpp"
+#include "../stop/worker_report.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -5,7 +5,7 @@
 
 #include "../base/error.hpp"
 #include "../base/function.hpp"
-#include "../stop/worker_extension.hpp"
+#include "../stop/detail/worker_extension.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -34,8 +34,8 @@ struct ops_options {
 /// - warns at its start of unknown variables OJS_*, of job types in OJS_JOB_TYPES that have no handler, and of a
 ///   termination-mode file that makes every stop a reclaim.
 /// Without options, those of the environment count. Invalid ones end the start, and validate() returns the error.
-worker_extension_factory ops();
-worker_extension_factory ops(ops_options options);
+detail::worker_extension_factory ops();
+detail::worker_extension_factory ops(ops_options options);
 
 /// How as_init() behaves.
 struct init_options {

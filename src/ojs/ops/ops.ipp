@@ -24,15 +24,15 @@ class ops_extension final : public worker_extension {
   public:
     explicit ops_extension(const ops_options& options) : options_(options) {}
 
-    result<void> start(const running_worker_ref& worker) override {
+    result<void> start(const machine_ref& worker) override {
         worker_ = worker;
         watch_exit(worker);
-        log_options log = worker->options().log;
-        log.hook = [worker](const log_record& record) { worker->log(record); };
+        log_options log = worker->settings.log;
+        log.hook = [worker](const log_record& record) { worker->log.write(record); };
         log_ = logger(std::move(log), "worker");
-        if (worker->owns_process()) service_.start(steady_clock::now());
+        if (worker->owns_process) service_.start(steady_clock::now());
         if (options_.address.empty()) return {};
-        metrics_ = make_ref<worker_metrics>(worker->identity().queues, worker->job_types());
+        metrics_ = make_ref<worker_metrics>(worker->identity.queues, worker->job_types);
         health_ = make_ref<health_service>(options_, worker, metrics_);
         server_ = serve_health(options_, *worker, health_);
         return server_ ? result<void>() : server_.error();
@@ -50,7 +50,7 @@ class ops_extension final : public worker_extension {
     }
     time_point on_tick(time_point now) override {
         if (metrics_) metrics_->on_supervisor_turn();
-        if (service_.active() && service_.tick(now, worker_->stop_deadline())) report_service();
+        if (service_.active() && service_.tick(now, stop_deadline())) report_service();
         return service_.next_due();
     }
     void on_heartbeat(bool answered) override {
@@ -76,22 +76,29 @@ class ops_extension final : public worker_extension {
 
   private:
     void warn_at_start() {
-        for (finding& found : startup_findings(worker_->options()))
+        for (finding& found : startup_findings(worker_->settings))
             write_finding(log_, found.id.c_str(), std::move(found.problem), std::move(found.fix));
-        const std::string missing = missing_handlers(worker_->job_types());
-        if (!missing.empty() && !worker_->job_types().empty())
+        const std::string missing = missing_handlers(worker_->job_types);
+        if (!missing.empty() && !worker_->job_types.empty())
             log_.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
                        {field("job_types", missing)});
+    }
+    // When the complete stop ends: drain, stop_timeout and steps of on_shutdown(). max(): no drain, or one without limit.
+    time_point stop_deadline() const noexcept {
+        if (worker_->steps_timeout == no_limit) return never;
+        const time_point drained = worker_->phases.drain_deadline();
+        const steady_clock::duration rest = worker_->settings.times.stop_timeout + worker_->steps_timeout;
+        return drained < never - rest ? drained + rest : never;
     }
     void report_service() {
         if (service_.active()) service_.report(true, service_text());
     }
     std::string service_text() const {
-        return cat({to_string(worker_->phase()), ", ", worker_->active_jobs(), " jobs in flight"});
+        return cat({to_string(worker_->phases.now()), ", ", worker_->active(), " jobs in flight"});
     }
 
     const ops_options options_;
-    running_worker_ref worker_;
+    machine_ref worker_;
     bool has_begun_ = false;  // for the supervising thread
     logger log_;
     service_report service_{log_};  // for the supervising thread
@@ -163,10 +170,10 @@ inline worker_extension_factory make_ops(const result<ops_options>& options) {
 }
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE worker_extension_factory ops() {
+OJS_SHUTDOWN_INLINE detail::worker_extension_factory ops() {
     return detail::make_ops(ops_options::from_environment());
 }
-OJS_SHUTDOWN_INLINE worker_extension_factory ops(ops_options options) {
+OJS_SHUTDOWN_INLINE detail::worker_extension_factory ops(ops_options options) {
     return detail::make_ops(std::move(options));
 }
 

@@ -124,7 +124,7 @@ class redis_transport final : public transport {
         return out;
     }
 
-    result<bool> confirm_claim(const claim_query& query, time_point deadline) override {
+    result<bool> confirm_claim(const job_request& query, time_point deadline) override {
         const std::optional<claim> held = parse_claim(query.claim);
         if (!held) return false;
         const result<words> renewed = renew(held->key, held->consumer, {held->entry, held->count},

@@ -11,7 +11,7 @@
 #include "../base/log.hpp"
 #include "../core/lifecycle.hpp"
 #include "../core/signals.hpp"
-#include "worker_extension.hpp"
+#include "detail/worker_extension.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -77,8 +77,9 @@ struct loop_options {
     std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
     ojs::dialect dialect;                                 ///< see use()
-    detail::extension_list<worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
-    log_options log;                                              ///< level, format and hook
+    detail::extension_list<detail::worker_extension_factory>
+        extensions;   ///< options.extensions.add(ojs::ops())
+    log_options log;  ///< level, format and hook
     /// Bytes, for threads that run jobs; at least 64 KiB; 0: the platform's default. Threads that call transports,
     /// hooks and callbacks have at least 256 KiB.
     std::size_t thread_stack_size = 0;

@@ -33,7 +33,7 @@ class http_transport : public transport {
     OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
                                                              time_point deadline) override;
     /// Reads `state`, and `worker_id` if present, from `GET /jobs/{id}`.
-    OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const claim_query& query, time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<bool> confirm_claim(const job_request& query, time_point deadline) override;
 
   private:
     std::string name_of(std::string_view call) const;

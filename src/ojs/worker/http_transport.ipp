@@ -129,7 +129,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
     return detail::read_heartbeat(response->body, request.active_jobs);
 }
 
-OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const claim_query& query,
+OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const job_request& query,
                                                                time_point deadline) {
     const std::string call = "GET /jobs/" + detail::path_segment(query.job_id);
     const result<http_response> response = send(call, "", {deadline, query.should_send});

@@ -135,7 +135,7 @@ class wicked_transport final : public ojs::transport {
         return got;
     }
 
-    ojs::result<bool> confirm_claim(const ojs::claim_query& query, ojs::time_point deadline) override {
+    ojs::result<bool> confirm_claim(const ojs::job_request& query, ojs::time_point deadline) override {
         const bool ignores = breaks("CANCELLED") || breaks("FROZEN");
         return ignores ? ojs::result<bool>(true) : inner_.confirm_claim(query, deadline);
     }

@@ -77,12 +77,15 @@ struct lone_worker {
     }
     ojs::job await_one() { return await(1).front(); }
 
+    ojs::job_request about(const ojs::job& job) const {
+        return {job.id, nullptr, job.claim, job.attempt, &job, &identity};
+    }
     ojs::result<ojs::settle_result> try_ack(const ojs::job& job, ojs::time_point deadline = soon()) {
-        return wire->ack({job.id, "", nullptr, job.claim, &job}, deadline);
+        return wire->ack({about(job), ""}, deadline);
     }
     ojs::result<ojs::settle_result> try_fail(const ojs::job& job, const ojs::job_error& why,
                                              bool requeue = false) {
-        return wire->fail({job.id, why, requeue, "", nullptr, job.claim, &job}, soon());
+        return wire->fail({about(job), why, requeue, ""}, soon());
     }
     // The name of the result, or the error's text.
     std::string ack(const ojs::job& job) { return name_of(try_ack(job)); }
@@ -101,7 +104,7 @@ struct lone_worker {
         return got->jobs_extended == texts{job.id};
     }
     bool confirms(const ojs::job& job) {
-        const auto got = wire->confirm_claim({&identity, job.id, nullptr, job.attempt, job.claim}, soon());
+        const auto got = wire->confirm_claim(about(job), soon());
         if (!got) throw std::runtime_error(got.error().text);
         return *got;
     }

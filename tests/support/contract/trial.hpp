@@ -200,14 +200,16 @@ class test_worker {
     }
 
     // Requests with what a worker sends: the claim and the job that the last FETCH brought, if any did.
-    ojs::ack_request acking(const std::string& id, const std::string& result_json = "{\"n\":1}") {
+    ojs::job_request about(const std::string& id) {
         const ojs::job& of = known(id);
-        return {id, result_json, nullptr, of.claim, &of};
+        return {id, nullptr, of.claim, of.attempt, &of, &identity};
+    }
+    ojs::ack_request acking(const std::string& id, const std::string& result_json = "{\"n\":1}") {
+        return {about(id), result_json};
     }
     ojs::fail_request failing(const std::string& id, const ojs::job_error& why, bool requeue = false,
                               const std::string& checkpoint_json = "") {
-        const ojs::job& of = known(id);
-        return {id, why, requeue, checkpoint_json, nullptr, of.claim, &of};
+        return {about(id), why, requeue, checkpoint_json};
     }
     ojs::heartbeat_request beating(const texts& ids) {
         texts claims;

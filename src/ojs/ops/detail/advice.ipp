@@ -211,7 +211,9 @@ inline void check_mode_file(const loop_options& options, std::vector<finding>& o
 inline void check_settings(const loop_options& options, const container_info& info,
                            const container_probe& probe, std::vector<finding>& out) {
     check_stop_budget(options, {}, info, out);
-    if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !options.extensions.has("ops"))
+    bool has_ops = false;
+    for (const worker_extension_factory& each : options.extensions) has_ops = has_ops || each.name == "ops";
+    if (find_variable(probe.environment, "NOTIFY_SOCKET") != nullptr && !has_ops)
         out.push_back({severity::warning, "service-unnotified",
                        "NOTIFY_SOCKET is set, but readiness is not reported: add ojs::ops() to the options",
                        "include ojs_ops.hpp and write options->extensions.add(ojs::ops())"});

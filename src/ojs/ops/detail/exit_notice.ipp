@@ -7,15 +7,15 @@
 
 #include "../../base/detail/files.ipp"
 #include "../../base/detail/sync.hpp"
+#include "../../stop/detail/machine_state.ipp"
 #include "../../stop/detail/stop_log.ipp"
-#include "../../stop/worker_extension.hpp"
 
 namespace ojs::detail {
 
 // The running workers. Never destroyed, as exit() may be in progress.
 struct exit_list {
     mutex guard;
-    array<running_worker_ref> workers;
+    array<machine_ref> workers;
     pid_t owner = ::getpid();  // a child of fork() has none of them
 };
 inline exit_list& exit_workers() {
@@ -29,18 +29,17 @@ inline exit_list& exit_workers() {
 }
 
 // To standard error, past the log hook: the program's static objects may be gone already.
-inline void write_exit_notice(const running_worker& worker) {
+inline void write_exit_notice(const machine_state& worker) {
     std::vector<std::string> left;
-    worker.visit_active_jobs([&left](const job& each) {
-        left.push_back(cat({printable(each.id, 64), ":", printable(each.type, 64)}));
-    });
-    log_format format = worker.options().log.format;
+    for (const ref<work>& each : worker.works())
+        left.push_back(cat({printable(each->job.id, 64), ":", printable(each->job.type, 64)}));
+    log_format format = worker.settings.log.format;
     if (format == log_format::automatic && ::isatty(STDERR_FILENO) == 0) format = log_format::json;
     const log_record record{
         log_level::error,
         "exit() was called while jobs are in flight; they run again when their leases end",
         {field("active_jobs", left.size()), field("jobs", join_names(left))},
-        worker.identity().worker_id,
+        worker.identity.worker_id,
         "worker"};
     if (left.empty()) return;
     const time_point deadline = steady_clock::now() + std::chrono::milliseconds(100);
@@ -52,13 +51,13 @@ inline void write_exit_notice(const running_worker& worker) {
 inline void on_exit_call() noexcept {
     exit_list& all = exit_workers();
     if (all.owner != ::getpid() || !all.guard.try_lock()) return;
-    for (const running_worker_ref& worker : all.workers) {
-        if (worker->options().log.level != log_level::off) write_exit_notice(*worker);
+    for (const machine_ref& worker : all.workers) {
+        if (worker->settings.log.level != log_level::off) write_exit_notice(*worker);
     }
     all.guard.unlock();
 }
 
-inline void watch_exit(const running_worker_ref& worker) {
+inline void watch_exit(const machine_ref& worker) {
     static atomic<bool> is_registered{false};
     if (!is_registered.exchange(true)) static_cast<void>(std::atexit(on_exit_call));
     exit_list& all = exit_workers();
@@ -66,7 +65,7 @@ inline void watch_exit(const running_worker_ref& worker) {
     const unique_lock held(all.guard);
     all.workers.push_back(worker);
 }
-inline void forget_exit(const running_worker_ref& worker) noexcept {
+inline void forget_exit(const machine_ref& worker) noexcept {
     exit_list& all = exit_workers();
     if (all.owner != ::getpid()) return;
     const unique_lock held(all.guard);

@@ -34,7 +34,7 @@ inline std::int64_t process_start_ms() {
 #endif
 }
 
-inline void show_phase(metrics_page& page, const running_worker& worker, phase now) {
+inline void show_phase(metrics_page& page, const machine_state& worker, phase now) {
     page.family("ojs_worker_phase", "gauge", "1 for the current phase, 0 for the others.");
     for (int each = 0; each < phase_count; ++each) {
         const auto shown = static_cast<phase>(each);
@@ -46,16 +46,16 @@ inline void show_phase(metrics_page& page, const running_worker& worker, phase n
                 now == phase::running ? 1 : 0);
 }
 
-inline void show_active_jobs(metrics_page& page, const running_worker& worker, const label_names& queues,
+inline void show_active_jobs(metrics_page& page, const machine_state& worker, const label_names& queues,
                              std::size_t stuck) {
     array<unsigned long long> busy(queues.all.size());
-    worker.visit_active_jobs([&](const job& each) { ++busy[queues.index_of(each.queue)]; });
+    for (const ref<work>& each : worker.works()) ++busy[queues.index_of(each->job.queue)];
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues.all[i]));
     page.single("ojs_worker_stuck_jobs", "gauge",
                 "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
     page.single("ojs_worker_concurrency", "gauge", "Jobs the worker runs at the same time, at most.",
-                worker.options().concurrency);
+                worker.settings.concurrency);
 }
 
 inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::uint64_t unreported) {
@@ -88,7 +88,7 @@ inline void show_duration(metrics_page& page, const char* name, const char* help
     page.samples(one, stop_bounds);
 }
 
-inline void show_stop(metrics_page& page, const running_worker& worker, const worker_metrics& metrics,
+inline void show_stop(metrics_page& page, const machine_state& worker, const worker_metrics& metrics,
                       phase now) {
     const time_point drain = metrics.entered_at(phase::draining);
     const time_point stop = metrics.entered_at(phase::stopping);
@@ -97,8 +97,8 @@ inline void show_stop(metrics_page& page, const running_worker& worker, const wo
     show_duration(page, "ojs_worker_shutdown_duration_seconds",
                   "From the start of the shutdown to the last heartbeat.",
                   drain == time_point() ? stop : drain, metrics.entered_at(phase::terminated));
-    const time_point deadline = worker.drain_deadline();
-    std::chrono::milliseconds left = worker.options().times.shutdown_grace_period;
+    const time_point deadline = worker.phases.drain_deadline();
+    std::chrono::milliseconds left = worker.settings.times.shutdown_grace_period;
     if (deadline != time_point::max()) {
         left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
     }
@@ -108,18 +108,18 @@ inline void show_stop(metrics_page& page, const running_worker& worker, const wo
                 left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
 }
 
-inline std::string metrics_text(const running_worker& worker, const worker_metrics& metrics,
+inline std::string metrics_text(const machine_state& worker, const worker_metrics& metrics,
                                 std::int64_t process_start, std::string_view spot_reclaim) {
     metrics_page page;
-    const phase now = worker.phase();
+    const phase now = worker.phases.now();
     const worker_report so_far = worker.report();
     show_phase(page, worker, now);
     show_active_jobs(page, worker, metrics.jobs.queues, so_far.stuck.size());
-    show_outcomes(page, so_far, worker.unreported_jobs());
+    show_outcomes(page, so_far, worker.unreported());
     metrics.jobs.show(page);
     show_requests(page, metrics);
     show_stop(page, worker, metrics, now);
-    if (!worker.options().termination_mode_file.empty()) {
+    if (!worker.settings.termination_mode_file.empty()) {
         page.family("ojs_worker_spot_reclaim", "gauge",
                     "1 while the termination-mode file says SPOT_RECLAIM, from before or after the start.");
         for (const char* state : {"left_over", "announced"})
@@ -161,7 +161,7 @@ inline bool is_loopback(const result<endpoint>& where) noexcept {
 // Thread-safe.
 class health_service : public ref_counted {
   public:
-    health_service(const ops_options& options, running_worker_ref worker, ref<worker_metrics> metrics)
+    health_service(const ops_options& options, machine_ref worker, ref<worker_metrics> metrics)
         : worker_(std::move(worker)), metrics_(std::move(metrics)) {
         if (process_start_ == 0) process_start_ = wall_started_;
         guard_.on_loopback = is_loopback(health_endpoint(options));
@@ -204,7 +204,7 @@ class health_service : public ref_counted {
 
     std::string status_text(phase now) const {
         return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
-                    ",\"active_jobs\":", worker_->active_jobs(), stuck_text(), ",\"since\":\"",
+                    ",\"active_jobs\":", worker_->active(), stuck_text(), ",\"since\":\"",
                     utc_text(wall_time(metrics_->since(now))), "\"}"});
     }
     // The first 20; empty: none.
@@ -224,14 +224,14 @@ class health_service : public ref_counted {
 
     // Whether SPOT_RECLAIM is in the termination-mode file, from before or after the start: a stop by signal obeys it.
     const char* read_spot_reclaim() const {
-        const std::string& file = worker_->options().termination_mode_file;
+        const std::string& file = worker_->settings.termination_mode_file;
         const termination_mode mode = file.empty() ? termination_mode() : read_termination_mode(file);
         if (mode.evidence != termination_evidence::reclaim) return "";
         return mode.changed_ms <= wall_started_ ? "left_over" : "announced";
     }
 
     http_response readiness(const http_request&) {
-        const phase now = worker_->phase();
+        const phase now = worker_->phases.now();
         const char* const reclaim = read_spot_reclaim();
         std::string text = status_text(now);
         if (*reclaim != '\0') text.insert(text.size() - 1, cat({",\"spot_reclaim\":\"", reclaim, "\""}));
@@ -241,11 +241,11 @@ class health_service : public ref_counted {
     // Wakes the supervisor and waits for an iteration of its loop. A worker that ends meanwhile was alive.
     http_response liveness(const http_request&) {
         const std::uint64_t seen = metrics_->turns.load(memory_order::acquire);
-        worker_->wake();
+        worker_->waker.notify();
         const bool alive = metrics_->changes.await(deadline_after(supervisor_timeout), [&] {
             return ended() || metrics_->turns.load(memory_order::acquire) != seen;
         });
-        return json_response(alive ? 200 : 503, status_text(worker_->phase()));
+        return json_response(alive ? 200 : 503, status_text(worker_->phases.now()));
     }
 
     http_response metrics(const http_request&) {
@@ -256,9 +256,9 @@ class health_service : public ref_counted {
     }
 
     http_response apply(event event_type, int status) {
-        const bool changed = worker_->apply(event_type, {cause_kind::rpc, 0});
+        const bool changed = worker_->phases.own.apply(event_type, {cause_kind::rpc, 0});
         return json_response(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
-                                          to_string(worker_->phase()), "\"}"}));
+                                          to_string(worker_->phases.now()), "\"}"}));
     }
     http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
     http_response resume(const http_request&) { return apply(event::resume_request, 200); }
@@ -270,18 +270,18 @@ class health_service : public ref_counted {
             return json_error(403, "on loopback GET needs a bearer token (OJS_HEALTH_TOKEN): send POST");
         const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
         if (!timeout) return json_error(400, cat({"timeout: ", timeout.error().text}));
-        worker_->apply(event::quiet_request, {cause_kind::rpc, 0});
+        worker_->phases.own.apply(event::quiet_request, {cause_kind::rpc, 0});
         if (drains_.fetch_add(1) < max_drains) await_drained(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
-        const bool done = worker_->drained();
+        const bool done = worker_->is_drained();
         return json_response(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
-                                                    ",\"active_jobs\":", worker_->active_jobs(),
-                                                    ",\"phase\":\"", to_string(worker_->phase()), "\"}"}));
+                                                    ",\"active_jobs\":", worker_->active(), ",\"phase\":\"",
+                                                    to_string(worker_->phases.now()), "\"}"}));
     }
     // A disconnected client frees its slot within peer_check_interval.
     void await_drained(const http_request& request, time_point deadline) {
         const auto settled = [this] {
-            return ended() || worker_->drained() || worker_->phase() == phase::running;
+            return ended() || worker_->is_drained() || worker_->phases.now() == phase::running;
         };
         for (;;) {
             const time_point look = deadline_after(peer_check_interval);
@@ -296,7 +296,7 @@ class health_service : public ref_counted {
         return parsed && *parsed > max_drain_time ? max_drain_time : parsed;
     }
 
-    const running_worker_ref worker_;
+    const machine_ref worker_;
     const ref<worker_metrics> metrics_;
     const time_point started_ = steady_clock::now();
     const std::int64_t wall_started_ = wall_clock_ms();  // of the same moment
@@ -322,7 +322,7 @@ inline void check_kubernetes_health(const endpoint& where, const container_info&
 }
 
 // Sleeps without requests.
-inline result<http_server> serve_health(const ops_options& options, const running_worker& worker,
+inline result<http_server> serve_health(const ops_options& options, const machine_state& worker,
                                         ref<health_service> answers) {
     http_server_options limits;
     limits.limits.head = 8 * 1024;
@@ -345,7 +345,7 @@ inline result<http_server> serve_health(const ops_options& options, const runnin
         {field("address", server->address()), field("control", options.control ? "on" : "off")},
         {}};
     listening.component = "server";
-    worker.log(std::move(listening));
+    worker.log.write(std::move(listening));
     return server;
 }
 

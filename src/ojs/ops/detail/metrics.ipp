@@ -12,7 +12,7 @@
 #include "../../base/duration.hpp"
 #include "../../core/lifecycle.hpp"
 #include "../../server/detail/prometheus.ipp"
-#include "../../stop/worker_extension.hpp"
+#include "../../stop/detail/machine_state.ipp"
 
 namespace ojs::detail {
 

@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include "../../host/termination_mode.ipp"
-#include "../worker_extension.ipp"
 #include "runs.ipp"
 #include "startup_warnings.ipp"
 #include "stop_log.ipp"
@@ -22,13 +21,13 @@ class machine : public machine_state {
     // Before any thread starts: if an extension fails, none does. After an error the caller calls tear_down().
     result<void> prepare_turns() {
         steps_timeout = steps.timeout();
-        result<void> ready = start_worker_extensions(ref<machine_state>(this));
+        result<void> ready = user.start_extensions(machine_ref(this), settings);
         if (ready && !phases.subscribe(waker.notify_fd()))
             ready = error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         return ready;
     }
     virtual void tear_down() {
-        stop_worker_extensions(*this, detail::min(deadline_after(return_time), stop_end_));
+        user.stop_extensions(detail::min(deadline_after(return_time), stop_end_));
         phases.unsubscribe(waker.notify_fd());
     }
     // Acts on every change and on what is due; sets when to call it again. False: it has ended. A lack of memory ends the

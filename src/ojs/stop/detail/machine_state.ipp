@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "../../core/shutdown_sequence.ipp"
+#include "../worker_report.hpp"
 #include "machine_threads.ipp"
 #include "stop_phase.ipp"
 #include "user_code.ipp"

@@ -6,7 +6,8 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/text.hpp"
 #include "../../core/drain_barrier.hpp"
-#include "../worker_extension.hpp"
+#include "environment.ipp"
+#include "worker_extension.hpp"
 
 namespace ojs::detail {
 
@@ -65,6 +66,28 @@ class user_code {
             log_.write(log_level::error, message_if_thrown, {field("error", thrown_text())});
         }
     }
+    // Before other threads use them. After an error the caller calls stop_extensions().
+    result<void> start_extensions(const machine_ref& machine, const loop_options& options) {
+        delete_extensions();  // of a failed start
+        for (const worker_extension_factory& factory : options.extensions) {
+            worker_extension* const made = factory.make ? factory.make() : nullptr;
+            if (made == nullptr)
+                return invalid(cat({"worker extension '", factory.name, "' cannot be made"}));
+            extensions.push_back(made);
+            ++running_extensions_;
+            result<void> started = invalid(cat({"worker extension '", factory.name, "' threw in start()"}));
+            call("a worker extension threw in start()", [&] { started = made->start(machine); });
+            if (!started) return started;
+        }
+        return {};
+    }
+    // In reverse order. Idempotent.
+    void stop_extensions(time_point deadline) {
+        while (running_extensions_ > 0) {
+            worker_extension* const last = extensions[--running_extensions_];
+            call("a worker extension threw in stop()", [&] { last->stop(deadline); });
+        }
+    }
     template <class Code>
     void call_extensions(Code code) {
         for (worker_extension* extension : extensions)
@@ -77,10 +100,6 @@ class user_code {
             out = detail::min(out, extension.on_tick(steady_clock::now()));
         });
         return out;
-    }
-    void delete_extensions() noexcept {
-        for (worker_extension* extension : extensions) delete extension;
-        extensions.clear();
     }
     // Returns `log` with a hook that writes to standard error once the worker is destroyed.
     log_options with_gated_hook(const log_options& log) {
@@ -98,9 +117,14 @@ class user_code {
 
     drain_barrier callbacks;  // entered by the supervising thread, and for every call from another thread
     array<worker_extension*> extensions;  // made before any thread starts
-    std::size_t running_extensions = 0;   // those that were not stopped
 
   private:
+    void delete_extensions() noexcept {
+        for (worker_extension* extension : extensions) delete extension;
+        extensions.clear();
+    }
+
+    std::size_t running_extensions_ = 0;  // those that were not stopped
     const logger& log_;
 };
 

@@ -11,7 +11,8 @@ class claims {
 
     // transport::confirm_claim() for the latest claim of the job.
     result<bool> query(const active_job& job, time_point deadline) const {
-        claim_query asked{&worker_.identity, job.job.id, [this] { return !worker_.last_has_begun(); }, 0, {}};
+        job_request asked{job.job.id,       [this] { return !worker_.last_has_begun(); }, {}, 0, &job.job,
+                          &worker_.identity};
         {
             const unique_lock held(worker_.guard);
             asked.attempt = job.latest_attempt();

@@ -135,7 +135,7 @@ inline std::string job_text(std::string_view body, std::string_view name) {
 }
 
 // Reads the response to INFO: whether the claim of that worker, and of that attempt, holds. [WIRE 7]
-inline result<bool> read_claim(std::string_view body, const claim_query& query) {
+inline result<bool> read_claim(std::string_view body, const job_request& query) {
     const std::string state = job_text(body, "state");
     if (is_listed(state, "completed cancelled discarded")) return false;
     const std::string owner = job_text(body, "worker_id");

@@ -161,24 +161,21 @@ class reports {
     result<settle_result> send_request(active_job& job, const job_report& report) const {
         const time_point sent_at = steady_clock::now();
         const time_point deadline = worker_.try_deadline();
-        const auto should_send = [this, &job] {
+        job_request about{job.job.id, {}, {}, 0, &job.job, &worker_.identity};
+        about.should_send = [this, &job] {
             const unique_lock held(worker_.guard);
             return !job.is_superseded && !worker_.beats.last_has_begun;
         };
-        std::string claim;
         {
             const unique_lock held(worker_.guard);
-            claim = job.claim;
+            about.claim = job.claim;
+            about.attempt = job.latest_attempt();
             job.fail_sent =
                 job.fail_sent || !report.ack;  // once it arrives, this worker may get the job again
         }
         result<settle_result> response = worker_.call([&](ojs::transport& transport) {
-            if (report.ack)
-                return transport.ack({job.job.id, report.result_json, should_send, claim, &job.job},
-                                     deadline);
-            return transport.fail(
-                {job.job.id, report.failure, report.requeue, report.checkpoint, should_send, claim, &job.job},
-                deadline);
+            if (report.ack) return transport.ack({about, report.result_json}, deadline);
+            return transport.fail({about, report.failure, report.requeue, report.checkpoint}, deadline);
         });
         worker_.note_response(response, sent_at);
         return response;

@@ -1,4 +1,4 @@
-// worker_extension: the calls of an extension, and the guarantees of running_worker.
+// worker_extension: the calls of an extension, and what it sees of its worker.
 #include <stdlib.h>
 
 #include "busy_worker.hpp"
@@ -6,6 +6,10 @@
 
 using namespace ojs;
 using namespace recorder;
+using detail::fetch_status;
+using detail::job_settlement;
+using detail::machine_ref;
+using detail::worker_extension;
 using test::holds;
 
 namespace {
@@ -31,7 +35,7 @@ struct trace {
 
     mutable std::mutex mutex;
     std::vector<std::string> lines;
-    running_worker_ref worker;  // of the extension that was started last
+    machine_ref worker;  // of the extension that was started last
     counter turns;
     counter drained_turns;
     counter deleted;
@@ -41,14 +45,14 @@ using shared_trace = std::shared_ptr<trace>;
 struct noted_extension : worker_extension {
     explicit noted_extension(shared_trace given) : seen(std::move(given)) {}
     ~noted_extension() override { seen->deleted.add(); }
-    result<void> start(const running_worker_ref& worker) override {
+    result<void> start(const machine_ref& worker) override {
         seen->add("start");
         seen->worker = worker;
         return {};
     }
     void on_phase(const lifecycle_state& state) override { seen->add(to_string(state.phase)); }
     time_point on_tick(time_point /*now*/) override {
-        if (seen->worker->drained()) seen->drained_turns.add();
+        if (seen->worker->is_drained()) seen->drained_turns.add();
         seen->turns.add();
         return time_point::max();
     }
@@ -96,19 +100,16 @@ TEST_CASE("extensions: the first call of an extension is start(), and the last i
         busy_worker busy(options_with<noted_extension>(seen), [](job_context& job) {
             while (!job.stop_requested()) static_cast<void>(job.sleep_for(1ms));
         });
-        const running_worker_ref asked = seen->worker;
-        CHECK(asked->phase() == phase::running);
-        CHECK(asked->active_jobs() == 1);
-        CHECK_FALSE(asked->drained());
-        CHECK_FALSE(asked->owns_process());
-        CHECK(asked->drain_deadline() == time_point::max());
-        CHECK(asked->job_types() == std::vector<std::string>{"work"});
-        std::vector<std::string> ids;
-        asked->visit_active_jobs([&](const job& each) { ids.push_back(each.id); });
-        CHECK(ids == std::vector<std::string>{"a"});
-        CHECK(asked->apply(ojs::event::stop_request, {cause_kind::rpc, 0}));
-        CHECK(asked->drain_deadline() < time_point::max());
-        CHECK(asked->stop_deadline() - asked->drain_deadline() == asked->options().times.stop_timeout);
+        const machine_ref asked = seen->worker;
+        CHECK(asked->phases.now() == phase::running);
+        CHECK(asked->active() == 1);
+        CHECK_FALSE(asked->is_drained());
+        CHECK_FALSE(asked->owns_process);
+        CHECK(asked->phases.drain_deadline() == time_point::max());
+        CHECK(asked->job_types == std::vector<std::string>{"work"});
+        CHECK(ids_of(asked->works()) == std::vector<std::string>{"a"});
+        CHECK(asked->phases.own.apply(ojs::event::stop_request, {cause_kind::rpc, 0}));
+        CHECK(asked->phases.drain_deadline() < time_point::max());
         REQUIRE(busy.body->wait(deadline_after(guard)));
         CHECK(seen->all().front() == "start");
         CHECK(seen->index_of("running") < seen->index_of("draining"));
@@ -129,7 +130,7 @@ TEST_CASE("extensions: on_tick() is called after wake() and after the last job o
     REQUIRE(busy.body->quiet());
     REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
     const int before = seen->turns.count();
-    seen->worker->wake();
+    seen->worker->waker.notify();
     REQUIRE(seen->turns.wait_for(before + 1));
     CHECK(seen->drained_turns.count() == 0);
     let_go->set();
@@ -140,7 +141,7 @@ TEST_CASE(
     "extensions: an extension that cannot start makes start() fail, and the next start() creates new ones") {
     struct refusing_extension : noted_extension {
         using noted_extension::noted_extension;
-        result<void> start(const running_worker_ref& worker) override {
+        result<void> start(const machine_ref& worker) override {
             static_cast<void>(noted_extension::start(worker));
             const auto times = seen->count("start");  // two extensions each time
             if (times == 2) return error{errc::busy, 0, "taken"};
