@@ -21,7 +21,7 @@ claim* ledger_job::known_to(const std::string& worker, std::int64_t attempt) {
     return found == claims.rend() ? nullptr : &*found;
 }
 bool ledger_job::is_kept_by(const std::string& worker) const {
-    if (is != state::active || lease_end <= now() || is_unconfirmed) return false;
+    if (is != state::active || lease_end <= now() || is_given_up) return false;
     const claim& latest = claims.back();
     return latest.delivered && !latest.reported && latest.worker == worker;
 }
@@ -66,6 +66,7 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
     for (claim& each : job.claims) {
         if (each.worker != worker || each.attempt != attempt || each.delivered) continue;
         each.delivered = true;
+        job.is_given_up = false;
         each.delivered_at = now();
         each.overlaps = overlaps;
         if (&each != &job.claims.back()) job.is_mixed = true;  // the response is older than a later claim
@@ -159,13 +160,6 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
 
 // ---- requests ----
 
-// The claim that a thread has just confirmed, as it does once its lease is over, after so many runs.
-static thread_local struct {
-    const ledger_job* of;
-    int runs;
-    nanoseconds at;
-} asked;
-
 ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request,
                                                   ojs::time_point deadline) {
     const bool drains = phase() >= ojs::phase::draining;
@@ -230,17 +224,6 @@ ojs::result<ojs::settle_result> network::ack(const ojs::ack_request& request, oj
 ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, ojs::time_point deadline) {
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
-    const claim* const known = job.known_to(worker_);
-    const auto number = known == nullptr ? 0 : static_cast<std::size_t>(known - job.claims.data());
-    const bool is_late = std::exchange(asked.of, nullptr) == &job && now() - asked.at < millisecond &&
-                         known != nullptr && asked.runs == known->runs;
-    // The next claim could be ended by it.
-    const bool is_beside_fetch = !fetches_.empty() && *fetches_.rbegin() > now();
-    if (is_beside_fetch && backend_.is_exact && phase() < ojs::phase::draining) {
-        if (is_late) violate_(name + " after the lease is sent beside a FETCH");
-        if (known != nullptr && known->may_be_failed && !job.is_mixed)
-            violate_(name + " is repeated beside a FETCH");
-    }
     auto out = call<ojs::settle_result>(name, &request.should_send, deadline, [&](bool arrives) {
         return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
             const bool can_run = job.type != "unknown" && job.type != "malformed";
@@ -264,9 +247,6 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
         });
     });
     if (!out && out.error().code == ojs::errc::rejected) job.runs[worker_].is_refused = true;
-    const bool is_unsent =
-        out || out.error().code == ojs::errc::unreachable || out.error().code == ojs::errc::cancelled;
-    if (known != nullptr && !is_unsent) job.claims[number].may_be_failed = true;
     return out;
 }
 
@@ -292,6 +272,12 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
     has_beaten = true;
     auto out = call<ojs::heartbeat_response>("BEAT " + request.state, &request.should_send, deadline,
                                              [&](bool) { return extend(request); });
+    for (const std::string& id : request.active_jobs) {
+        ledger_job& job = backend_.jobs.at(id);
+        if (!out) break;
+        const bool is_listed = std::count(out->jobs_extended.begin(), out->jobs_extended.end(), id) > 0;
+        if (!is_listed) job.runs[worker_].ack_is_due = false;
+    }
     if (request.state == "terminate") last_beat_ended_ = true;
     return out;
 }
@@ -300,14 +286,9 @@ ojs::result<bool> network::confirm_claim(const ojs::job_request& query, ojs::tim
     ledger_job& job = backend_.jobs.at(query.job_id);
     auto out = call<bool>("INFO " + query.job_id, &query.should_send, deadline, [&](bool) {
         backend_.expire();
-        const bool is_held = job.is == ledger_job::state::active && job.attempt == query.attempt;
-        if (is_held) job.confirmed_at = now();
-        return is_held;
+        return job.is == ledger_job::state::active && job.attempt == query.attempt;
     });
-    if (!out) job.is_unconfirmed = true;
     if (out && !*out) job.runs[worker_].ack_is_due = false;
-    const claim* const own = job.known_to(worker_);
-    if (out && *out && own != nullptr) asked = {&job, own->runs, now()};
     return out;
 }
 

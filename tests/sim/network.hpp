@@ -34,11 +34,10 @@ struct claim {
     std::int64_t attempt = 1;
     bool delivered = false;  // its response arrived
     nanoseconds delivered_at = 0;
-    bool overlaps = false;       // with an earlier one of the same worker, which lost it unnoticed
-    bool reported = false;       // the response to its report arrived
-    bool may_be_failed = false;  // a FAIL may have arrived
-    bool requeued = false;       // by requeueing it
-    bool unstarted = false;      // because its handler has not begun
+    bool overlaps = false;   // with an earlier one of the same worker, which lost it unnoticed
+    bool reported = false;   // the response to its report arrived
+    bool requeued = false;   // by requeueing it
+    bool unstarted = false;  // because its handler has not begun
     int runs = 0;
 };
 
@@ -60,11 +59,10 @@ struct ledger_job {
     bool is_cancelled = false;
     // A repeated report has ended a later claim: the protocol names none in it. Then checks that need it are left out.
     bool is_mixed = false;
-    bool is_unconfirmed = false;  // no answer to a query: the worker may give it up
     std::int64_t attempt = 1;
     nanoseconds due = 0;  // available from then on
     nanoseconds lease_end = 0;
-    nanoseconds confirmed_at = -second;  // when a query about its claim was answered yes
+    bool is_given_up = false;  // its worker has said that its lease is over
     std::vector<claim> claims;
     std::map<std::string, handler_run> runs;  // by worker
 

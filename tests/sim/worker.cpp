@@ -256,9 +256,8 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     // A handler that the stop found begun may have stood still before its first step.
     if (own->reported && is_simple && chosen_.slow_threads == 0)
         violate(job.id() + " runs though it was reported");
-    // An overdue response confirms what was true when the backend had the query.
-    if (std::max(record.lease_end, record.confirmed_at + request_timeout + second) <= now() && is_exact() &&
-        chosen_.freezes_for == 0 && chosen_.late_threads + chosen_.slow_threads == 0)
+    if (record.lease_end <= now() && is_exact() && chosen_.freezes_for == 0 &&
+        chosen_.late_threads + chosen_.slow_threads == 0)
         violate(job.id() + " runs though its lease is over");
     if (own->unstarted && is_simple && chosen_.slow_threads == 0)
         violate(job.id() + " runs though it was handed back as not started");
@@ -313,6 +312,8 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
+        if (record.message.find("claim lost") == 0)
+            backend_.jobs.at(record.fields[0].value).is_given_up = true;
         std::string fields;
         if (traces)
             for (const auto& each : record.fields) fields += " " + each.name + "=" + each.value;

@@ -95,20 +95,6 @@ TEST_CASE("settlement: a back-off takes at most half of the time to the deadline
     CHECK(delay(now + 10ms, 100ms) == 100ms);
 }
 
-TEST_CASE("outage: an outage lasts from the earliest failed request to the next response") {
-    const auto at = [](int seconds) { return time_point(std::chrono::seconds(seconds)); };
-    detail::outage_watch watch;
-    CHECK(watch.note_response(at(10)) == 0s);
-    watch.note_failure(at(9));  // a request that the backend has outlived
-    watch.note_failure(at(10));
-    CHECK(watch.note_response(at(20)) == 0s);
-    watch.note_failure(at(23));
-    watch.note_failure(at(22));
-    watch.note_failure(at(24));
-    CHECK(watch.note_response(at(30)) == 8s);
-    CHECK(watch.note_response(at(31)) == 0s);
-}
-
 TEST_CASE("outage: only a request without a response, or with a 502, 503 or 504, counts as unanswered") {
     CHECK(detail::is_unanswered({errc::unreachable, 0, ""}));
     CHECK(detail::is_unanswered({errc::disconnected, 0, ""}));
@@ -126,13 +112,6 @@ TEST_CASE("log: a backend's URL is shown without user, password and query") {
     CHECK(detail::public_url("amqp://u:p@h:5672/v") == "amqp://h:5672/v");
     CHECK(detail::public_url("host=h password=x").find("=x") == std::string::npos);
     CHECK(detail::public_url("secret@h").find("secret") == std::string::npos);
-}
-
-TEST_CASE("claim: only a query that the backend does not serve or rejects is inconclusive") {
-    for (const errc code : {errc::unsupported, errc::rejected}) CHECK(detail::is_inconclusive(code));
-    for (const errc code : {errc::unreachable, errc::timed_out, errc::unavailable, errc::disconnected,
-                            errc::bad_response, errc::cancelled})
-        CHECK_FALSE(detail::is_inconclusive(code));
 }
 
 TEST_CASE(
@@ -154,55 +133,17 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "heartbeat plan: one is in flight at a time, the interval or a request makes the next due, one is last") {
-    using detail::beat_action;
-    const time_point now = steady_clock::now();
-    detail::beat_facts facts;
-    facts.interval = 5s;
-    facts.first_gap = 3s;
-    CHECK(detail::plan_beat(facts, now).action == beat_action::send);  // the first at once
-    facts.requested_at = detail::never;
-    facts.begun_at = now;
-    facts.begun = 1;
-    const auto waits_until = [&](time_point when) {
-        const detail::beat_plan plan = detail::plan_beat(facts, now);
-        return plan.action == beat_action::wait && plan.until == when;
-    };
-    CHECK(waits_until(now + 3s));
-    facts.begun = 2;
-    CHECK(waits_until(now + 5s));
-    facts.requested_at = now + 1s;
-    CHECK(waits_until(now + 1s));
-    CHECK(detail::plan_beat(facts, now + 1s).action == beat_action::send);
-    facts.is_unanswered = true;
-    facts.calls = 1;
-    CHECK(detail::plan_beat(facts, now + 1h).action == beat_action::wait);
-    facts.last_due_at = now + 2s;
-    CHECK(waits_until(now + 2s));
-    CHECK(detail::plan_beat(facts, now + 2s).action == beat_action::send_last);  // beside one that hangs
-    facts.is_unanswered = false;
-    CHECK(detail::plan_beat(facts, now + 1s).action == beat_action::send);  // what was requested goes first
-    facts.requested_at = detail::never;
-    CHECK(waits_until(now + 2s));  // a query is in flight
-    facts.calls = 0;
-    CHECK(detail::plan_beat(facts, now).action == beat_action::send_last);
-    facts.last_has_begun = true;
-    CHECK(waits_until(detail::never));
-}
-
-TEST_CASE(
     "report plan: what is rejected is repeated once without its payload, a stray 4xx six times as it is") {
     using detail::retry_action;
     int strays = 0;
     const error rejected{errc::rejected, 0, "no", 400};
-    CHECK(detail::plan_retry(rejected, true, true, strays) == retry_action::without_payload);
-    CHECK(detail::plan_retry(rejected, true, false, strays) == retry_action::none);
+    CHECK(detail::plan_retry(rejected, true, strays) == retry_action::without_payload);
+    CHECK(detail::plan_retry(rejected, false, strays) == retry_action::none);
     const error unreachable{errc::unreachable, 0, "no"};
-    CHECK(detail::plan_retry(unreachable, true, false, strays) == retry_action::later);
+    CHECK(detail::plan_retry(unreachable, false, strays) == retry_action::later);
     const error proxy{errc::bad_response, 0, "no", 404};
-    for (int i = 0; i < 5; ++i) CHECK(detail::plan_retry(proxy, true, true, strays) == retry_action::later);
-    CHECK(detail::plan_retry(proxy, false, true, strays) == retry_action::later);  // of a query: not counted
-    CHECK(detail::plan_retry({errc::bad_response, 0, "no", 502}, true, true, strays) == retry_action::later);
-    CHECK(detail::plan_retry(proxy, true, true, strays) == retry_action::without_payload);
-    CHECK(detail::plan_retry(proxy, true, false, strays) == retry_action::none);
+    for (int i = 0; i < 5; ++i) CHECK(detail::plan_retry(proxy, true, strays) == retry_action::later);
+    CHECK(detail::plan_retry({errc::bad_response, 0, "no", 502}, true, strays) == retry_action::later);
+    CHECK(detail::plan_retry(proxy, true, strays) == retry_action::without_payload);
+    CHECK(detail::plan_retry(proxy, false, strays) == retry_action::none);
 }

@@ -157,86 +157,49 @@ TEST_CASE(
     CHECK(busy.body->exit_code() == 0);
 }
 
-namespace {
-
-// A worker of one job, "a", with a lease of 100 ms that no heartbeat renews, and the claim query's response.
-struct overdue {
-    explicit overdue(const result<bool>& claim) {
-        job given = make_job("a");
-        given.visibility_timeout = 100ms;
-        given.attempt = 3;
-        wire.give(given);
-        wire.on.beat = [](const heartbeat_request&) -> result<heartbeat_response> {
-            return error{errc::unavailable, 0, "no", 503};
-        };
-        wire.on.claim = [this, claim](const job_request& query) {
-            CHECK(query.attempt == 3);
-            return answers ? claim : true;
-        };
-    }
-    static void wait() { std::this_thread::sleep_for(130ms); }  // it is the passing of time that is meant
-
-    recorder::transport wire;
-    std::atomic<bool> answers{true};
-};
-
-}  // namespace
-
 // [GS 7.1 (b)] [WP 4.6 (c)] [WP 5.6] [WP 10.4 (a)]
-TEST_CASE(
-    "settlement: a job whose lease has ended is reported unless the backend says that its claim is gone") {
-    struct row {
-        result<bool> claim;
-        const char* sums;
+TEST_CASE("settlement: after its lease a job is ACKed only if a heartbeat renews it, and never FAILed") {
+    constexpr auto lease = 2s;
+    recorder::transport wire;
+    std::atomic<int> over{0};
+    std::atomic<int> refused{0};
+    wire.on.beat = [&](const heartbeat_request&) -> result<heartbeat_response> {
+        if (over < 3 || ++refused <= 2) return error{errc::unavailable, 0, "no", 503};
+        heartbeat_response out;
+        out.jobs_extended = {"renewed"};
+        return out;
     };
-    const char* completed = "claimed 1 completed 1 exit 0";
-    for (const row& each : {row{true, completed}, row{false, "claimed 1 gone 1 exit 0"},
-                            row{error{errc::unsupported, 0, "no such call"}, completed},
-                            row{error{errc::rejected, 0, "no such route", 404}, completed}}) {
-        overdue tested(each.claim);
-        tested.answers = false;  // on a slow machine the lease may end before the handler starts, too
-        const auto ended = run_until("fetch", 2, tested.wire, [&](job_context&) {
-            tested.answers = true;
-            overdue::wait();
-        });
-        CHECK(sums(*ended) == each.sums);
-        CHECK(tested.wire.settlements("a").size() == (each.claim.has_value() && !*each.claim ? 0 : 1));
+    for (const char* id : {"renewed", "omitted", "failed"}) {
+        job given = make_job(id);
+        given.visibility_timeout = lease;
+        wire.give(given);
     }
-}
-
-// [GS 7.1 (b)]
-TEST_CASE("settlement: a claim query that fails is repeated, and the job is not reported meanwhile") {
-    overdue tested(false);
-    tested.answers = false;
-    std::atomic<int> queries{0};
-    tested.wire.on.claim = [&](const job_request&) -> result<bool> {
-        if (!tested.answers) return true;
-        if (++queries <= 3) return error{errc::unreachable, 0, "down"};
-        return false;
-    };
-    const auto ended = run_until("fetch", 2, tested.wire, [&](job_context&) {
-        tested.answers = true;
-        overdue::wait();
+    const auto worker = start_worker(wire, recorder::options(3), [&](job_context& job) {
+        std::this_thread::sleep_for(lease);  // it is the passing of time that is meant
+        ++over;
+        return job.id() == "failed" ? outcome::retry("again") : outcome::done();
     });
-    CHECK(sums(*ended) == "claimed 1 gone 1 exit 0");
-    CHECK(queries == 4);
-    CHECK(tested.wire.settlements("a").empty());
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(worker->stop(guard));
+    CHECK(sums(*worker) == "claimed 3 completed 1 gone 2 exit 0");
+    CHECK(wire.settled("renewed") == "ack");
+    CHECK(wire.settlements("omitted").empty());
+    CHECK(wire.settlements("failed").empty());
 }
 
-TEST_CASE(
-    "settlement: a job whose lease ends before its handler starts runs only if the claim is confirmed") {
-    for (const result<bool>& claim :
-         {result<bool>(true), result<bool>(false), result<bool>(error{errc::unsupported, 0, "no"})}) {
-        overdue tested(claim);
-        tested.wire.on.fetched = [](std::size_t jobs) {
-            if (jobs > 0) overdue::wait();  // the response comes after the lease
-        };
-        std::atomic<int> runs{0};
-        const auto ended = run_until("fetch", 2, tested.wire, [&](job_context&) { runs = runs + 1; });
-        const bool is_held = claim.value_or(false);
-        CHECK(runs == (is_held ? 1 : 0));
-        CHECK(sums(*ended) == (is_held ? "claimed 1 completed 1 exit 0" : "claimed 1 gone 1 exit 0"));
-    }
+TEST_CASE("settlement: a job whose lease ends before its handler starts is neither run nor reported") {
+    recorder::transport wire;
+    job given = make_job("a");
+    given.visibility_timeout = 20ms;
+    wire.give(given);
+    wire.on.fetched = [](std::size_t jobs) {
+        if (jobs > 0) std::this_thread::sleep_for(30ms);  // the response comes after the lease
+    };
+    bool runs = false;
+    const auto worker = run_until("fetch", 2, wire, [&](job_context&) { runs = true; });
+    CHECK_FALSE(runs);
+    CHECK(sums(*worker) == "claimed 1 gone 1 exit 0");
+    CHECK(wire.settlements("a").empty());
 }
 
 TEST_CASE(

@@ -88,20 +88,16 @@ class [[nodiscard]] result {
     ojs::error error_;
 };
 
+namespace detail {
+struct nothing {};
+}  // namespace detail
+
 /// Success without a value, or an error.
 template <>
-class [[nodiscard]] result<void> {
+class [[nodiscard]] result<void> : public result<detail::nothing> {
   public:
-    result() = default;
-    result(ojs::error failure) : ok_(false), error_(std::move(failure)) {}  ///< a failure
-
-    bool has_value() const noexcept { return ok_; }              ///< true: a value; false: an error
-    explicit operator bool() const noexcept { return ok_; }      ///< has_value()
-    const ojs::error& error() const noexcept { return error_; }  ///< only of an error
-
-  private:
-    bool ok_ = true;
-    ojs::error error_;
+    result() : result<detail::nothing>(detail::nothing()) {}
+    result(ojs::error failure) : result<detail::nothing>(std::move(failure)) {}
 };
 
 }  // namespace v0_1_0

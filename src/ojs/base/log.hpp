@@ -72,10 +72,17 @@ class logger {
     bool enabled(log_level level) const noexcept {
         return level >= options_.level && level != log_level::off;
     }
-    void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const;
-    void write(log_record record) const;
+    void write(log_level level, std::string_view message,
+               std::initializer_list<log_field> fields = {}) const {
+        if (enabled(level)) emit({level, std::string(message), fields, {}});
+    }
+    void write(log_record record) const {
+        if (enabled(record.level)) emit(std::move(record));
+    }
     // Writes what an operator requested, at every level but `off`.
-    void write_requested(std::string_view message, std::vector<log_field> fields) const;
+    void write_requested(std::string message, std::vector<log_field> fields) const {
+        if (enabled(log_level::error)) emit({log_level::info, std::move(message), std::move(fields), {}});
+    }
 
   private:
     void emit(log_record record) const;

@@ -20,26 +20,25 @@ OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
 
 namespace detail {
 
-inline void append_logfmt(std::string& out, const char* separator, std::string_view name,
-                          std::string_view value) {
-    const bool bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
-    append(out, {separator, name, "=", bare ? printable(value, value.size()) : json_quote(value)});
-}
-
-inline std::string format_text(const log_record& record, const std::string& time, bool is_logfmt) {
+inline std::string format_text(const log_record& record, bool is_logfmt) {
     const char* const level = to_string(record.level);
+    const std::string time = utc_text();
     std::string out;
+    const auto add = [&](std::string_view name, std::string_view value) {
+        if (value.empty()) return;
+        const bool is_bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
+        append(out, {is_logfmt ? " " : "  ", name, "=",
+                     is_bare ? printable(value, value.size()) : json_quote(value)});
+    };
     if (is_logfmt) {
         out = cat({"time=", time, " level=", level, " msg=", json_quote(record.message)});
-        if (!record.worker_id.empty()) append_logfmt(out, " ", "worker_id", record.worker_id);
+        add("worker_id", record.worker_id);
     } else {
         out = cat({time, " ", level, "   "});
         out.resize(time.size() + 7, ' ');
         out += printable(record.message, record.message.size());
     }
-    for (const log_field& f : record.fields) {
-        if (!f.value.empty()) append_logfmt(out, is_logfmt ? " " : "  ", f.name, f.value);
-    }
+    for (const log_field& each : record.fields) add(each.name, each.value);
     return out;
 }
 
@@ -48,7 +47,7 @@ inline void append_json_member(std::string& group, std::string_view key, std::st
 }
 
 // With the groups and the category of the OJS logging specification. [LOG 6]
-inline std::string format_json(const log_record& record, const std::string& time) {
+inline std::string format_json(const log_record& record) {
     std::string of_job, of_error, attributes;
     if (!record.worker_id.empty()) append_json_member(of_job, "worker_id", json_quote(record.worker_id));
     const char* category = "worker";
@@ -67,49 +66,25 @@ inline std::string format_json(const log_record& record, const std::string& time
     const auto level = static_cast<std::size_t>(detail::min(record.level, log_level::error));
     if (record.level >= log_level::error) category = "error";
     std::string out =
-        cat({"{\"timestamp\":\"", time, "\",\"severity\":\"", severities[level], "\",\"severity_number\":",
-             5 + 4 * level, ",\"message\":", json_quote(record.message), ",\"category\":\"", category,
-             "\",\"component\":\"", *record.component != 0 ? record.component : "worker", "\""});
+        cat({"{\"timestamp\":\"", utc_text(), "\",\"severity\":\"", severities[level],
+             "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
+             ",\"category\":\"", category, "\",\"component\":\"",
+             *record.component != 0 ? record.component : "worker", "\""});
     if (!of_job.empty()) append(out, {",\"ojs\":", of_job, "}"});
     if (!of_error.empty()) append(out, {",\"error\":", of_error, "}"});
     if (!attributes.empty()) append(out, {",\"attributes\":", attributes, "}"});
     return out + "}";
 }
 
-// The lines of all loggers. Lines are dropped once all together have waited for a second, and a tenth of the time since.
-class log_sink {
-  public:
-    void write(int fd, const std::string& line, log_format format) {
-        const unique_lock held(mutex_);
-        const write_signals_blocked blocked;
-        const time_point now = steady_clock::now();
-        budget_ = detail::min(max_budget, budget_ + (now - used_at_) / 10);
-        const bool is_written = write_text(fd, line + "\n", now + budget_);
-        if (!is_written) ++lost_;
-        if (is_written && lost_ > 0 && format != log_format::automatic) report_lost(fd, format);
-        used_at_ = steady_clock::now();
-        budget_ -= detail::min(budget_, used_at_ - now);
-    }
-    void limit_budget(steady_clock::duration left) noexcept {
-        const unique_lock held(mutex_);
-        budget_ = detail::min(budget_, left);
-    }
+inline constexpr std::chrono::nanoseconds max_log_wait = std::chrono::seconds(1);
 
+// What all loggers share.
+struct log_sink {
     const pid_t owner = ::getpid();
-
-  private:
-    static constexpr steady_clock::duration max_budget = std::chrono::seconds(1);
-
-    void report_lost(int fd, log_format format) {
-        const log_record record{
-            log_level::warn, "log lines dropped: standard error was blocked", {field("lines", lost_)}, {}};
-        if (write_text(fd, format_log_record(record, format) + "\n", {})) lost_ = 0;
-    }
-
-    mutex mutex_;  // guards the rest
-    std::uint64_t lost_ = 0;
-    steady_clock::duration budget_ = max_budget;
-    time_point used_at_ = steady_clock::now();
+    mutex guard;  // guards the rest
+    std::uint64_t lost = 0;
+    std::chrono::nanoseconds budget = max_log_wait;  // for waits; grows by a tenth of the time
+    time_point used_at = steady_clock::now();
 };
 
 // Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
@@ -124,11 +99,26 @@ inline log_sink& sink() {
 }
 
 OJS_SHUTDOWN_INLINE void write_line(int fd, const std::string& line, log_format format) {
-    sink().write(fd, line, format);
+    log_sink& to = sink();
+    const unique_lock held(to.guard);
+    const write_signals_blocked blocked;
+    const time_point now = steady_clock::now();
+    to.budget = detail::min(max_log_wait, to.budget + (now - to.used_at) / 10);
+    const time_point deadline = now + to.budget;
+    const bool is_written = write_text(fd, line + "\n", deadline);
+    if (!is_written) ++to.lost;
+    if (is_written && to.lost > 0 && format != log_format::automatic) {
+        const log_record record{
+            log_level::warn, "log lines dropped: standard error was blocked", {field("lines", to.lost)}, {}};
+        if (write_text(fd, format_log_record(record, format) + "\n", deadline)) to.lost = 0;
+    }
+    to.used_at = steady_clock::now();
+    to.budget -= detail::min<std::chrono::nanoseconds>(to.budget, to.used_at - now);
 }
 
 OJS_SHUTDOWN_INLINE void limit_log_wait(std::chrono::milliseconds total) noexcept {
-    sink().limit_budget(total);
+    const unique_lock held(sink().guard);
+    sink().budget = detail::min<std::chrono::nanoseconds>(sink().budget, total);
 }
 
 OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
@@ -139,21 +129,6 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, s
     : options_(std::move(options)), component_(component), worker_id_(std::move(worker_id)) {
     if (options_.format == log_format::automatic)
         options_.format = ::isatty(STDERR_FILENO) == 1 ? log_format::text : log_format::json;
-}
-
-OJS_SHUTDOWN_INLINE void logger::write(log_level level, std::string_view message,
-                                       std::initializer_list<log_field> fields) const {
-    if (enabled(level)) emit({level, std::string(message), fields, {}});
-}
-
-OJS_SHUTDOWN_INLINE void logger::write(log_record record) const {
-    if (enabled(record.level)) emit(std::move(record));
-}
-
-OJS_SHUTDOWN_INLINE void logger::write_requested(std::string_view message,
-                                                 std::vector<log_field> fields) const {
-    if (options_.level != log_level::off)
-        emit({log_level::info, std::string(message), std::move(fields), {}});
 }
 
 OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
@@ -173,20 +148,18 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_format format) {
-    const std::string time = detail::utc_timestamp();
-    if (format == log_format::json) return detail::format_json(record, time);
-    return detail::format_text(record, time, format == log_format::logfmt);
+    return format == log_format::json ? detail::format_json(record)
+                                      : detail::format_text(record, format == log_format::logfmt);
 }
 
 OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
-    const char* const given = std::getenv("OJS_LOG_FORMAT");
-    const std::string_view format = given == nullptr ? "" : given;
-    const bool is_json = format == "json";
     const log_record record{log_level::error, "cannot start", {detail::field("error", failure.text)}, {}};
-    detail::write_line(STDERR_FILENO,
-                       is_json || format == "logfmt"
-                           ? format_log_record(record, is_json ? log_format::json : log_format::logfmt)
-                           : detail::cat({"error: ", failure.text}));
+    const char* const given = std::getenv("OJS_LOG_FORMAT");
+    const std::string_view format = given != nullptr ? given : "";
+    std::string line = detail::cat({"error: ", failure.text});
+    if (format == "json") line = format_log_record(record, log_format::json);
+    if (format == "logfmt") line = format_log_record(record, log_format::logfmt);
+    detail::write_line(STDERR_FILENO, line);
     return 64;
 }
 

@@ -296,7 +296,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                                  {"queue", json_quote(job.queue)},
                                  {"args", job.args_json},
                                  {"max_attempts", job.max_attempts > 0 ? cat({job.max_attempts}) : ""},
-                                 {"created_at", json_quote(detail::utc_timestamp())}});
+                                 {"created_at", json_quote(detail::utc_text())}});
     constexpr std::size_t max_size = detail::max_spool_job_size;
     if (text.size() >= max_size) return spool_usage_error({"a job is at most ", max_size, " bytes"});
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});

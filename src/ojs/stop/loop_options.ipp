@@ -42,13 +42,10 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, zero_one);
 }
 
-// Counts negative values as 0 and returns the maximum instead of overflowing.
+// Returns no_limit instead of overflowing.
 inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
                                             std::chrono::milliseconds b) noexcept {
-    constexpr auto none = std::chrono::milliseconds::zero();
-    a = detail::max(a, none);
-    b = detail::max(b, none);
-    return a > no_limit - b ? no_limit : a + b;
+    return a > no_limit - detail::max(b, std::chrono::milliseconds(0)) ? no_limit : a + b;
 }
 
 inline std::chrono::milliseconds after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,

@@ -69,7 +69,7 @@ class bad_argument : public std::exception {
 
 namespace detail {
 struct active_job;
-class job_runner;
+class slots;
 class worker_state;
 // An argument, or a member of it; `member` without data(): the argument itself.
 struct argument_place {
@@ -196,7 +196,7 @@ class job_context {
     void heartbeat() const noexcept;
 
   private:
-    friend class detail::job_runner;
+    friend class detail::slots;
     job_context(detail::worker_state& worker, detail::active_job& job, const ojs::job& claimed) noexcept
         : worker_(worker), job_(job), claimed_(claimed) {}
 

@@ -19,7 +19,7 @@ template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
     visit_loop_options(o, visit);  // first, as a dialect sets other options
-    visit("url", "OJS_URL OJS_BACKEND_URL", o.url);
+    visit("url", "OJS_URL OJS_BACKEND_URL", o.url, text_kind::name);
     visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues, text_kind::word);
     visit("heartbeat_interval", "OJS_HEARTBEAT_INTERVAL", o.heartbeat_interval, 10ms);
     visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);

@@ -26,13 +26,12 @@ inline int poll_timeout(time_point deadline) noexcept {
 }
 
 inline std::int64_t wall_clock_ms() noexcept {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
 // ISO 8601: "2026-01-02T03:04:05.678Z".
-inline std::string utc_text(std::int64_t ms_since_1970) {
+inline std::string utc_text(std::int64_t ms_since_1970 = wall_clock_ms()) {
     const auto seconds = static_cast<time_t>(ms_since_1970 / 1000);
     tm utc{};
     gmtime_r(&seconds, &utc);
@@ -41,33 +40,22 @@ inline std::string utc_text(std::int64_t ms_since_1970) {
     std::snprintf(text + length, sizeof text - length, ".%03uZ", static_cast<unsigned>(ms_since_1970 % 1000));
     return text;
 }
-inline std::string utc_timestamp() {
-    return utc_text(wall_clock_ms());
-}
 
-// A moment of two clocks by which leases are counted, as neither stands still while the machine is suspended. The time
-// of day is for a virtual machine that was paused or restored: its boot clock stands still too. [WIRE 7]
-struct lease_time {
-    std::chrono::milliseconds boot{0};
-    std::chrono::milliseconds wall{0};
-
-    static lease_time now() noexcept {
-        timespec boot{};
-#ifdef __linux__  // elsewhere the monotonic clock is the only one, or continues too
-        if (clock_gettime(CLOCK_BOOTTIME, &boot) != 0)
+// The clock of leases: it continues while the machine is suspended, where the system has one that does. [WIRE 8]
+inline std::chrono::milliseconds lease_clock() noexcept {
+    timespec now{};
+#ifdef __linux__
+    if (clock_gettime(CLOCK_BOOTTIME, &now) != 0)
 #endif
-            clock_gettime(CLOCK_MONOTONIC, &boot);
-        return {std::chrono::seconds(boot.tv_sec) + std::chrono::milliseconds(boot.tv_nsec / 1000000),
-                std::chrono::milliseconds(wall_clock_ms())};
-    }
-};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::milliseconds(now.tv_nsec / 1000000);
+}
 
 // Random bits of the kernel, or of clock and process id if it has none.
 inline std::uint64_t random_number() noexcept {
-    std::uint64_t out = 0;
-    if (getentropy(&out, sizeof out) == 0) return out;
-    return static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count()) ^
-           static_cast<std::uint64_t>(getpid()) << 32;
+    auto out = static_cast<std::uint64_t>(steady_clock::now().time_since_epoch().count());
+    if (getentropy(&out, sizeof out) != 0) out ^= static_cast<std::uint64_t>(getpid()) << 32;
+    return out;
 }
 
 // From 0 to half of `delay`, at random: workers that do something at the same time do the next thing apart.

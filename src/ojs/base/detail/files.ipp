@@ -45,14 +45,11 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
         return out;
     }
     char buffer[4096];
-    ssize_t count = 1;
-    while (count != 0 && out.text.size() <= limit) {
+    for (ssize_t count = 1; count != 0 && out.text.size() <= limit;) {
         count = ::read(file.get(), buffer, sizeof buffer);
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) {
-            out.sys_errno = errno;
-            return out;
-        }
+        if (count < 0) out.sys_errno = errno;
+        if (count < 0) return out;
         out.text.append(buffer, static_cast<std::size_t>(count));
     }
     out.status = file_status::read;
@@ -66,10 +63,11 @@ inline small_file read_small_file(const std::string& path, std::size_t limit) {
 class write_signals_blocked {
   public:
     write_signals_blocked() noexcept {
-        sigemptyset(&raised_);
-        for (const int number : numbers) sigaddset(&raised_, number);
+        sigset_t raised;
+        sigemptyset(&raised);
+        for (const int number : numbers) sigaddset(&raised, number);
         sigpending(&pending_before_);
-        pthread_sigmask(SIG_BLOCK, &raised_, &previous_);
+        pthread_sigmask(SIG_BLOCK, &raised, &previous_);
     }
     write_signals_blocked(const write_signals_blocked&) = delete;
     write_signals_blocked& operator=(const write_signals_blocked&) = delete;
@@ -89,7 +87,6 @@ class write_signals_blocked {
   private:
     static constexpr int numbers[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
 
-    sigset_t raised_;
     sigset_t pending_before_;
     sigset_t previous_;
 };

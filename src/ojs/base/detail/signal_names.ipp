@@ -55,16 +55,15 @@ inline bool is_realtime(int number) noexcept {
 inline int signal_number(std::string_view name) noexcept {
     std::uint64_t number = 0;
     if (parse_number(name, signal_limit - 1, number)) return static_cast<int>(number);
-    if (name.substr(0, 3) == "SIG") name.remove_prefix(3);
+    if (starts_with(name, "SIG")) name.remove_prefix(3);
     for (const signal_entry& entry : signal_entries) {
         if (name == entry.name + 3) return entry.number;
     }
-    const bool from_min = name.substr(0, 5) == "RTMIN";
-    if (!from_min && name.substr(0, 5) != "RTMAX") return 0;
+    const bool from_min = starts_with(name, "RTMIN");
+    if (!from_min && !starts_with(name, "RTMAX")) return 0;
     name.remove_prefix(5);
-    if (!name.empty() &&
-        (name[0] != (from_min ? '+' : '-') || !parse_number(name.substr(1), signal_limit, number)))
-        return 0;
+    const bool has_sign = starts_with(name, from_min ? "+" : "-");
+    if (!name.empty() && !(has_sign && parse_number(name.substr(1), signal_limit, number))) return 0;
     const int offset = static_cast<int>(number);
     const int found = realtime_signal(from_min) + (from_min ? offset : -offset);
     return is_realtime(found) ? found : 0;
@@ -72,27 +71,16 @@ inline int signal_number(std::string_view name) noexcept {
 
 // Null, or why it cannot be a stop signal, as text that follows its name. `reclaim`: SIGUSR1 means reclaim.
 inline const char* stop_signal_error(int number, bool reclaim) noexcept {
-    switch (number) {
-        case SIGKILL:
-        case SIGSTOP: return "cannot be handled by any process";
-        case SIGABRT:
-        case SIGBUS:
-        case SIGFPE:
-        case SIGILL:
-        case SIGSEGV:
-        case SIGSYS:
-        case SIGTRAP: return "reports a fault of the program";
-        case SIGTSTP: return "already means quiet";
-        case SIGCONT: return "already means resume";
-        case SIGTTIN: return "already requests the list of jobs in flight";
-        case SIGCHLD:
-        case SIGPIPE:
-        case SIGTTOU:
-        case SIGURG: return "is sent by the kernel in normal operation";
-        case SIGUSR1: return reclaim ? "already means reclaim (termination_mode_file)" : nullptr;
-        default:
-            return known_signal_name(number) != nullptr || is_realtime(number) ? nullptr : "is not a signal";
-    }
+    for (const int fault : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
+        if (number == fault) return "reports a fault of the program";
+    for (const int usual : {SIGCHLD, SIGPIPE, SIGTTOU, SIGURG})
+        if (number == usual) return "is sent by the kernel in normal operation";
+    if (number == SIGKILL || number == SIGSTOP) return "cannot be handled by any process";
+    if (number == SIGTSTP) return "already means quiet";
+    if (number == SIGCONT) return "already means resume";
+    if (number == SIGTTIN) return "already requests the list of jobs in flight";
+    if (number == SIGUSR1 && reclaim) return "already means reclaim (termination_mode_file)";
+    return known_signal_name(number) != nullptr || is_realtime(number) ? nullptr : "is not a signal";
 }
 
 }  // namespace ojs::detail

@@ -92,7 +92,7 @@ class thread {
     }
     ~thread() { join(); }
 
-    static result<thread> start(function<void()> body, thread_options options = {});
+    static result<thread> start(function<void()> body, const thread_options& options = {});
     void join() noexcept {
         if (detail::exchange(owner_, 0) == ::getpid()) pthread_join(native_, nullptr);
     }

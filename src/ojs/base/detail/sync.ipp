@@ -69,59 +69,50 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
     return pthread_cond_timedwait_relative_np(&native_, &held.mutex_.native_, &left) != ETIMEDOUT;
 #else
     // steady_clock is CLOCK_MONOTONIC on every other POSIX system.
-    const timespec until =
-        to_timespec(deadline < time_point() ? time_point().time_since_epoch() : deadline.time_since_epoch());
+    const timespec until = to_timespec(detail::max(deadline, time_point()).time_since_epoch());
     return pthread_cond_timedwait(&native_, &held.mutex_.native_, &until) != ETIMEDOUT;
 #endif
 }
 
-struct thread_start : ref_counted {
+struct thread_start {
     function<void()> body;
-    char name[16] = "";  // a copy, as long as the kernel's: the caller's may be gone
+    std::string name;
 };
 
 inline void* thread_main(void* argument) {
-    const ref<thread_start> start(static_cast<thread_start*>(argument));
-    start->release();  // in place of the reference that came with the argument
+    auto* const start = static_cast<thread_start*>(argument);
 #ifdef __linux__
-    pthread_setname_np(pthread_self(), start->name);
+    pthread_setname_np(pthread_self(), start->name.c_str());
 #endif
     start->body();
+    delete start;
     return nullptr;
 }
 
-inline std::size_t round_up_stack_size(std::size_t requested) {
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    return (detail::max(requested, static_cast<std::size_t>(PTHREAD_STACK_MIN)) + page - 1) / page * page;
-}
-
-OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, thread_options options) {
-    ref<thread_start> start = make_ref<thread_start>();
-    start->body = std::move(body);
-    start->retain();  // the thread's reference
-    std::snprintf(start->name, sizeof start->name, "%s", options.name);
-
+OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, const thread_options& options) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    std::size_t usual = 0;
-    pthread_attr_getstacksize(&attributes, &usual);
-    const std::size_t size =
-        detail::max(options.stack_size != 0 ? options.stack_size : usual, options.min_stack_size);
-    int failed = size == usual ? 0 : pthread_attr_setstacksize(&attributes, round_up_stack_size(size));
-    sigset_t all_signals;
+    std::size_t size = options.stack_size;
+    if (size == 0) pthread_attr_getstacksize(&attributes, &size);
+    size =
+        detail::max(detail::max(size, options.min_stack_size), static_cast<std::size_t>(PTHREAD_STACK_MIN));
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    int failed = pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page);
+    auto* const start = new thread_start{std::move(body), std::string(options.name).substr(0, 15)};
+    sigset_t all;
     sigset_t previous;
-    sigfillset(&all_signals);
-    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
+    sigfillset(&all);
+    if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &all, &previous);
     thread out;
-    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start.get());
+    if (failed == 0) failed = pthread_create(&out.native_, &attributes, thread_main, start);
     if (!options.takes_signals) pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     pthread_attr_destroy(&attributes);
-    if (failed != 0) {
-        start->release();
-        return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
+    if (failed == 0) {
+        out.owner_ = ::getpid();
+        return out;
     }
-    out.owner_ = ::getpid();
-    return out;
+    delete start;
+    return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
 }
 
 OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
@@ -136,7 +127,7 @@ OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
     static_cast<void>(deadline);
     detach();
 #endif
-    return !joinable();
+    return true;
 }
 
 }  // namespace ojs::detail

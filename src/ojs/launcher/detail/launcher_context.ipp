@@ -192,7 +192,7 @@ class launcher_events : public ref_counted {
         entry made;
         made.group = group;
         made.process_id = process_id;
-        made.line = cat({",\"time\":\"", utc_timestamp(), "\",\"group\":", json_quote(group)});
+        made.line = cat({",\"time\":\"", utc_text(), "\",\"group\":", json_quote(group)});
         if (!process_id.empty()) append(made.line, {",\"processId\":", json_quote(process_id)});
         append(made.line, {more, "}\n"});
         const unique_lock held(mutex_);

@@ -132,6 +132,10 @@ inline std::string metrics_text(const machine_state& worker, const worker_metric
     return std::move(page.text);
 }
 
+inline bool is_visible_ascii(std::string_view text) noexcept {
+    return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
+
 // An empty name: none. Error: an invalid option.
 inline result<endpoint> health_endpoint(const ops_options& options) {
     if (!is_visible_ascii(options.token))

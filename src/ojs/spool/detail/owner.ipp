@@ -37,7 +37,7 @@ inline std::string owner_record() {
     return cat({"{\"pid\":", static_cast<long>(getpid()),
                 ",\"start_time\":", json_quote(self.pid == 0 ? std::string() : cat({self.start_ticks})),
                 ",\"boot_id\":", json_quote(machine_boot()), ",\"pid_namespace\":", json_quote(space),
-                ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_timestamp()), "}\n"});
+                ",\"host\":", json_quote(host), ",\"since\":", json_quote(utc_text()), "}\n"});
 }
 
 // On a local file system a free lock means a dead owner. Network, cluster, VM and FUSE file systems give no proof.

@@ -83,7 +83,7 @@ inline std::string error_json(const job_error& failure, std::int64_t attempt) {
     const std::string code = json_quote(failure.code);
     return cat({"{\"code\":", code, ",\"type\":", code, ",\"message\":", json_quote(failure.message),
                 ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure),
-                ",\"attempt\":", attempt, ",\"at\":", json_quote(utc_timestamp()), "}"});
+                ",\"attempt\":", attempt, ",\"at\":", json_quote(utc_text()), "}"});
 }
 
 struct claimed_file {
@@ -202,7 +202,7 @@ class spool_claim : public ref_counted {
   public:
     mutex settling;  // guards stage and decision
     settle_stage stage = settle_stage::open;
-    spool_verdict decision;  // from `decided` on
+    spool_verdict decision;    // from `decided` on
     ref<spool_owner> owner;    // empty: it is dead
     std::string job_id;        // of the job
     std::string name;          // of the file
@@ -366,7 +366,7 @@ inline spool_verdict completion_verdict(const spool_claim& claim, const std::str
         edit_json(claim.text, {{"attempt", cat({claim.attempt})},
                                {"state", "\"completed\""},
                                {"result", is_json(result_json) ? result_json : json_quote(result_json)},
-                               {"completed_at", json_quote(utc_timestamp())},
+                               {"completed_at", json_quote(utc_text())},
                                {"error", ""},
                                {"spool", ""}}) +
         "\n";

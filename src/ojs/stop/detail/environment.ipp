@@ -27,10 +27,6 @@ inline error invalid(std::string text) {
     return {errc::invalid_argument, 0, std::move(text)};
 }
 
-inline bool is_visible_ascii(std::string_view text) noexcept {
-    return all_of(text, [](char c) { return c > ' ' && c <= '~'; });
-}
-
 // A name in a variable is read without the white space around it, which is of the file that set it. A word of a list
 // has none within, either: a comma was meant. A secret is taken as it is, or refused.
 enum class text_kind { name, word, secret };
@@ -77,15 +73,15 @@ class option_visitor {
         value_ = nullptr;
         is_secret_ = false;
         if constexpr (!std::is_const_v<Value>) {
-            if (select_first_set(variables)) fault = parse(value, constraints...);
+            if (select_first_set(variables))
+                fault = trim_blanks(value_, white_space).empty() ? "is empty; unset it, or give it a value"
+                                                                 : parse(value, constraints...);
         }
         if (fault.empty()) fault = check(value, constraints...);
         if (fault.empty()) return;
-        status =
-            value_ == nullptr ? invalid(cat({name, " (", variables, ") ", fault}))
-            : trim_blanks(value_, white_space).empty()
-                ? invalid(cat({name_, "='", value_, "': is empty; unset it, or give it a value"}))
-                : invalid(cat({name_, is_secret_ ? "" : cat({"='", redacted(value_), "'"}), ": ", fault}));
+        status = invalid(value_ == nullptr ? cat({name, " (", variables, ") ", fault})
+                         : is_secret_      ? cat({name_, ": ", fault})
+                                           : cat({name_, "='", redacted(value_), "': ", fault}));
     }
     bool select_first_set(std::string_view variables) {
         for (value_ = nullptr; value_ == nullptr && !variables.empty();) {
@@ -102,14 +98,10 @@ class option_visitor {
     using milliseconds = std::chrono::milliseconds;
 
     // These return what is wrong; empty: nothing.
-    std::string parse(std::string& out) {
-        out = value_;
-        return out.empty() ? "is empty" : "";
-    }
     std::string parse(std::string& out, text_kind kind) {
         is_secret_ = kind == text_kind::secret;
         out = is_secret_ ? value_ : std::string(trim_blanks(value_, white_space));
-        return out.empty() ? "is empty" : "";
+        return "";
     }
     std::string parse(std::vector<std::string>& out, text_kind kind) {
         out = split_list(trim_blanks(value_, white_space));
@@ -158,13 +150,9 @@ class option_visitor {
 
     static std::string check(const milliseconds& value, milliseconds min, milliseconds max = {}) {
         if (value == no_limit && max == no_limit) return "";
-        return check_bounds(value.count(), min.count(), max_duration_ms, " ms");
+        return check(value.count(), static_cast<int>(min.count()), static_cast<int>(max_duration_ms), " ms");
     }
-    static std::string check(const std::int64_t& value, int min, int max) {
-        return check_bounds(value, min, max, "");
-    }
-    static std::string check_bounds(std::int64_t value, std::int64_t min, std::int64_t max,
-                                    const char* unit) {
+    static std::string check(const std::int64_t& value, int min, int max, const char* unit = "") {
         return value >= min && value <= max ? ""
                                             : cat({"is ", value, "; it must be ", min, " to ", max, unit});
     }
@@ -175,11 +163,9 @@ class option_visitor {
                                                                           : "contains a control character";
     }
     static std::string check(const std::vector<std::string>& values, text_kind kind) {
-        std::string fault;
-        for (const std::string& value : values) {
-            if (fault.empty()) fault = check(value, kind);
-        }
-        return fault;
+        std::string all;
+        for (const std::string& value : values) all += value;
+        return check(all, kind);
     }
     template <class... Other>
     static std::string check(const Other&... /*unbounded*/) {

@@ -39,12 +39,11 @@ class machine : public machine_state {
             act_on_changes();
             const time_point extensions_due = user.tick_extensions();
             const time_point now = steady_clock::now();
-            const time_point stage_due = deadline();
-            if (now >= stage_due || is_over(now)) {
+            if (now >= stage_end_ || is_over(now)) {
                 end_stage();
                 continue;
             }
-            due = detail::min(detail::min(stage_due, extensions_due), do_due(now));
+            due = detail::min(detail::min(stage_end_, extensions_due), do_due(now));
             const milliseconds max_sleep(max_sleep_ms);
             if (due > now && due - now > max_sleep) due = now + max_sleep;
             return true;
@@ -164,10 +163,10 @@ class machine : public machine_state {
     // The grace period starts here, not at an earlier quiet. [WIRE]
     void enter_drain() {
         draining_since_ = changed_at(seen_);
-        drain_end_ = phases.begin_drain(draining_since_);
+        const time_point drain_end = phases.begin_drain(draining_since_);
         next_progress_ = steady_clock::now() + settings.progress_interval;
         const milliseconds lead = settings.times.cancel_lead;
-        if (lead.count() > 0 && drain_end_ != never) cancel_at_ = drain_end_ - lead;
+        if (lead.count() > 0 && drain_end != never) cancel_at_ = drain_end - lead;
         begin_drain();
     }
     // All that follows is bounded by stop_timeout.
@@ -213,15 +212,14 @@ class machine : public machine_state {
         if (detail::exchange(has_given_up_, true)) return;
         const cause why = seen_.exit_now ? seen_.cause : shared_seen_.cause;
         lines_.write_third_signal(why, works(), open_fetches());
-        if (owns_process) {
-            _exit(exit_status::signal_base + why.signal);
-        }
+        if (owns_process) _exit(exit_status::signal_base + why.signal);
         shorten_stop();
     }
     void shorten_stop() {
         if (stop_end_ == never) return;  // see enter_stop()
         set_reports_end(steady_clock::now());
         stop_end_ = detail::min(stop_end_, deadline_after(parting_time()));
+        if (stage_ == stage::reporting) stage_end_ = reports_end_ + margin();
     }
     void set_reports_end(time_point when) {
         const unique_lock held(guard);
@@ -247,11 +245,7 @@ class machine : public machine_state {
         return next;
     }
     void log_in_flight() {  // SIGTTIN
-        work_list all = works();
-        {
-            const unique_lock held(guard);
-            for (const ref<work>& each : unreturned) all.push_back(each);
-        }
+        const work_list all = works(true);
         log.write_requested(cat({thing_, "s in flight"}), {field("phase", to_string(phases.now())),
                                                            field(cat({"active_", thing_, "s"}), all.size())});
         for (const ref<work>& each : all)
@@ -278,51 +272,44 @@ class machine : public machine_state {
         }
         return false;
     }
-    // Of the stage. Calls that end at their deadline have a moment to return.
-    time_point deadline() const noexcept {
-        const milliseconds margin = parting_time() / 4;
-        switch (stage_) {
-            case stage::draining: return drain_end_;
-            case stage::cancelling: return cancelling_end_;
-            case stage::reporting: return reports_end_ + margin;
-            case stage::parting: return parting_end_ + margin;
-            case stage::returning: return detail::max(stop_end_, entered_ + return_time);
-            case stage::ending: return detail::max(stop_end_, entered_ + join_time);
-            case stage::ready:
-            case stage::working:
-            case stage::closing:
-            case stage::over: break;
-        }
-        return never;
-    }
     void end_stage() {
         const stage ended = stage_;
         set_stage(static_cast<stage>(static_cast<int>(ended) + 1));
         entered_ = steady_clock::now();
+        stage_end_ = never;
         switch (ended) {
-            case stage::draining: return end_drain();
-            case stage::cancelling: return begin_reporting();
-            case stage::reporting: return end_reporting();
-            case stage::parting: return end_parting();
-            case stage::returning: return start_steps();
-            case stage::closing: return end_stop();
-            case stage::ending: return finish();
+            case stage::working: stage_end_ = phases.drain_deadline(); break;
+            case stage::draining: end_drain(); break;
+            case stage::cancelling:
+                begin_reporting();
+                stage_end_ = reports_end_ + margin();
+                break;
+            case stage::reporting: end_reporting(); break;
+            case stage::parting:
+                end_parting();
+                stage_end_ = detail::max(stop_end_, entered_ + return_time);
+                break;
+            case stage::returning: start_steps(); break;
+            case stage::closing:
+                end_stop();
+                stage_end_ = detail::max(stop_end_, entered_ + join_time);
+                break;
+            case stage::ending: finish(); break;
             case stage::ready:
-            case stage::working:
             case stage::over: break;
         }
     }
+    // For calls that end at their deadline to return.
+    milliseconds margin() const noexcept { return parting_time() / 4; }
+    bool has_become_idle() const noexcept {
+        const unique_lock held(guard);
+        return is_idle();
+    }
     void end_drain() {
-        bool drained = false;
-        {
-            const unique_lock held(guard);
-            drained = is_idle();
-        }
-        phases.own.apply(drained ? event::drained : event::grace_expired, {});
+        phases.own.apply(has_become_idle() ? event::drained : event::grace_expired, {});
         act_on_changes();
         signals_before_ = phases.own.state().stop_signals;
-        cancelling_end_ =
-            cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
+        stage_end_ = cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
     }
     // Nothing waits any more for what is left.
     void end_reporting() {
@@ -338,8 +325,9 @@ class machine : public machine_state {
         }
         for (const ref<work>& each : rest) log.write({log_level::error, unreported_, fields_of(*each), {}});
         // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
-        parting_end_ = detail::max(stop_end_, entered_ + parting_time() / 2);
-        begin_parting(parting_end_);
+        const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
+        begin_parting(parting_end);
+        stage_end_ = parting_end + margin();
     }
     // On another thread, if there is one: this one must notice signals.
     void start_steps() {
@@ -400,10 +388,8 @@ class machine : public machine_state {
     std::uint32_t resumes_seen_ =  // not those from before
         lifecycle_access::requests(phases.shared, event::resume_request);
     std::uint32_t reports_seen_ = 0;
-    time_point entered_ = never;  // the stage in progress
-    time_point drain_end_ = never;
-    time_point cancelling_end_ = never;
-    time_point parting_end_ = never;
+    time_point entered_ = never;    // the stage in progress
+    time_point stage_end_ = never;  // when it ends if it is not over
     time_point stop_end_ = never;   // of the whole stop
     time_point cancel_at_ = never;  // stop_times::cancel_lead before the drain ends
     time_point next_progress_ = never;

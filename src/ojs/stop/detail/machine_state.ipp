@@ -56,9 +56,13 @@ class machine_state : public ref_counted {
         const unique_lock held(guard);
         return in_flight.size();
     }
-    work_list works() const {
+    work_list works(bool and_unreturned = false) const {
         const unique_lock held(guard);
-        return in_flight;
+        work_list out = in_flight;
+        if (and_unreturned) {
+            for (const ref<work>& each : unreturned) out.push_back(each);
+        }
+        return out;
     }
     worker_report report() const {
         const unique_lock held(guard);
@@ -100,7 +104,7 @@ class machine_state : public ref_counted {
         if (gethostname(host, sizeof host - 1) == 0) identity.hostname = host;
         identity.pid = getpid();
         identity.concurrency = settings.concurrency;
-        identity.started_at = utc_timestamp();
+        identity.started_at = utc_text();
         log = logger(user.with_gated_hook(settings.log), component, identity.worker_id);
         return {};
     }

@@ -35,9 +35,6 @@ class machine_threads {
         {
             const unique_lock held(guard_);
             ++live_;
-            for (std::size_t i = all_.size(); i-- > 0;) {  // releases the stacks of those that have ended
-                if (all_[i]->has_ended && all_[i]->handle.join_until({})) all_.remove(i);
-            }
         }
         result<thread> started = thread::start(
             [this, added, body, owner = ref<ref_counted>(&owner_)] {
@@ -63,17 +60,15 @@ class machine_threads {
         unique_lock held(guard_);
         pool& to = pools_[static_cast<int>(kind)];
         to.tasks.push_back(std::move(task));
-        if (to.idle + to.starting >= to.tasks.size() || to.threads == to.max || !start_server(held, to))
-            rescue(held, to);
+        if (to.idle < to.tasks.size() && to.threads < to.max) static_cast<void>(start_server(held, to));
         to.due.notify_one();
     }
-    // Has so many threads wait for tasks: until handlers keep all processors busy, starting one is fast.
-    result<void> keep(task_kind kind, std::size_t count) {
+    // Starts so many threads for tasks beforehand: once handlers keep all processors busy, that is slow.
+    result<void> prepare(task_kind kind, std::size_t count) {
         unique_lock held(guard_);
         pool& of = pools_[static_cast<int>(kind)];
-        of.kept = count;
         result<void> started;
-        while (started && of.idle + of.starting < count) started = start_server(held, of);
+        while (started && of.threads < count) started = start_server(held, of);
         return started;
     }
     // Those that do tasks end when none is left.
@@ -112,33 +107,34 @@ class machine_threads {
         const std::size_t max;
         array<function<void()>> tasks;
         condition due;
-        std::size_t kept = 1;  // so many wait for tasks
         std::size_t threads = 0;
-        std::size_t idle = 0;      // of these
-        std::size_t starting = 0;  // of these
+        std::size_t idle = 0;  // of these
     };
 
+    // If no thread serves the pool, the urgent ones do its tasks or, without any, this one.
     result<void> start_server(unique_lock& held, pool& of) {
         ++of.threads;
-        ++of.starting;
         held.unlock();
         result<void> started = start("ojs-service", false, [this, &of] { serve(of); });
         held.lock();
-        if (started) return started;
-        --of.threads;
-        --of.starting;
-        rescue(held, of);  // tasks that counted on it
+        if (started || --of.threads > 0) return started;
+        pool& urgent = pools_[0];
+        while (!of.tasks.empty()) {
+            if (urgent.threads == 0) {
+                run_next(held, of);
+                continue;
+            }
+            urgent.tasks.push_back(std::move(of.tasks[0]));
+            of.tasks.remove(0);
+            urgent.due.notify_one();
+        }
         return started;
     }
     void serve(pool& of) {
         unique_lock held(guard_);
-        --of.starting;
         for (;;) {
-            if (!of.tasks.empty()) {
-                run_next(held, of);
-                continue;
-            }
-            if (is_closed_ || of.idle >= of.kept) break;
+            while (!of.tasks.empty()) run_next(held, of);
+            if (is_closed_) break;
             ++of.idle;
             of.due.wait(held);
             --of.idle;
@@ -152,19 +148,6 @@ class machine_threads {
         task();
         task = nullptr;  // what it holds may be user code
         held.lock();
-    }
-    // If no thread serves the pool, the urgent ones do its tasks or, without any, the caller.
-    void rescue(unique_lock& held, pool& from) {
-        pool& urgent = pools_[0];
-        while (from.threads == 0 && !from.tasks.empty()) {
-            if (urgent.threads == 0) {
-                run_next(held, from);
-                continue;
-            }
-            urgent.tasks.push_back(std::move(from.tasks[0]));
-            from.tasks.remove(0);
-            urgent.due.notify_one();
-        }
     }
     array<ref<entry>> take_all() {
         array<ref<entry>> out;

@@ -17,20 +17,16 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
     const stop_budget budget = budget_of(options, platform, steps_timeout);
     if (budget.granted.count() <= 0 || budget.fits()) return;
     const bool is_set = options.container_grace_period.count() > 0;
-    const auto need =
-        capped_sum(budget.drain, after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
+    const char* const id = !is_set                          ? "budget-unknown"
+                           : budget.drain >= budget.granted ? "budget-exceeded"
+                                                            : "budget-tight";
     write_finding(
-        log,
-        !is_set                          ? "budget-unknown"
-        : budget.drain >= budget.granted ? "budget-exceeded"
-                                         : "budget-tight",
+        log, id,
         cat({"the drain (", format_duration(budget.drain), ") and the reports after it (",
              format_duration(budget.reports), ") need more than the ", format_duration(budget.granted),
              " that ", is_set ? "the container grants" : cat({platform->name, " grants by default"})}),
-        cat({need == no_limit ? ""
-                              : cat({"raise that time to ", format_duration(need),
-                                     " and set OJS_CONTAINER_GRACE_PERIOD to the same, or "}),
-             "lower OJS_SHUTDOWN_GRACE_PERIOD"}));
+        "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower "
+        "OJS_SHUTDOWN_GRACE_PERIOD");
 }
 
 // PID 1 of the container is a shell. [GS 4.3]

@@ -1,8 +1,6 @@
 // active_job: a claimed job until it is reported and its handler has returned; its ACK or FAIL.
 #pragma once
 
-#include <pthread.h>
-
 #include "../../net/json_view.ipp"
 #include "../../stop/detail/work.ipp"
 #include "../job_context.hpp"
@@ -63,8 +61,8 @@ struct job_report {
 // Shared by the thread that runs it, the list of those in flight, and the tasks that report it.
 struct active_job : work {
     // `default_lease` is for jobs without a visibility timeout.
-    active_job(ojs::job&& claimed, cancel_source source, time_point claimed_at,
-               const lease_time& leased_since, milliseconds default_lease, ref<registered_handler> registered)
+    active_job(ojs::job&& claimed, cancel_source source, time_point claimed_at, milliseconds leased_since,
+               milliseconds default_lease, ref<registered_handler> registered)
         : work(std::move(claimed), std::move(source), claimed_at),
           handler(std::move(registered)),
           lease(detail::max(min_lease,
@@ -80,16 +78,13 @@ struct active_job : work {
 
     // ---- guarded by the machine's mutex, like the functions ----
 
-    // After it the claim is confirmed before it is used.
-    bool lease_expired(const lease_time& now = lease_time::now()) const noexcept {
-        return now.boot - leased_at.boot >= lease || now.wall - leased_at.wall >= lease;
-    }
-    void extend_lease(const lease_time& from) noexcept {
-        if (leased_at.boot < from.boot) leased_at = from;
-    }
+    // Another worker may have it: it is not started and not FAILed, which could end the other's claim, and its ACK waits
+    // for a heartbeat that renews the lease. [WIRE 8]
+    bool lease_expired() const noexcept { return lease_clock() - leased_at >= lease; }
+    void extend_lease(milliseconds from) noexcept { leased_at = detail::max(leased_at, from); }
     // The backend has handed it out to this worker once more. True: this run, and its report, are for the new claim.
     // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
-    bool claim_again(ojs::job& claimed, const lease_time& from) noexcept {
+    bool claim_again(ojs::job& claimed, milliseconds from) noexcept {
         const std::int64_t latest = attempt_of(claimed);
         if (latest != 0 && latest < latest_attempt()) return true;  // the response is older than this claim
         is_superseded = is_superseded || fail_sent;
@@ -103,13 +98,6 @@ struct active_job : work {
         return true;
     }
     std::int64_t latest_attempt() const noexcept { return claims > 0 ? attempt : attempt_of(job); }
-    // No response confirms the claim of that number: another worker may have the job, so nothing is reported for it.
-    // False: it was claimed again meanwhile.
-    bool lose(std::uint32_t number) noexcept {
-        if (claims != number) return false;
-        is_lost = true;
-        return true;
-    }
     // For its own timeout or by the backend, not by a stop.
     bool cancel_alone(cancel_reason reason) {
         if (!cancel.request(reason)) return false;
@@ -119,11 +107,6 @@ struct active_job : work {
     bool cancelled_alone() const noexcept {
         const cancel_reason reason = cancel.reason();
         return reason == cancel_reason::timeout || reason == cancel_reason::revoked;
-    }
-    // The response to a heartbeat sent at `sent` omits it, and no query was sent since it was last listed. The response
-    // to an earlier heartbeat may arrive after the query.
-    bool is_missing(time_point sent) const noexcept {
-        return !is_taken && listed_at < sent && queried_at <= listed_at;
     }
     bool is_in_handler() const noexcept { return has_begun && !has_returned; }
 
@@ -135,14 +118,13 @@ struct active_job : work {
     bool claimed_again = false;  // since the latest try to report it
     bool fail_sent = false;      // a FAIL may have arrived, which ends the claim
     std::uint32_t claims = 0;    // further ones
-    lease_time leased_at;
-    std::string claim;          // of the latest claim, like the next
-    std::int64_t attempt = 0;   // 0: unknown
-    std::string saved;          // the checkpoint, JSON of this run; empty: none
-    time_point due_at = never;  // when it times out; without a handler: when it is handed back
-    time_point listed_at{};     // when the latest heartbeat was sent whose response lists it
+    milliseconds leased_at;      // by lease_clock(): when it was claimed or renewed
+    std::string claim;           // of the latest claim, like the next
+    std::int64_t attempt = 0;    // 0: unknown
+    std::string saved;           // the checkpoint, JSON of this run; empty: none
+    time_point due_at = never;   // when it times out; without a handler: when it is handed back
+    time_point listed_at{};      // when the latest heartbeat was sent whose response lists it
     time_point queried_at{};
-    pthread_t thread{};  // of the handler
 };
 using job_list = array<ref<active_job>>;
 

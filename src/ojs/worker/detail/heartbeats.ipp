@@ -1,29 +1,38 @@
 // heartbeats: from the first to the last request of the worker; what the responses say of its claims.
 #pragma once
 
-#include "beat_plan.ipp"
-#include "claims.ipp"
+#include "worker_state.ipp"
 
 namespace ojs::detail {
 
-inline constexpr milliseconds last_beat_timeout{500};
-inline constexpr backoff_range last_beat_backoff = {milliseconds(20), milliseconds(200)};
-
 class heartbeats {
   public:
-    heartbeats(worker_state& worker, const claims& of) : worker_(worker), claims_(of) {}
+    explicit heartbeats(worker_state& worker)
+        : worker_(worker),
+          interval_(worker.options.heartbeat_interval),
+          first_gap_(interval_ - random_half(interval_)) {}
 
-    // Has the next one sent when it is due; returns when to call it again. For the turning thread.
+    // Has the next one sent when it is due; returns when to call it again. For the turning thread. The backend must see
+    // them in order: one at a time. The last one waits for all calls, until last_due_at.
     time_point send_due(time_point now) {
         for (;;) {
-            beat_plan next{beat_action::wait};
-            {
-                const unique_lock held(worker_.guard);
-                next = plan_beat(worker_.beats, now);
-                if (next.action == beat_action::wait) return next.until;
-                begin(next.action, now);
-            }
-            const bool is_last = next.action == beat_action::send_last;
+            unique_lock held(worker_.guard);
+            beat_facts& beats = worker_.beats;
+            if (beats.last_has_begun) return never;
+            const bool is_finishing = beats.last_due_at != never;
+            time_point due = beats.requested_at;
+            if (!is_finishing)
+                due = detail::min(due, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
+            if (beats.is_in_flight) due = never;
+            const bool is_last = now < due && is_finishing && (beats.calls == 0 || now >= beats.last_due_at);
+            if (now < due && !is_last) return detail::min(due, beats.last_due_at);
+            beats.requested_at = never;
+            beats.begun_at = now;
+            if (++beats.begun == 1) worker_.on_work_hint();  // FETCH may begin [WP 3.1]
+            beats.is_in_flight = true;
+            ++beats.calls;
+            beats.last_has_begun = is_last;
+            held.unlock();
             worker_.threads.post(task_kind::urgent, [this, is_last] { is_last ? send_last() : send(); });
         }
     }
@@ -42,72 +51,60 @@ class heartbeats {
     struct named_job {
         ref<active_job> job;
         std::uint32_t claims = 0;
+        bool is_renewed = false;
     };
     using named_jobs = array<named_job>;
-
-    // ---- with the guard held ----
-
-    void begin(beat_action action, time_point now) noexcept {
-        beat_facts& beats = worker_.beats;
-        beats.requested_at = never;
-        beats.begun_at = now;
-        if (++beats.begun == 1) worker_.on_work_hint();  // FETCH may begin [WP 3.1]
-        beats.is_unanswered = true;
-        ++beats.calls;
-        beats.last_has_begun = action == beat_action::send_last;
-    }
-    void end_call() noexcept {
-        --worker_.beats.calls;
-        worker_.changed.notify_all();
-        worker_.waker.notify();
-    }
-    time_point call_deadline() const {
-        const milliseconds longest = detail::max(worker_.beats.interval, milliseconds(1000));
-        return detail::min(deadline_after(detail::min(worker_.options.request_timeout, longest)), deadline_);
-    }
 
     // ---- in tasks ----
 
     void send() {
         const time_point begun_at = steady_clock::now();
         const std::string state = current_state();
-        const bool must_arrive = state != "running" && state != sent_state_;
         named_jobs missing;
         const result<void> sent = send_and_apply(
             state, false, [this, &state] { return !worker_.last_has_begun() && state == current_state(); },
             missing);
-        if (sent) sent_state_ = state;
+        const bool is_outdated = !sent && sent.error().code == errc::cancelled;
         {
             const unique_lock held(worker_.guard);
-            worker_.beats.is_unanswered = false;
-            if (!sent) plan_retry(sent.error(), must_arrive);
-            end_call();
+            if (is_outdated || (!sent && state != "running" && state != sent_state_))
+                request_again(sent.error());
+            if (sent) worker_.beats.answered = worker_.beats.begun;
+            if (sent) sent_state_ = state;
+            end_calls(missing.empty() ? 1 : 0);
         }
-        if (!sent && sent.error().code != errc::cancelled) log_failure("heartbeat failed", sent.error());
+        if (!sent && !is_outdated) log_failure("heartbeat failed", sent.error());
         worker_.note_response(sent, begun_at);
-        if (!missing.empty() && begin_queries())
-            worker_.threads.post(task_kind::report, [this, missing] { query_claims(missing); });
+        if (!missing.empty()) query_claims(missing);
+    }
+    // A changed state does not wait for the next interval.
+    void request_again(const error& failure) noexcept {
+        if (failure.code == errc::rejected) return;
+        if (failure.retry_after.count() > 0) return worker_.request_beat(deadline_after(failure.retry_after));
+        worker_.request_beat_soon();
+    }
+    // With the guard held.
+    void end_calls(std::size_t count) noexcept {
+        worker_.beats.is_in_flight = false;
+        worker_.beats.calls -= count;
+        worker_.changed.notify_all();
+        worker_.waker.notify();
     }
     // The last request of all. Repeating it is harmless.
     void send_last() {
-        const time_point latest = deadline_after(last_beat_timeout);
+        constexpr milliseconds pause{50};
+        const time_point latest = deadline_after(milliseconds(500));
         const time_point deadline = detail::min(deadline_, latest);
-        backoff delays(last_beat_backoff);
         named_jobs unused;
-        for (bool goes_on = true; goes_on;) {
-            const result<void> sent =
-                send_and_apply(worker_.options.dialect.last_state, true, nullptr, unused);
-            const milliseconds pause = delays.next();
-            goes_on = !sent && is_worth_a_retry(sent.error().code) && deadline_after(pause) < deadline;
-            if (goes_on) pause_for(pause);
-            if (!sent && !goes_on) log_failure("cannot send the last heartbeat", sent.error());
+        const std::string& state = worker_.options.dialect.last_state;
+        result<void> sent = send_and_apply(state, true, nullptr, unused);
+        while (!sent && sent.error().code != errc::rejected && deadline_after(pause) < deadline) {
+            pause_for(pause);
+            sent = send_and_apply(state, true, nullptr, unused);
         }
+        if (!sent) log_failure("cannot send the last heartbeat", sent.error());
         const unique_lock held(worker_.guard);
-        worker_.beats.is_unanswered = false;
-        end_call();
-    }
-    static bool is_worth_a_retry(errc code) noexcept {
-        return code == errc::unavailable || code == errc::unreachable || code == errc::disconnected;
+        end_calls(1);
     }
 
     std::string current_state() const {
@@ -115,15 +112,13 @@ class heartbeats {
         const ojs::dialect& dialect = worker_.options.dialect;
         return worker_.phases.has_stop_begun() ? dialect.drain_state : dialect.quiet_state;
     }
-    // One that must arrive does not wait for the next interval. With the guard held.
-    void plan_retry(const error& failure, bool must_arrive) noexcept {
-        const bool outdated = failure.code == errc::cancelled;  // send the current state instead
-        if (!outdated && (!must_arrive || failure.code == errc::rejected)) return;
-        if (failure.retry_after.count() > 0) return worker_.request_beat(deadline_after(failure.retry_after));
-        worker_.request_beat_soon();
-    }
     void log_failure(const char* message, const error& failure) const {
         worker_.log.write(log_level::warn, message, {field("error", failure.text)});
+    }
+    time_point call_deadline() const {
+        const milliseconds longest = detail::max(interval_, milliseconds(1000));
+        const unique_lock held(worker_.guard);
+        return detail::min(deadline_after(detail::min(worker_.options.request_timeout, longest)), deadline_);
     }
 
     // `missing`: jobs that the response omits, of which the backend may have cancelled some.
@@ -131,32 +126,29 @@ class heartbeats {
                                 named_jobs& missing) {
         heartbeat_request request{&worker_.identity, state, {}, is_last, std::move(should_send), {}};
         const time_point sent_at = steady_clock::now();
-        const lease_time leased_at = lease_time::now();
-        const named_jobs jobs = name_jobs(request, sent_at);
+        const milliseconds leased_at = lease_clock();
+        named_jobs jobs = name_jobs(request, sent_at);
         const result<heartbeat_response> response =
             worker_.call([&](ojs::transport& transport) -> result<heartbeat_response> {
                 if (request.should_send && !request.should_send())  // not every transport does
                     return error{errc::cancelled, 0, "cancelled: a newer state must be sent"};
-                unique_lock held(worker_.guard);
-                const time_point deadline = call_deadline();
-                held.unlock();
-                return transport.heartbeat(request, deadline);
+                return transport.heartbeat(request, call_deadline());
             });
         if (!response && response.error().code == errc::cancelled) return response.error();
         worker_.user.call_extensions(
             [&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         if (!response) return response.error();
         worker_.note_connected();
-        named_jobs lost;
-        {
-            const unique_lock held(worker_.guard);
-            renew_leases(jobs, *response, sent_at, leased_at);
-            if (response->claims_lost) lost = unlisted(jobs, sent_at);
-            fills_jobs_extended_ = fills_jobs_extended_ || !response->jobs_extended.empty();
-            if (fills_jobs_extended_ && !response->claims_lost) missing = find_missing(jobs, sent_at);
+        for (named_job& each : jobs) each.is_renewed = contains(response->jobs_extended, each.job->job.id);
+        renew_leases(jobs, leased_at, sent_at);
+        if (response->claims_lost) {
+            for (const named_job& each : jobs) {
+                if (!each.is_renewed) worker_.lose(*each.job, each.claims);
+            }
+        } else {
+            find_missing(jobs, missing);
         }
-        for (const named_job& each : lost) claims_.lose(each.job, each.claims);
-        apply_directive(*response);
+        apply_directive(response->directive);
         return {};
     }
     named_jobs name_jobs(heartbeat_request& request, time_point sent_at) const {
@@ -175,87 +167,63 @@ class heartbeats {
         if (!has_claims) request.claims.clear();
         return out;
     }
-
-    // ---- with the guard held ----
-
-    // A lease that expired before the response is renewed only if `jobs_extended` names its job.
-    void renew_leases(const named_jobs& jobs, const heartbeat_response& response, time_point sent_at,
-                      const lease_time& leased_at) noexcept {
-        const lease_time received_at = lease_time::now();
+    // One that is over is renewed only if the response names its job.
+    void renew_leases(const named_jobs& jobs, milliseconds leased_at, time_point sent_at) noexcept {
+        const unique_lock held(worker_.guard);
         for (const named_job& each : jobs) {
-            if (!each.job->lease_expired(received_at)) each.job->extend_lease(leased_at);
+            if (each.is_renewed || !each.job->lease_expired()) each.job->extend_lease(leased_at);
+            if (each.is_renewed) each.job->listed_at = sent_at;
+            lists_jobs_ = lists_jobs_ || each.is_renewed;
         }
-        std::size_t next = 0;  // a response has the order of its request
-        for (const std::string& id : response.jobs_extended) {
-            std::size_t left = jobs.size();
-            while (left > 0 && jobs[next % jobs.size()].job->job.id != id) ++next, --left;
-            if (left == 0) continue;
-            active_job& job = *jobs[next++ % jobs.size()].job;
-            job.extend_lease(leased_at);
-            job.listed_at = sent_at;
-        }
-    }
-    static named_jobs unlisted(const named_jobs& jobs, time_point sent_at) {
-        named_jobs out;
-        for (const named_job& each : jobs) {
-            if (each.job->listed_at < sent_at) out.push_back(each);
-        }
-        return out;
     }
     // Each is queried once; the next heartbeat takes the rest.
-    static named_jobs find_missing(const named_jobs& jobs, time_point sent_at) {
+    void find_missing(const named_jobs& jobs, named_jobs& missing) {
         constexpr std::size_t max_queries = 8;
-        named_jobs out;
-        for (const named_job& each : jobs) {
-            if (out.size() < max_queries && each.job->is_missing(sent_at)) out.push_back(each);
-        }
-        return out;
-    }
-
-    // ---- queries: one task at a time ----
-
-    bool begin_queries() noexcept {
         const unique_lock held(worker_.guard);
-        if (worker_.beats.last_due_at != never || detail::exchange(is_querying_, true)) return false;
-        ++worker_.beats.calls;
-        return true;
+        for (const named_job& each : jobs) {
+            active_job& job = *each.job;
+            const bool is_queried = job.queried_at > job.listed_at;
+            if (!lists_jobs_ || each.is_renewed || is_queried || job.is_taken) continue;
+            if (missing.size() >= max_queries) return;
+            job.queried_at = steady_clock::now();
+            missing.push_back(each);
+        }
     }
+    // A query that fails changes nothing.
     void query_claims(const named_jobs& jobs) {
+        const time_point deadline =
+            deadline_after(detail::min(worker_.options.request_timeout, milliseconds(2000)));
         for (const named_job& each : jobs) {
-            std::uint32_t number = 0;
-            if (!begin_query(*each.job, number)) continue;
-            const time_point deadline =
-                deadline_after(detail::min(worker_.options.request_timeout, milliseconds(2000)));
-            const result<bool> ours = claims_.query(*each.job, deadline);
-            if (ours && !*ours) claims_.lose(each.job, number);
+            const active_job& job = *each.job;
+            job_request asked{job.job.id,       [this] { return !worker_.last_has_begun(); }, {}, 0, &job.job,
+                              &worker_.identity};
+            {
+                const unique_lock held(worker_.guard);
+                asked.attempt = job.latest_attempt();
+                asked.claim = job.claim;
+            }
+            const result<bool> ours = worker_.call(
+                [&](ojs::transport& transport) { return transport.confirm_claim(asked, deadline); });
+            if (ours && !*ours) worker_.lose(*each.job, each.claims);
         }
         const unique_lock held(worker_.guard);
-        is_querying_ = false;
-        end_call();
+        --worker_.beats.calls;
+        worker_.waker.notify();
     }
-    bool begin_query(active_job& job, std::uint32_t& number) noexcept {
-        const unique_lock held(worker_.guard);
-        if (worker_.beats.last_due_at != never || job.queried_at > job.listed_at) return false;
-        job.queried_at = steady_clock::now();
-        number = job.claims;
-        return true;
-    }
-
-    // ---- directives ----
-
     // "running" resumes nothing: backends send it with every response. [WIRE]
-    void apply_directive(const heartbeat_response& response) {
+    void apply_directive(directive asked) {
         const cause why{cause_kind::directive, 0};
-        if (response.directive == directive::quiet) worker_.phases.own.apply(event::quiet_request, why);
-        if (response.directive == directive::terminate) worker_.phases.own.apply(event::stop_request, why);
+        if (asked == directive::quiet) worker_.phases.own.apply(event::quiet_request, why);
+        if (asked == directive::terminate) worker_.phases.own.apply(event::stop_request, why);
     }
+
     worker_state& worker_;
-    const claims& claims_;
-    // Of the task that sends; there is one at a time but for the last one.
-    std::string sent_state_;  // of the latest that succeeded
+    const milliseconds interval_;
+    const milliseconds
+        first_gap_;           // to the second: at random, to spread those of workers that started together
+    std::string sent_state_;  // of the latest with a response; of the task that sends
     // Guarded.
-    bool fills_jobs_extended_ = false;
-    bool is_querying_ = false;
+    bool lists_jobs_ = false;      // jobs_extended has named one
     time_point deadline_ = never;  // of the last one
 };
 

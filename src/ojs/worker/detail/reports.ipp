@@ -1,7 +1,6 @@
 // reports: sends the ACK or FAIL of a job until the backend accepts it or the stop is over.
 #pragma once
 
-#include "claims.ipp"
 #include "job_report.ipp"
 
 namespace ojs::detail {
@@ -17,9 +16,9 @@ inline time_point next_try_at(time_point now, time_point deadline, milliseconds 
 // What follows a try that failed. A 400 without an API error may be a proxy's: it is final when repeated. What is rejected
 // is repeated without its payload, which may have been too large.
 enum class retry_action : std::uint8_t { later, without_payload, none };
-inline retry_action plan_retry(const error& failure, bool was_sent, bool has_payload, int& strays) noexcept {
+inline retry_action plan_retry(const error& failure, bool has_payload, int& strays) noexcept {
     constexpr int max_strays = 6;
-    const bool stray = was_sent && failure.code == errc::bad_response && failure.http_status / 100 == 4;
+    const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
     const bool rejected = failure.code == errc::rejected || (stray && ++strays >= max_strays);
     if (!rejected) return retry_action::later;
     return has_payload ? retry_action::without_payload : retry_action::none;
@@ -28,22 +27,31 @@ inline retry_action plan_retry(const error& failure, bool was_sent, bool has_pay
 // Each function is called by the one thread that has taken the job.
 class reports {
   public:
-    reports(worker_state& worker, const claims& of) : worker_(worker), claims_(of) {}
+    explicit reports(worker_state& worker) : worker_(worker) {}
 
     // Reports a job and logs that.
-    void settle(const ref<active_job>& job, job_report report) const {
-        send_and_release(*job, report);
-        log_status(*job, report);
+    void settle(active_job& job, job_report report) const {
+        {
+            const unique_lock held(worker_.guard);
+            if (!report.ack) report.checkpoint = job.saved;
+            if (report.status == job_status::interrupted) ++worker_.counts.interrupted;
+        }
+        report.note_response(send(job, report));
+        end_account(job, report.ended);
+        if (report.accepted()) notify_settled(job, report);
+        worker_.release(job);
+        log_status(job, report);
     }
-    void post(const ref<active_job>& job, job_report report) const {
-        worker_.threads.post(task_kind::report, [this, job, report = std::move(report)]() mutable {
-            settle_in_task(job, std::move(report));
-        });
-    }
-    void settle_in_task(const ref<active_job>& job, job_report report) const {
+    // In a task; then a slot may be free.
+    void settle_in_task(active_job& job, job_report report) const {
         settle(job, std::move(report));
         const unique_lock held(worker_.guard);
         if (worker_.phases.may_take()) worker_.on_work_hint();
+    }
+    void post(const ref<active_job>& job, job_report report) const {
+        worker_.threads.post(task_kind::report, [this, job, report = std::move(report)]() mutable {
+            settle_in_task(*job, std::move(report));
+        });
     }
     // Never the arguments.
     void log_job(const active_job& job, log_level level, std::string_view message,
@@ -57,106 +65,46 @@ class reports {
     }
 
   private:
-    // No FETCH begins while it lives. The constructor waits for those in flight, until try_deadline() at most. A FAIL that
-    // has arrived lets this worker claim the job again: repeated beside a FETCH, it could end that claim.
-    class fetch_pause {
-      public:
-        explicit fetch_pause(worker_state& worker) : worker_(worker) {
-            time_point until = worker.try_deadline();
-            unique_lock held(worker.guard);
-            ++worker.fetch_pauses;
-            while (worker.fetches > 0 && worker.changed.wait_until(held, until))
-                until = detail::min(until, worker.reports_end());  // a stop leaves less time
-        }
-        fetch_pause(const fetch_pause&) = delete;
-        fetch_pause& operator=(const fetch_pause&) = delete;
-        ~fetch_pause() {
-            const unique_lock held(worker_.guard);
-            if (--worker_.fetch_pauses == 0) worker_.on_work_hint();
-        }
-
-      private:
-        worker_state& worker_;
-    };
     // The tries of one report.
     struct tries {
         backoff delays{report_backoff};
-        int stray_queries = 0;
-        int stray_responses = 0;
-        bool was_sent = false;          // the latest, rather than a claim query before it
-        bool may_have_arrived = false;  // one of them
+        int strays = 0;
         unsigned seen_changes = 0;
     };
 
-    void send_and_release(active_job& job, job_report& report) const {
-        {
-            const unique_lock held(worker_.guard);
-            if (!report.ack) report.checkpoint = job.saved;
-            if (report.status == job_status::interrupted) ++worker_.counts.interrupted;
-        }
-        report.note_response(send(job, report));
-        end_account(job, report.ended);
-        if (report.accepted()) notify_settled(job, report);
-        worker_.release(job);
-    }
     // An error: the job is unreported. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
     result<settle_result> send(active_job& job, job_report& report) const {
         for (tries so_far; begin_try(job, so_far);) {
-            if (is_gone(job)) return settle_result::gone;
-            result<settle_result> response = try_once(job, report, so_far);
-            const bool gone = response && *response == settle_result::gone;
-            if (gone && report.ack) const fetch_pause paused(worker_);  // a FETCH may have the next claim
-            if (gone && !end_claim(job)) continue;
-            if (response) return response;
-            if (!await_next_try(job, report, response.error(), so_far)) return response;
+            result<settle_result> response = try_once(job, report);
+            if (response && *response == settle_result::gone && !end_claim(job)) continue;
+            if (response || !await_next_try(job, report, response.error(), so_far)) return response;
         }
         return error{errc::timed_out, 0, "the stop is over"};
     }
     // False: the stop is over.
     bool begin_try(active_job& job, tries& so_far) const {
         const unique_lock held(worker_.guard);
-        if (is_over()) return false;
         so_far.seen_changes = worker_.report_changes;
-        so_far.was_sent = false;
         job.claimed_again = false;
-        return true;
-    }
-    bool is_over() const noexcept {
-        const time_point end = worker_.reports_end();
-        return end != never && steady_clock::now() >= end;
-    }
-    bool is_gone(active_job& job) const {
-        const unique_lock held(worker_.guard);
-        job.is_superseded = job.is_superseded || job.is_lost;  // what comes from now on is another job
-        return job.is_superseded;
+        return steady_clock::now() < worker_.reports_end();
     }
     // False: it was claimed again meanwhile, so the report is still due.
     bool end_claim(active_job& job) const {
         const unique_lock held(worker_.guard);
         if (job.claimed_again) return false;
-        return job.is_superseded = true;
+        return job.is_superseded = true;  // what comes from now on is another job
     }
-    bool is_lease_over(const active_job& job) const {
-        const unique_lock held(worker_.guard);
-        return job.lease_expired();
-    }
-    result<settle_result> try_once(active_job& job, job_report& report, tries& so_far) const {
-        if (report.ack || !(so_far.may_have_arrived || is_lease_over(job)))
-            return confirm_and_send(job, report, so_far);
-        const fetch_pause paused(worker_);
-        if (is_gone(job)) return settle_result::gone;
-        return confirm_and_send(job, report, so_far);
-    }
-    result<settle_result> confirm_and_send(active_job& job, job_report& report, tries& so_far) const {
-        const result<bool> ours = claims_.confirm_before_report(job, so_far.stray_queries);
-        if (!ours) return ours.error();
-        if (!*ours) return settle_result::gone;
+    result<settle_result> try_once(active_job& job, const job_report& report) const {
+        bool is_over = false;
         {
             const unique_lock held(worker_.guard);
-            if (is_over()) return error{errc::timed_out, 0, "the stop is over"};
+            if (job.is_lost || job.is_superseded) return settle_result::gone;
+            is_over = job.lease_expired();
         }
-        so_far.was_sent = true;
-        return send_request(job, report);
+        if (is_over && !report.ack) return settle_result::gone;
+        const result<bool> renewed = is_over ? worker_.await_renewal(job) : result<bool>(true);
+        if (!renewed) return renewed.error();
+        return *renewed ? send_request(job, report) : result<settle_result>(settle_result::gone);
     }
     result<settle_result> send_request(active_job& job, const job_report& report) const {
         const time_point sent_at = steady_clock::now();
@@ -168,10 +116,10 @@ class reports {
         };
         {
             const unique_lock held(worker_.guard);
+            if (sent_at >= worker_.reports_end()) return error{errc::timed_out, 0, "the stop is over"};
             about.claim = job.claim;
             about.attempt = job.latest_attempt();
-            job.fail_sent =
-                job.fail_sent || !report.ack;  // once it arrives, this worker may get the job again
+            if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
         }
         result<settle_result> response = worker_.call([&](ojs::transport& transport) {
             if (report.ack) return transport.ack({about, report.result_json}, deadline);
@@ -183,40 +131,28 @@ class reports {
     // False: no try follows.
     bool await_next_try(const active_job& job, job_report& report, const error& failure,
                         tries& so_far) const {
-        so_far.may_have_arrived =
-            so_far.may_have_arrived || (so_far.was_sent && failure.code != errc::unreachable);
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
-        const retry_action action =
-            plan_retry(failure, so_far.was_sent, !payload.empty(), so_far.stray_responses);
-        time_point retry_at = action == retry_action::none ? never : steady_clock::now();
+        const retry_action action = plan_retry(failure, !payload.empty(), so_far.strays);
         if (action == retry_action::without_payload) payload.clear();
-        unique_lock held(worker_.guard);
-        if (action == retry_action::later) {
+        time_point retry_at = action == retry_action::none ? never : steady_clock::now();
+        {
+            const unique_lock held(worker_.guard);
             const time_point end = worker_.reports_end();
-            retry_at = next_try_at(retry_at, end == never ? worker_.phases.drain_deadline() : end,
-                                   so_far.delays.next(failure.retry_after));
+            if (action == retry_action::later)
+                retry_at = next_try_at(retry_at, end == never ? worker_.phases.drain_deadline() : end,
+                                       so_far.delays.next(failure.retry_after));
+            if (retry_at >= end) retry_at = never;
         }
-        const bool is_late = retry_at >= worker_.reports_end();
-        held.unlock();
-        log_failed_try(job, report, failure, so_far.was_sent, is_late ? never : retry_at);
-        if (retry_at == never) return false;
-        held.lock();
-        while (worker_.report_changes == so_far.seen_changes &&
-               worker_.changed.wait_until(held, detail::min(retry_at, worker_.reports_end()))) {
-        }
-        return true;
-    }
-    void log_failed_try(const active_job& job, const job_report& report, const error& failure, bool was_sent,
-                        time_point retry_at) const {
         std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
         if (retry_at != never)
             fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
-        worker_.log.write({log_level::warn,
-                           !was_sent    ? "claim query failed"
-                           : report.ack ? "ACK failed"
-                                        : "FAIL failed",
-                           std::move(fields),
-                           {}});
+        worker_.log.write(
+            {log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
+        unique_lock held(worker_.guard);
+        while (retry_at != never && worker_.report_changes == so_far.seen_changes &&
+               worker_.changed.wait_until(held, detail::min(retry_at, worker_.reports_end()))) {
+        }
+        return retry_at != never;
     }
     // How the claim ended, unless a stop has given it up first.
     void end_account(active_job& job, job_status ended) const {
@@ -249,16 +185,7 @@ class reports {
                            report);
         if (report.ended == job_status::unreported)
             return log_job(job, log_level::error, "job could not be reported");
-        bool is_lost = false;
-        {
-            const unique_lock held(worker_.guard);
-            is_lost = job.is_lost;
-        }
-        if (is_lost)
-            return log_job(job, log_level::info,
-                           "claim lost: another worker may have this job; not reported");
-        log_job(job, log_level::warn,
-                "claim lost: the backend no longer assigns this job to this worker; report ignored");
+        log_job(job, log_level::warn, "claim lost: another worker may have this job; its report is dropped");
     }
     void add_failure(const job_report& report, std::vector<log_field>& fields) const {
         fields.push_back(field("error_type", report.failure.code));
@@ -272,7 +199,6 @@ class reports {
     }
 
     worker_state& worker_;
-    const claims& claims_;
 };
 
 }  // namespace ojs::detail

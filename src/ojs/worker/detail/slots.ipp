@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fetch_plan.ipp"
-#include "job_runner.ipp"
+#include "reports.ipp"
 
 namespace ojs::detail {
 
@@ -10,11 +10,9 @@ namespace ojs::detail {
 // when there is a job for it, so that few threads are awake.
 class slots {
   public:
-    slots(worker_state& worker, const claims& of, const reports& by)
+    slots(worker_state& worker, const reports& by)
         : worker_(worker),
-          claims_(of),
           reports_(by),
-          runner_(worker, of, by),
           max_threads_(static_cast<std::size_t>(detail::max<std::int64_t>(worker.options.concurrency, 1))),
           schedule_({worker.options.poll_interval,
                      detail::max(worker.options.poll_interval, worker.options.heartbeat_interval)}) {}
@@ -68,11 +66,6 @@ class slots {
   private:
     static constexpr milliseconds retry_interval{1000};
     static constexpr std::size_t max_held = 100;
-
-    struct claim_time {
-        time_point steady;
-        lease_time lease;
-    };
 
     // ---- threads: the guard is held, and unlocked meanwhile ----
 
@@ -136,8 +129,7 @@ class slots {
         --idle_;
     }
     bool may_fetch() const noexcept {
-        return worker_.phases.may_take() && worker_.beats.begun > 0 && worker_.fetch_pauses == 0 &&
-               worker_.fetches < max_fetches_;
+        return worker_.phases.may_take() && worker_.beats.begun > 0 && worker_.fetches < max_fetches_;
     }
     // Without a job or a FETCH. Up to max_held held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
@@ -154,12 +146,11 @@ class slots {
         ++worker_.fetches;
         held.unlock();
         const time_point sent = steady_clock::now();
-        const lease_time leased = lease_time::now();
+        const milliseconds leased_at = lease_clock();
         result<std::vector<job>> response = send_fetch(count, sent);
-        const std::size_t claimed = response ? accept(*response, {sent, leased}) : 0;
+        const std::size_t claimed = response ? accept(*response, sent, leased_at) : 0;
         held.lock();
         --worker_.fetches;
-        if (worker_.fetch_pauses > 0) worker_.changed.notify_all();
         worker_.notify_if_idle();
         requested_ -= count;
         const result<std::size_t> fetched = response ? result<std::size_t>(claimed) : response.error();
@@ -191,15 +182,8 @@ class slots {
                 "FETCH failed", {field("error", response.error().text)});
     }
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
-        fetch_request request;
-        request.worker = &worker_.identity;
-        request.count = count;
-        request.until = worker_.taking();
-        request.should_send = [this] {
-            if (!worker_.phases.may_take()) return false;
-            const unique_lock held(worker_.guard);
-            return worker_.fetch_pauses == 0;
-        };
+        const fetch_request request{&worker_.identity, count, [this] { return worker_.phases.may_take(); },
+                                    worker_.taking()};
         return worker_.call([&](ojs::transport& transport) {
             result<std::vector<job>> fetched =
                 transport.fetch(request, sent + worker_.options.request_timeout);
@@ -209,31 +193,41 @@ class slots {
     }
 
     // Returns the number of jobs. Those that cannot run are being reported, or held.
-    std::size_t accept(std::vector<job>& claimed, const claim_time& sent) {
+    std::size_t accept(std::vector<job>& claimed, time_point sent, milliseconds leased_at) {
         job_list added;
-        std::vector<job> unusable;
-        std::vector<job> known;
+        std::vector<const job*> running;
+        std::vector<const job*> unusable;
         {
             const unique_lock held(worker_.guard);
-            if (!worker_.in_flight.empty()) claims_.take_known(claimed, sent.lease, known);
             for (job& each : claimed) {
                 if (each.id.empty()) {
-                    unusable.push_back(std::move(each));
+                    unusable.push_back(&each);
+                } else if (is_claimed_again(each, leased_at)) {
+                    running.push_back(&each);
                 } else if (!contains_id(added, each.id)) {
-                    added.push_back(admit(each, sent));
+                    added.push_back(admit(each, sent, leased_at));
                 }
             }
+            if (!running.empty()) worker_.retry_reports();
         }
-        for (const job& each : known)
+        for (const job* const each : running)
             worker_.log.write(log_level::warn,
                               "the backend handed out a job that is still running here; not started twice",
-                              {field("job_id", each.id), field("attempt", each.attempt)});
-        for (const job& each : unusable) record_unreportable(each);
+                              {field("job_id", each->id), field("attempt", each->attempt)});
+        for (const job* const each : unusable) record_unreportable(*each);
         for (const ref<active_job>& job : added) {
             reports_.log_job(*job, log_level::debug, "job fetched");
             make_ready(job);
         }
         return added.size();
+    }
+    // With the guard held, like the next.
+    bool is_claimed_again(job& claimed, milliseconds leased_at) noexcept {
+        bool out = false;
+        for (const ref<work>& each : worker_.in_flight) {
+            if (each->job.id == claimed.id) out = as_job(each).claim_again(claimed, leased_at) || out;
+        }
+        return out;
     }
     static bool contains_id(const job_list& jobs, const std::string& id) noexcept {
         for (const ref<active_job>& each : jobs) {
@@ -241,14 +235,13 @@ class slots {
         }
         return false;
     }
-    // With the guard held.
-    ref<active_job> admit(job& claimed, const claim_time& sent) {
+    ref<active_job> admit(job& claimed, time_point sent, milliseconds leased_at) {
         const ref<registered_handler> handler =
             claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>();
-        ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent.steady,
-                                                   sent.lease, worker_.options.visibility_timeout, handler);
+        ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent, leased_at,
+                                                   worker_.options.visibility_timeout, handler);
         worker_.add(ref<work>(out.get()));
-        worker_.request_renewal(sent.steady, out->lease);
+        worker_.request_renewal(sent, out->lease);
         return out;
     }
     // A job without an id comes back after its visibility timeout.
@@ -276,11 +269,7 @@ class slots {
         }
     }
     void report_unstarted(const ref<active_job>& job, job_report report) const {
-        {
-            const unique_lock held(worker_.guard);
-            if (detail::exchange(job->is_taken, true)) return;
-        }
-        reports_.post(job, std::move(report));
+        if (worker_.take(*job)) reports_.post(job, std::move(report));
     }
     // It goes back later, because the only worker would fetch it again at once. It takes no slot: others need not wait.
     void hold(const ref<active_job>& job) {
@@ -320,17 +309,57 @@ class slots {
         const ref<active_job> job = ready_[0];
         ready_.remove(0);
         wake_next(held);
-        held.unlock();
-        runner_.run(job);
-        held.lock();
-        if (job->has_begun) worker_.leave(*job);
+        if (begin_job(*job)) {
+            held.unlock();
+            const job_report report = call_handler(*job);
+            held.lock();
+            job->has_returned = true;
+            report_if_free(held, *job, report);
+            worker_.leave(*job);
+        } else {
+            report_if_free(held, *job, unstarted(worker_));  // its claim is lost, or the stop was faster
+        }
         schedule_.note_work_hint();
+    }
+    bool begin_job(active_job& job) noexcept {
+        if (job.is_taken || worker_.is_abandoning || job.is_lost || job.lease_expired()) return false;
+        job.has_begun = true;
+        ++worker_.handlers;
+        if (job.job.timeout.count() > 0) {
+            job.due_at = deadline_after(job.job.timeout);
+            worker_.check_soon(job.due_at);
+        }
+        return true;
+    }
+    job_report call_handler(active_job& job) const {
+        try {
+            job_context context(worker_, job, job.job);
+            return returned(worker_, job, call_inside(job.handler->call, context));
+        } catch (...) {
+            return thrown(worker_, job, printable(thrown_text(), 2000));
+        }
+    }
+    // In a child of fork() that returns from the handler, this ends the child.
+    outcome call_inside(job_handler& handler, job_context& context) const {
+        const user_call inside(worker_.handler_calls);
+        return handler(context);
+    }
+    // Unless another thread reports it already.
+    void report_if_free(unique_lock& held, active_job& job, job_report report) const {
+        const bool is_mine = !detail::exchange(job.is_taken, true);
+        const bool was_stuck = job.is_stuck;
+        held.unlock();
+        if (is_mine) {
+            reports_.settle(job, std::move(report));
+        } else if (was_stuck) {
+            reports_.log_job(job, log_level::warn, "a stuck handler has returned; its result is dropped",
+                             report);
+        }
+        held.lock();
     }
 
     worker_state& worker_;
-    const claims& claims_;
     const reports& reports_;
-    const job_runner runner_;
     handler_list handlers_;
     atomic<bool> is_work_announced_{false};  // after the latest FETCH
     // Guarded.

@@ -124,9 +124,12 @@ class worker_core final : public worker_state {
             const unique_lock held(self->guard);
             self->on_work_hint();
         });
-        transport->on_job_cancelled(
-            [self = ref<worker_core>(this)](const std::string& id) { self->claims_.revoke_by_id(id); });
-        result<void> started = threads.keep(task_kind::urgent, 1);
+        transport->on_job_cancelled([self = ref<worker_core>(this)](const std::string& id) {
+            for (const ref<work>& each : self->works()) {
+                if (each->job.id == id) self->revoke(as_job(each));
+            }
+        });
+        result<void> started = threads.prepare(task_kind::urgent, 1);
         if (started) started = slots_.start(handlers_);
         if (started) return started;
         threads.end_all();
@@ -182,7 +185,7 @@ class worker_core final : public worker_state {
         slots_.close();
         constexpr std::size_t many_jobs = 64;  // their handlers may keep all processors busy
         if (const std::size_t jobs = active())
-            static_cast<void>(threads.keep(task_kind::report, jobs > many_jobs ? 16 : 2));
+            static_cast<void>(threads.prepare(task_kind::report, jobs > many_jobs ? 16 : 2));
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
@@ -204,13 +207,10 @@ class worker_core final : public worker_state {
             threads.post(task_kind::report, [this, job, reason] { abandon(job, reason); });
     }
     void abandon(const ref<active_job>& job, cancel_reason reason) {
-        {
-            const unique_lock held(guard);
-            if (detail::exchange(job->is_taken, true)) return;  // the handler was faster
-        }
+        if (!take(*job)) return;  // the handler was faster
         // A timeout or a cancellation from before the stop keeps its reason.
         const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
-        reports_.settle_in_task(job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
+        reports_.settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
     }
     void begin_parting(time_point deadline) override {
         beats_.finish(deadline);
@@ -315,7 +315,8 @@ class worker_core final : public worker_state {
         fields.push_back(field("stuck_jobs", count));
         log.write(
             {log_level::warn, "job is stuck: cancelled, but its handler still runs", std::move(fields), {}});
-        if (job->cancelled_alone()) report_stuck(job);
+        if (job->cancelled_alone() && take(*job))
+            reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
         if (count < slots_.size() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
         {
             const unique_lock held(guard);
@@ -323,20 +324,12 @@ class worker_core final : public worker_state {
         }
         log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});
     }
-    void report_stuck(const ref<active_job>& job) {
-        {
-            const unique_lock held(guard);
-            if (detail::exchange(job->is_taken, true)) return;  // the handler was faster
-        }
-        reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
-    }
 
     handler_list handlers_;
     result<void> handlers_valid_;  // the first refused one
-    claims claims_{*this};
-    reports reports_{*this, claims_};
-    heartbeats beats_{*this, claims_};
-    slots slots_{*this, claims_, reports_};
+    reports reports_{*this};
+    heartbeats beats_{*this};
+    slots slots_{*this, reports_};
     bool has_callbacks_ = false;  // the transport has ours
     bool took_ = true;            // at the latest change
     bool is_fetch_lost_ = false;

@@ -1,45 +1,29 @@
-// worker_state: the machine of a worker, as its parts see it: calls to the backend, and what several parts change.
+// worker_state: the machine of a worker, as its parts see it: calls to the backend, claims, and what several parts change.
 #pragma once
 
 #include "../../stop/detail/machine.ipp"
 #include "../worker_options.ipp"
 #include "active_job.ipp"
-#include "beat_plan.ipp"
 
 namespace ojs::detail {
-
-// Measures how long the backend does not respond. Guarded by the machine's mutex.
-class outage_watch {
-  public:
-    // A request sent at `sent_at` got no response. Not counted if the backend has responded to another one since. True:
-    // an outage begins.
-    bool note_failure(time_point sent_at) noexcept {
-        if (latest_response_ >= sent_at) return false;
-        return detail::exchange(began_at_, detail::min(began_at_, sent_at)) == never;
-    }
-    // Returns, once after an outage, how long it was; else 0.
-    steady_clock::duration note_response(time_point now) noexcept {
-        latest_response_ = detail::max(latest_response_, now);
-        const time_point began_at = detail::exchange(began_at_, never);
-        return began_at == never ? steady_clock::duration() : now - began_at;
-    }
-
-  private:
-    time_point began_at_ = never;  // without an outage
-    time_point latest_response_ = time_point::min();
-};
 
 // The request failed without a response of the backend; that of a proxy counts as none.
 constexpr bool is_unanswered(const error& failure) noexcept {
     return failure.code == errc::unreachable || failure.code == errc::disconnected ||
            failure.code == errc::timed_out || (failure.http_status >= 502 && failure.http_status <= 504);
 }
-// The response to a claim query settles nothing. [WIRE 7]
-constexpr bool is_inconclusive(errc code) noexcept {
-    return code == errc::unsupported || code == errc::rejected;
-}
 
-inline constexpr milliseconds min_try_time{100};
+// The heartbeats so far, and the next one.
+struct beat_facts {
+    time_point requested_at = time_point::min();  // the first at once
+    time_point begun_at = time_point::min();      // the latest
+    std::uint64_t begun = 0;                      // so many
+    std::uint64_t answered = 0;                   // the latest with a response
+    bool is_in_flight = false;
+    std::size_t calls = 0;           // that one, and queries about jobs after it
+    time_point last_due_at = never;  // set: only the last one follows those requested before
+    bool last_has_begun = false;
+};
 
 class worker_state : public held_options<worker_options>, public machine {
   public:
@@ -63,24 +47,26 @@ class worker_state : public held_options<worker_options>, public machine {
     void note_response(const result<T>& response, time_point sent_at) {
         const bool failed = !response && is_unanswered(response.error());
         if (!response && !failed && response.error().http_status == 0) return;  // it may not have been sent
-        bool begins = false;
-        steady_clock::duration outage{};
+        const time_point now = steady_clock::now();
+        time_point began_at = never;
         {
             const unique_lock held(guard);
-            if (failed) begins = outage_.note_failure(sent_at);
-            if (!failed) outage = outage_.note_response(steady_clock::now());
+            if (failed && (outage_began_at_ != never || latest_response_ >= sent_at)) return;
+            began_at = detail::exchange(outage_began_at_, failed ? sent_at : never);
+            if (!failed) latest_response_ = now;
         }
-        if (begins)
+        if (failed)
             log.write(log_level::warn, "backend unreachable",
                       {field("url", backend_url), field("error", response.error().text)});
-        if (outage.count() == 0) return;
-        log.write(log_level::info, "backend reachable again",
-                  {field("outage_ms", std::chrono::duration_cast<milliseconds>(outage).count())});
+        else if (began_at != never)
+            log.write(log_level::info, "backend reachable again",
+                      {field("outage_ms", std::chrono::duration_cast<milliseconds>(now - began_at).count())});
     }
     bool connected() const noexcept override { return is_connected_; }
     void note_connected() noexcept { is_connected_ = true; }
     // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
     time_point try_deadline() const {
+        constexpr milliseconds min_try_time{100};
         const unique_lock held(guard);
         const time_point now = steady_clock::now();
         const steady_clock::duration half = (reports_end_ - now) / 2;
@@ -105,7 +91,55 @@ class worker_state : public held_options<worker_options>, public machine {
         const unique_lock held(guard);
         return job.is_taken || is_abandoning;
     }
-    // ---- heartbeats: with the guard held ----
+    // False: another thread reports it. No other will from now on.
+    bool take(active_job& job) noexcept {
+        const unique_lock held(guard);
+        return !detail::exchange(job.is_taken, true);
+    }
+    // The backend has cancelled it, or given it to another worker.
+    void revoke(active_job& job) {
+        {
+            const unique_lock held(guard);
+            if (job.is_taken || !job.cancel_alone(cancel_reason::revoked)) return;
+            check_soon(job.cancelled_at + options.stuck_after);
+        }
+        deliver_cancellation(ref<work>(&job));
+        log.write({log_level::info, "job cancelled by its backend", job_fields(job), {}});
+    }
+    // Another worker may have it, so nothing is reported. Not if it was claimed again since its claim was that number.
+    void lose(active_job& job, std::uint32_t number) {
+        {
+            const unique_lock held(guard);
+            if (job.claims != number) return;
+            job.is_lost = true;
+            retry_reports();
+        }
+        revoke(job);
+    }
+    // Nothing is reported for the job any more.
+    void release(active_job& job) {
+        const unique_lock held(guard);
+        remove_work(in_flight, job);
+        if (job.is_in_handler()) unreturned.push_back(ref<work>(&job));
+        notify_if_idle();
+        notify_if_stopping();
+    }
+    // Waits for a heartbeat that renews the job's lease. False: one has a response, but did not. An error: none has.
+    result<bool> await_renewal(const active_job& job) {
+        const time_point deadline = try_deadline();
+        unique_lock held(guard);
+        const std::uint64_t seen = beats.begun;
+        if (job.lease_expired()) request_beat(time_point::min());
+        const auto has_ended = [&] { return beats.begun > seen && !beats.is_in_flight; };
+        while (job.lease_expired() && !has_ended() && beats.last_due_at == never &&
+               changed.wait_until(held, deadline)) {
+        }
+        if (!job.lease_expired()) return true;
+        if (beats.answered > seen) return false;
+        return error{errc::unreachable, 0, "no heartbeat has renewed the job's lease"};
+    }
+
+    // ---- with the guard held ----
 
     void request_beat(time_point when) noexcept {
         if (beats.last_due_at != never || when >= beats.requested_at) return;
@@ -114,17 +148,17 @@ class worker_state : public held_options<worker_options>, public machine {
     }
     // For handlers, which may call it often: limits the rate.
     void request_beat_soon() noexcept {
-        request_beat(beats.begun_at + detail::min(beats.interval / 5, max_request_gap));
+        constexpr milliseconds max_gap{1000};
+        request_beat(beats.begun_at + detail::min(options.heartbeat_interval / 5, max_gap));
     }
     // When half of a lease that began at `since` is over.
     void request_renewal(time_point since, milliseconds lease) noexcept {
-        if (lease / 2 < beats.interval) request_beat(since + lease / 2);
+        if (lease / 2 < options.heartbeat_interval) request_beat(since + lease / 2);
     }
     bool last_has_begun() const noexcept {
         const unique_lock held(guard);
         return beats.last_has_begun;
     }
-
     void retry_reports() noexcept override {
         ++report_changes;
         changed.notify_all();
@@ -139,14 +173,6 @@ class worker_state : public held_options<worker_options>, public machine {
         remove_work(unreturned, job);
         notify_if_stopping();
     }
-    // Nothing is reported for the job any more.
-    void release(active_job& job) {
-        const unique_lock held(guard);
-        remove_work(in_flight, job);
-        if (job.is_in_handler()) unreturned.push_back(ref<work>(&job));
-        notify_if_idle();
-        notify_if_stopping();
-    }
 
     ojs::transport* transport;      // set before any thread starts
     transport_ref owned_transport;  // null: the caller's is used
@@ -158,21 +184,19 @@ class worker_state : public held_options<worker_options>, public machine {
     bool is_abandoning = false;   // jobs are reported without their handlers
     unsigned report_changes = 0;  // of what a report that waits for its next try depends on
     std::size_t fetches = 0;      // in flight, or with jobs not yet among those in flight
-    int fetch_pauses = 0;
-    std::size_t handlers = 0;  // threads that have called a handler and not left its job
+    std::size_t handlers = 0;     // threads that have called a handler and not left its job
 
   protected:
     worker_state(worker_options given, ojs::transport* given_transport, lifecycle* followed)
         : held_options{std::move(given)},
           machine(options, "worker", followed, "job", "job could not be reported before stop_timeout ended"),
-          transport(given_transport) {
-        beats.interval = options.heartbeat_interval;
-        beats.first_gap = first_gap(beats.interval);
-    }
+          transport(given_transport) {}
 
   private:
-    outage_watch outage_;               // guarded
     atomic<bool> is_connected_{false};  // the backend has responded
+    // Guarded.
+    time_point outage_began_at_ = never;  // without an outage
+    time_point latest_response_ = time_point::min();
 };
 
 }  // namespace ojs::detail
