@@ -80,10 +80,10 @@
 #include "ojs/stop/detail/stop_phase.ipp"
 #include "ojs/stop/detail/work.ipp"
 #include "ojs/stop/detail/machine_state.ipp"
-#include "ojs/stop/detail/stop_log.ipp"
 #include "ojs/stop/detail/runs.ipp"
 #include "ojs/stop/detail/stop_stages.ipp"
 #include "ojs/stop/detail/startup_warnings.ipp"
+#include "ojs/stop/detail/machine_log.ipp"
 #include "ojs/stop/detail/machine.ipp"
 
 #include "ojs/loop/detail/loop_core.ipp"

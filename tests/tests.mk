@@ -6,8 +6,7 @@
 # Compiled many times over, so that compile time counts for more than speed.
 TEST_CXXFLAGS ?= -O0
 # Assertions without a try around each: an exception fails the case all the same, and a quarter less is compiled.
-# And picojson trusts the locale to have a decimal point, which shows where the library does not see to that.
-DOCTEST := -Itests -Itests/support -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS -DPICOJSON_USE_LOCALE=0
+DOCTEST := -Itests -Itests/support -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
 TEST := $(COMMON) $(TEST_CXXFLAGS) $(DOCTEST)
 SANITIZED := $(CLANGXX) $(COMMON) $(DOCTEST) -O0 -g1 $(HEADERS) $(SEPARATE) -fno-sanitize-recover=all
 # The tests' own files: Clang takes half the time of GCC for them. The library and the programs that they test are CXX's.

@@ -14,7 +14,7 @@ colour enum_argument(ojs::job_context& job) {
     return job.arg<colour>(0).value_or(colour::red);  // expect: arg<T>: std::string, bool, or an integer
 }
 std::string_view view_argument(ojs::job_context& job) {
-    return job.arg<std::string_view>(0).value_or("");  // expect: use std::string
+    return job.arg<std::string_view>(0).value_or("");  // expect: arg<T>: std::string, bool, or an integer
 }
 
 // Does true mean done, or try again?

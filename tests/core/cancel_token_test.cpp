@@ -10,7 +10,7 @@ TEST_CASE("cancel_token: the first cancellation reason is kept, and every copy o
     for (const cancel_reason why : {cancel_reason::grace_period_expired, cancel_reason::forced,
                                     cancel_reason::spot_reclaim, cancel_reason::cancelled}) {
         names += std::string(" ") + to_string(why);  // as the backend receives it
-        cancel_source source;
+        detail::split_source source;
         const cancel_token token = source.token();
         const cancel_token copy = token;
         CHECK_FALSE(token.cancelled());
@@ -30,7 +30,7 @@ TEST_CASE("cancel_token: a token without a source is never cancelled, sleeps in 
     CHECK_FALSE(token.cancelled());
     CHECK(token.reason() == cancel_reason::none);
     CHECK_FALSE(token.seen());
-    const cancel_source source;
+    const detail::split_source source;
     for (const cancel_token& sleeps : {token, source.token()}) {
         const auto before = steady_clock::now();
         CHECK(sleeps.sleep_for(20ms));
@@ -48,7 +48,7 @@ TEST_CASE("cancel_token: a token without a source is never cancelled, sleeps in 
 // [River cancellation (b)]
 TEST_CASE("cancel_token: a cancellation ends sleeps of any length on all threads") {
     for (int round = 0; round < 20; ++round) {
-        cancel_source source;
+        detail::split_source source;
         std::atomic<int> ended{0};
         test::at_once(4, [&](int thread) {
             const cancel_token token = source.token();
@@ -75,7 +75,7 @@ TEST_CASE("cancel_token: seen() is true only after another member function has r
         [](const cancel_token& token) { static_cast<void>(token.on_cancel([] {})); }};
     for (const auto& look : members) {
         CAPTURE(&look - members);
-        cancel_source source;
+        detail::split_source source;
         const cancel_token token = source.token();
         look(token);
         CHECK_FALSE(token.seen());  // there was nothing to report
@@ -84,14 +84,14 @@ TEST_CASE("cancel_token: seen() is true only after another member function has r
         look(token);
         CHECK(token.seen() == (&look != members));
     }
-    cancel_source source;
+    detail::split_source source;
     CHECK(source.cancel(cancel_reason::cancelled));
     CHECK_FALSE(source.token().seen());
 }
 
 // [River cancellation (c)]
 TEST_CASE("cancel_token: callbacks run once each, in order of registration, on the cancelling thread") {
-    cancel_source source;
+    detail::split_source source;
     std::vector<int> calls;
     std::thread::id expected;
     cancel_registration inner;
@@ -117,7 +117,7 @@ TEST_CASE("cancel_token: callbacks run once each, in order of registration, on t
 
 TEST_CASE("cancel_token: dropping a registration waits while its callback runs on another thread") {
     for (int round = 0; round < 20; ++round) {
-        cancel_source source;
+        detail::split_source source;
         test::event inside, dropping;
         std::atomic<bool> dropped{false};
         bool finished = false;  // plain: a race detector would report it
@@ -139,7 +139,7 @@ TEST_CASE("cancel_token: dropping a registration waits while its callback runs o
 }
 
 TEST_CASE("cancel_token: dropping a registration does not wait for another callback that is running") {
-    cancel_source source;
+    detail::split_source source;
     test::event inside, proceed;
     int other_called = 0;
     const cancel_registration running =
@@ -176,7 +176,7 @@ class sleeping_thread {
 };
 
 TEST_CASE("cancel_token: sleeps and a drop that waits for its callback share one source -> each is woken") {
-    cancel_source source;
+    detail::split_source source;
     test::event inside, proceed, dropped;
     const auto sleeps = [&] { CHECK_FALSE(source.token().sleep_for(1h)); };
     auto registration = std::make_unique<cancel_registration>(
@@ -201,7 +201,7 @@ TEST_CASE("cancel_token: a callback may own registrations, including its own, wi
     // Called: what it owns deregisters after the call, its own place included.
     for (const bool called : {true, false}) {
         CAPTURE(called);
-        cancel_source source;
+        detail::split_source source;
         int other = 0;
         int own = 0;
         auto owned = std::make_shared<owner>();
@@ -227,7 +227,7 @@ TEST_CASE("cancel_token: a callback may own registrations, including its own, wi
 TEST_CASE(
     "cancel_token: a callback registered during a cancellation runs at most once, and not after its drop") {
     for (int round = 0; round < 50; ++round) {
-        cancel_source source;
+        detail::split_source source;
         std::atomic<int> wrong{0};
         test::at_once(4, [&](int thread) {
             if (thread == 0) return static_cast<void>(source.cancel(cancel_reason::forced));

@@ -30,7 +30,7 @@ bool returned(const std::future<void>& call) {
 
 template <class Condition, class Mutex, class Lock>
 void check_wait_ends() {
-    cancel_source source;
+    detail::split_source source;
     Condition changed;
     Mutex mutex;
     {
@@ -64,7 +64,7 @@ TEST_CASE(
     "sleeping") {
     std::mutex mutex;
     std::condition_variable changed;
-    cancel_source source;
+    detail::split_source source;
     std::unique_lock<std::mutex> held(mutex);
     CHECK_FALSE(source.token().wait(changed, held, [&] {
         CHECK(source.request(cancel_reason::forced));
@@ -78,7 +78,7 @@ TEST_CASE(
     "cancel_token: a cancellation between wait()'s last call of the predicate and its sleep ends the wait") {
     watched_mutex mutex;
     std::condition_variable_any changed;
-    cancel_source source;
+    detail::split_source source;
     std::thread canceller([&] {
         static_cast<void>(mutex.watched.wait());
         source.cancel(cancel_reason::forced);
@@ -106,7 +106,7 @@ TEST_CASE("cancel_token: a predicate that throws leaves the lock held and no cal
     std::condition_variable changed;
     for (const bool while_cancelling : {false, true}) {
         CAPTURE(while_cancelling);
-        cancel_source source;
+        detail::split_source source;
         test::event last_look;
         std::thread canceller([&] {
             static_cast<void>(last_look.wait());
@@ -137,7 +137,7 @@ bool readable(int fd, int timeout_ms = 0) {
 TEST_CASE("cancel_token: the descriptor becomes readable with the cancellation and stays readable") {
     int fd = -1;
     {
-        cancel_source source;
+        detail::split_source source;
         const cancel_token token = source.token();
         fd = token.fd().value_or(-1);
         CHECK(fd >= 0);
@@ -155,7 +155,7 @@ TEST_CASE("cancel_token: the descriptor becomes readable with the cancellation a
 }
 
 TEST_CASE("cancel_token: fd() without free descriptors fails with EMFILE, and succeeds when called later") {
-    cancel_source source;
+    detail::split_source source;
     result<int> refused = 0;
     {
         const test::no_descriptors now;
@@ -170,7 +170,7 @@ TEST_CASE("cancel_token: fd() without free descriptors fails with EMFILE, and su
 TEST_CASE(
     "cancel_token: fd() called by several threads during a cancellation returns one readable descriptor") {
     for (int round = 0; round < 50; ++round) {
-        cancel_source source;
+        detail::split_source source;
         std::atomic<int> notified{0};
         std::array<int, 4> descriptors{};
         test::at_once(4, [&](int thread) {

@@ -6,13 +6,13 @@ using namespace std::chrono_literals;
 
 // [River StopAndCancel (a)]
 TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier reason of a member stays") {
-    const auto group = detail::make_ref<detail::cancel_group>();
-    std::vector<cancel_source> sources;
-    for (int i = 0; i < 3; ++i) sources.push_back(group->member());
+    detail::split_source group;
+    std::vector<detail::split_source> sources;
+    for (int i = 0; i < 3; ++i) sources.push_back(group.member());
     CHECK(sources[0].request(cancel_reason::timeout));
     CHECK_FALSE(sources[1].token().cancelled());
-    CHECK(group->request(cancel_reason::forced));
-    CHECK_FALSE(group->request(cancel_reason::cancelled));
+    CHECK(group.cancel_members(cancel_reason::forced));
+    CHECK_FALSE(group.cancel_members(cancel_reason::cancelled));
     // Nothing but that store was done.
     CHECK(sources[0].token().reason() == cancel_reason::timeout);
     CHECK(sources[1].token().reason() == cancel_reason::forced);
@@ -24,7 +24,7 @@ TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier
     bool called = false;
     const cancel_registration late = sources[1].token().on_cancel([&] { called = true; });
     CHECK(called);
-    CHECK(group->member().requested());
+    CHECK(group.member().requested());
 }
 
 TEST_CASE("wake: a failed write keeps errno") {

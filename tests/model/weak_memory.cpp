@@ -160,14 +160,13 @@ struct unsubscribe_under_way {
 
 // A job's token, which a stop cancels with all others, and its backend alone: it keeps the reason that it has shown.
 struct cancelled_twice {
-    const ojs::detail::ref<ojs::detail::cancel_group> group =
-        ojs::detail::make_ref<ojs::detail::cancel_group>();
-    ojs::cancel_source job = group->member();
+    ojs::detail::split_source group;
+    ojs::detail::split_source job = group.member();
     const ojs::cancel_token token = job.token();
     bool revoked = false;
     bool wrong = false;
 
-    void stop() { group->request(ojs::cancel_reason::grace_period_expired); }
+    void stop() { group.cancel_members(ojs::cancel_reason::grace_period_expired); }
     void revoke() { revoked = job.request(ojs::cancel_reason::revoked); }
     void handle() {
         const ojs::cancel_reason first = token.reason();

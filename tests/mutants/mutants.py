@@ -161,7 +161,7 @@ class Layer:
         command = [self.compiler, "-std=c++17", "-pthread", "-Wno-everything", "-Werror=return-type", "-Wfatal-errors",
                    *(f"-I{ROOT}/{folder}" for folder in ("src", "tests", "tests/support")),
                    f"-isystem{ROOT}/third_party/include", "-DDOCTEST_CONFIG_SUPER_FAST_ASSERTS",
-                   "-DPICOJSON_USE_LOCALE=0", *options, "-c", str(source), "-o", str(made)]  # fmt: skip
+                   *options, "-c", str(source), "-o", str(made)]  # fmt: skip
         with self.compiling:
             done = subprocess.run(command, cwd=self.folder, stderr=subprocess.DEVNULL)
         return made if done.returncode == 0 else None

@@ -50,7 +50,7 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
     REQUIRE(client.send(request, peer::call()));
     CHECK(seen ==
           "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
-              "\r\nAuthorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
+              "\r\nX-All: 1\r\nAuthorization: Bearer t0k\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
 }
 
 TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {

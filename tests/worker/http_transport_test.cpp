@@ -122,6 +122,7 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
           "{\"count\":4,\"queues\":[\"a\",\"b\"],\"visibility_timeout_ms\":30000,\"worker_id\":\"w\\\"1\"}");
 }
 
+// [GS 7.2]
 TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON") {
     const backend peer(200, "{\"state\":\"completed\"}");
     const std::unique_ptr<http_transport> wire = connect(peer);

@@ -6,9 +6,8 @@ using namespace std::chrono_literals;
 
 TEST_CASE(
     "fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
-    const detail::poll_intervals intervals = {1s, 5s};
     const auto pause = [&](steady_clock::duration since) {
-        return detail::empty_pause(since, false, intervals);
+        return detail::empty_pause(since, false, 1s, 5s);
     };
     CHECK(pause(0ms) == 10ms);
     CHECK(pause(80ms) == 10ms);
@@ -16,17 +15,17 @@ TEST_CASE(
     CHECK(pause(2s) == 250ms);
     CHECK(pause(1min) == 250ms);
     CHECK(pause(1min + 1ms) == 1s);
-    CHECK(detail::empty_pause(1s, false, {5ms, 5s}) == 5ms);
-    CHECK(detail::empty_pause(0ms, true, intervals) == 1s);
-    CHECK(detail::empty_pause(1min, true, intervals) == 1s);
-    CHECK(detail::empty_pause(1min + 1ms, true, intervals) == 5s);
+    CHECK(detail::empty_pause(1s, false, 5ms, 5s) == 5ms);
+    CHECK(detail::empty_pause(0ms, true, 1s, 5s) == 1s);
+    CHECK(detail::empty_pause(1min, true, 1s, 5s) == 1s);
+    CHECK(detail::empty_pause(1min + 1ms, true, 1s, 5s) == 5s);
 }
 
 TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after a pause or a back-off") {
     const time_point now = steady_clock::now();
     const auto found = [](std::size_t jobs) { return result<std::size_t>(jobs); };
     const auto failed = [](errc code) { return result<std::size_t>(error{code, 0, "no"}); };
-    detail::fetch_schedule schedule({1h, 2h});
+    detail::fetch_schedule schedule(1h, 2h);
     CHECK(schedule.due() == time_point::min());
     CHECK(schedule.schedule_next(found(0), schedule.hints(), false, now));
     CHECK(schedule.due() == now + 1h);
@@ -112,24 +111,6 @@ TEST_CASE("log: a backend's URL is shown without user, password and query") {
     CHECK(detail::public_url("amqp://u:p@h:5672/v") == "amqp://h:5672/v");
     CHECK(detail::public_url("host=h password=x").find("=x") == std::string::npos);
     CHECK(detail::public_url("secret@h").find("secret") == std::string::npos);
-}
-
-TEST_CASE(
-    "slots: a thread runs what is ready, fetches when that is due, else leads or waits, until the end") {
-    using detail::slot_action;
-    const auto plan = [](bool closed, bool ready, bool led, bool due) {
-        return detail::plan_slot({closed, ready, led, due});
-    };
-    for (const bool led : {false, true}) {
-        for (const bool due : {false, true}) {
-            CHECK(plan(false, true, led, due) == slot_action::run);
-            CHECK(plan(true, true, led, due) == slot_action::run);
-            CHECK(plan(true, false, led, due) == slot_action::end);
-        }
-        CHECK(plan(false, false, led, true) == slot_action::fetch);
-    }
-    CHECK(plan(false, false, false, false) == slot_action::lead);
-    CHECK(plan(false, false, true, false) == slot_action::idle);
 }
 
 TEST_CASE(

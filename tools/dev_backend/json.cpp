@@ -6,6 +6,17 @@
 
 namespace dev_backend {
 
+std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value) {
+    json_object out;
+    for (ojs::detail::json_iterator at(object, '{'); at; ++at) {
+        const std::string name = at->key.string().value_or("");
+        if (name != key)
+            out.raw(std::string(at->key.text().substr(1, at->key.text().size() - 2)), at->value.text());
+    }
+    if (!value.empty()) out.raw(key, value);
+    return out.str();
+}
+
 json_view member(json_view from, std::string_view key) {
     const json_view found = from.member(key);
     return found.type() == json_type::null ? json_view() : found;

@@ -16,7 +16,6 @@ namespace dev_backend {
 using ojs::json_type;
 using ojs::json_view;
 using ojs::detail::raw_member;
-using ojs::detail::with_raw_member;
 using std::chrono::milliseconds;
 
 // Builds the text of one JSON object. A key is written as it is, between quotes.
@@ -78,6 +77,8 @@ bool flag_or(json_view from, const char* key, bool fallback);
 // A time in units of `unit`, limited to 0 and the library's longest.
 milliseconds time_or(json_view from, const char* key, milliseconds unit, milliseconds fallback);
 json_view object_or_none(json_view from, const char* key);
+// `object` with this member replaced or added; an empty `value` removes it.
+std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
 json_view member(json_view from, std::string_view key);  // no value: absent or null
 
 // The strings of an array; nullopt: absent, or no array of strings.

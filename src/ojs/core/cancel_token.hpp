@@ -28,7 +28,6 @@ const char* to_string(cancel_reason reason) noexcept;
 
 namespace detail {
 class cancel_state;
-class cancel_group;
 }  // namespace detail
 
 /// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it: what the
@@ -124,30 +123,36 @@ class cancel_source {
     cancel_source& operator=(cancel_source&& other) = default;
 
     cancel_token token() const noexcept { return cancel_token(state_); }  ///< any number of them
-    /// Sets the reason and ends the waits, but calls no callbacks. True the first time; later reasons are ignored.
-    bool request(cancel_reason reason);
-    /// Whether cancellation was requested. Unlike the token, it does not mark it as seen.
+    /// Sets the reason, ends the waits, and calls the callbacks in the order of registration. True the first time; later
+    /// reasons are ignored.
+    bool cancel(cancel_reason reason);
+    /// Whether cancel() was called. Unlike the token, it does not mark it as seen.
     bool requested() const noexcept { return reason() != cancel_reason::none; }
     cancel_reason reason() const noexcept;  ///< none: not requested
-    /// Wakes the waiters of this source's tokens. Call after the group was cancelled: its one store wakes nobody.
-    void wake_waiters();
-    /// Whether run_callbacks() might call anything. Never blocks: true while another thread uses the source.
-    bool has_pending_callbacks() const;
-    /// Calls the remaining callbacks, in the order of registration.
-    void run_callbacks();
-    /// request(), then run_callbacks().
-    bool cancel(cancel_reason reason) {
-        const bool first = request(reason);
-        run_callbacks();
-        return first;
-    }
 
-  private:
-    friend class cancel_token;
-    friend class detail::cancel_group;
+  protected:
     explicit cancel_source(detail::ref<detail::cancel_state> state) noexcept : state_(std::move(state)) {}
     detail::ref<detail::cancel_state> state_;
 };
+
+namespace detail {
+
+// What the library does in two steps, as callbacks may block.
+class split_source : public cancel_source {
+  public:
+    using cancel_source::cancel_source;
+    // cancel() without the callbacks.
+    bool request(cancel_reason reason);
+    void run_callbacks();
+    bool has_pending_callbacks() const;  // whether run_callbacks() might call anything
+    // A source that is cancelled by cancel_members() of this one.
+    split_source member() const;
+    // One store, so that all are cancelled even if the caller then makes no progress. It wakes nobody.
+    bool cancel_members(cancel_reason reason) noexcept;
+    void wake_waiters();  // of a member's tokens, after that
+};
+
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -9,40 +9,39 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// Cancels all its tokens by one store, however many there are, even if the canceller then makes no progress.
-class cancel_group : public ref_counted {
-  public:
-    // False: it was cancelled before, and keeps that reason.
-    bool request(cancel_reason reason) noexcept {
-        cancel_reason none = cancel_reason::none;
-        return reason_.compare_exchange_strong(none, reason, memory_order::acq_rel);
-    }
-    cancel_reason reason() const noexcept { return reason_.load(memory_order::acquire); }
-    cancel_source member();  // a source that this group cancels, too
-
-  private:
-    atomic<cancel_reason> reason_{cancel_reason::none};
-};
-
 // What a source and all copies of its token share.
 class cancel_state : public ref_counted {
   public:
-    explicit cancel_state(ref<cancel_group> owner = {}) : group(std::move(owner)) {}
+    explicit cancel_state(ref<cancel_state> owner = {}) : group(std::move(owner)) {}
 
     // False: it was cancelled before, and keeps that reason.
     bool set_reason(cancel_reason reason) noexcept {
         cancel_reason none = cancel_reason::none;
-        return own_reason.compare_exchange_strong(none, reason, memory_order::acq_rel);
+        return own_reason.compare_exchange_strong(none, reason);
     }
     // The first read copies the group's reason, so that a later one does not replace it.
     cancel_reason reason() noexcept {
-        if (group && group->reason() != cancel_reason::none) set_reason(group->reason());
-        return own_reason.load(memory_order::acquire);
+        const cancel_reason of_group = group ? group->own_reason.load() : cancel_reason::none;
+        if (of_group != cancel_reason::none) set_reason(of_group);
+        return own_reason;
     }
     cancel_reason observe() noexcept {
         const cancel_reason current = reason();
-        if (current != cancel_reason::none) seen.store(true, memory_order::release);
+        if (current != cancel_reason::none) seen = true;
         return current;
+    }
+    bool request(cancel_reason wanted) {
+        reason();  // copies the group's
+        if (!set_reason(wanted)) return false;
+        wake_waiters();
+        return true;
+    }
+    void wake_waiters() {
+        const unique_lock held(access);  // a sleeper is either before its check or asleep
+        changed.notify_all();
+        if (poll_wake.fd() < 0) return;
+        seen = true;  // a poller of the descriptor calls no other member
+        poll_wake.notify();
     }
 
     void remove_and_await(std::uint64_t id) {
@@ -62,7 +61,7 @@ class cancel_state : public ref_counted {
             running_id = due.id;
             running_thread = pthread_self();
             held.unlock();
-            seen.store(true, memory_order::release);
+            seen = true;
             try {
                 due.callback();
             } catch (...) {  // dropped
@@ -74,18 +73,12 @@ class cancel_state : public ref_counted {
         }
     }
 
-    // Counts as seen: a poller of the descriptor calls no other member.
-    void notify_pollers() noexcept {
-        seen.store(true, memory_order::release);
-        poll_wake.notify();
-    }
-
     struct entry {
         std::uint64_t id = 0;
         function<void()> callback;
     };
 
-    const ref<cancel_group> group;  // or none
+    const ref<cancel_state> group;  // or none
     atomic<cancel_reason> own_reason{cancel_reason::none};
     atomic<bool> seen{false};
     mutex access;  // guards the rest
@@ -105,10 +98,6 @@ class cancel_state : public ref_counted {
     }
 };
 
-inline cancel_source cancel_group::member() {
-    return cancel_source(make_ref<cancel_state>(ref<cancel_group>(this)));
-}
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
@@ -126,7 +115,7 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
-    return state_ && state_->seen.load(detail::memory_order::acquire);
+    return state_ && state_->seen;
 }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
@@ -156,12 +145,13 @@ OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()>
 
 OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
     if (!state_) return -1;
-    const detail::unique_lock held(state_->access);
+    detail::unique_lock held(state_->access);
     if (state_->poll_wake.fd() < 0) {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         state_->poll_wake = std::move(*made);
-        if (state_->reason() != cancel_reason::none) state_->notify_pollers();
+        held.unlock();
+        if (state_->reason() != cancel_reason::none) state_->wake_waiters();
     }
     return state_->poll_wake.fd();
 }
@@ -172,29 +162,40 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
     return state_->reason();
 }
 
-OJS_SHUTDOWN_INLINE bool cancel_source::request(cancel_reason reason) {
-    state_->reason();  // copies the group's
-    if (!state_->set_reason(reason)) return false;
-    wake_waiters();
-    return true;
+OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
+    const bool first = state_->request(reason);
+    state_->run_callbacks();
+    return first;
 }
 
-OJS_SHUTDOWN_INLINE void cancel_source::wake_waiters() {
-    const detail::unique_lock held(state_->access);  // a sleeper is either before its check or asleep
-    state_->changed.notify_all();
-    if (state_->poll_wake.fd() >= 0) state_->notify_pollers();
+namespace detail {
+
+OJS_SHUTDOWN_INLINE bool split_source::request(cancel_reason reason) {
+    return state_->request(reason);
 }
 
-OJS_SHUTDOWN_INLINE bool cancel_source::has_pending_callbacks() const {
-    if (!state_->access.try_lock()) return true;
-    const bool due = !state_->callbacks.empty();
-    state_->access.unlock();
-    return due;
-}
-
-OJS_SHUTDOWN_INLINE void cancel_source::run_callbacks() {
+OJS_SHUTDOWN_INLINE void split_source::run_callbacks() {
     state_->run_callbacks();
 }
+
+OJS_SHUTDOWN_INLINE bool split_source::has_pending_callbacks() const {
+    const unique_lock held(state_->access);
+    return !state_->callbacks.empty();
+}
+
+OJS_SHUTDOWN_INLINE split_source split_source::member() const {
+    return split_source(make_ref<cancel_state>(state_));
+}
+
+OJS_SHUTDOWN_INLINE bool split_source::cancel_members(cancel_reason reason) noexcept {
+    return state_->set_reason(reason);
+}
+
+OJS_SHUTDOWN_INLINE void split_source::wake_waiters() {
+    state_->wake_waiters();
+}
+
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

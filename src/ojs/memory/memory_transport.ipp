@@ -6,6 +6,17 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
+namespace detail {
+
+inline std::string with_checkpoint(std::string_view meta, std::string_view checkpoint) {
+    std::string out = cat({"{\"checkpoint\":", checkpoint});
+    for (json_iterator at(meta, '{'); at; ++at) {
+        if (!json_key_is(at->key, "checkpoint")) append(out, {",", at->key.text(), ":", at->value.text()});
+    }
+    return out + "}";
+}
+
+}  // namespace detail
 
 OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t max_settled) : max_settled_(max_settled) {}
 OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() = default;
@@ -97,14 +108,13 @@ OJS_SHUTDOWN_INLINE result<settle_result> memory_transport::ack(const ack_reques
     });
 }
 
-OJS_SHUTDOWN_INLINE result<settle_result> memory_transport::fail(const fail_request& request,
-                                                                 time_point) {
+OJS_SHUTDOWN_INLINE result<settle_result> memory_transport::fail(const fail_request& request, time_point) {
     return change_active(request.job_id, [&](detail::memory_entry& found) {
         found.job().error = request.error;
         ++found.job().settlements;
         job& failed = found.job().job;
         if (!request.checkpoint_json.empty())
-            failed.meta_json = detail::with_raw_member(failed.meta_json, "checkpoint", request.checkpoint_json);
+            failed.meta_json = detail::with_checkpoint(failed.meta_json, request.checkpoint_json);
         if (request.requeue) --failed.attempt;
         if (request.requeue || (request.error.retryable && failed.attempt < failed.max_attempts))
             found.state = "available";

@@ -5,8 +5,6 @@
 #include <string_view>
 
 #include "../base/duration.hpp"
-#include "../base/error.hpp"
-#include "../base/function.hpp"
 #include "byte_stream.hpp"
 #include "http_message.hpp"
 

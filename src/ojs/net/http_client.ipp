@@ -4,12 +4,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "../base/detail/light.hpp"
-#include "../base/detail/text.hpp"
-#include "byte_stream.hpp"
 #include "detail/http_parser.ipp"
 #include "detail/socket.ipp"
-#include "detail/url.ipp"
 #include "http_client.hpp"
 
 namespace ojs {
@@ -84,12 +80,9 @@ class idle_connections {
     }
     // Closes those that have expired, or had no response since then.
     void drop(time_point now, time_point since) {
-        array<connection_ref> dropped;  // closed without the lock
         const unique_lock held(guard_);
         for (std::size_t i = kept_.size(); i-- > 0;) {
-            if (now < kept_[i]->expires_at && kept_[i]->responded_at >= since) continue;
-            dropped.push_back(kept_[i]);
-            kept_.remove(i);
+            if (now >= kept_[i]->expires_at || kept_[i]->responded_at < since) kept_.remove(i);
         }
     }
 
@@ -98,7 +91,6 @@ class idle_connections {
     array<connection_ref> kept_;
 };
 
-inline constexpr std::size_t max_response_head = 64 * 1024;
 inline constexpr auto max_connection_age = std::chrono::seconds(30);  // idle ones may die without a word
 // After the deadline, of up to 16 KiB each: enough for what a socket holds. A peer may send bytes one by one.
 inline constexpr int max_late_reads = 512;
@@ -106,18 +98,16 @@ inline constexpr int max_late_reads = 512;
 // that the thread that waits for it notices in time.
 inline constexpr auto stall_time = std::chrono::milliseconds(900);
 
-inline const char* header_error(const http_header& header) noexcept {
-    if (!is_token(header.name)) return "a header name is empty or contains a character HTTP does not allow";
-    if (!is_field_value(header.value)) return "a header value contains CR, LF or another control character";
-    return nullptr;
-}
-
+// Null, or what HTTP does not allow.
 inline const char* request_error(const http_request& request) noexcept {
     if (!is_token(request.method)) return "the method is empty or contains a character HTTP does not allow";
     if (!is_target(request.target) || request.target.front() != '/')
         return "the target does not start with '/', or contains a space or control character";
     for (const http_header& header : request.headers) {
-        if (const char* fault = header_error(header)) return fault;
+        if (!is_token(header.name))
+            return "a header name is empty or contains a character HTTP does not allow";
+        if (!is_field_value(header.value))
+            return "a header value contains CR, LF or another control character";
     }
     return nullptr;
 }
@@ -141,95 +131,27 @@ class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
         : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
-        append_header(common_headers_, "Host", target_.unix_path.empty() ? target_.name : "localhost");
+        http_headers& headers = options_.headers;
+        headers.insert(headers.begin(), {"Host", target_.unix_path.empty() ? target_.name : "localhost"});
         if (!options_.bearer_token.empty())
-            append_header(common_headers_, "Authorization", "Bearer " + options_.bearer_token);
-        for (const http_header& header : options_.headers) {
+            headers.push_back({"Authorization", "Bearer " + options_.bearer_token});
+        for (const http_header& header : headers) {
             if (!is_framing_header(header.name)) append_header(common_headers_, header.name, header.value);
         }
     }
 
     result<http_response> send(const http_request& request, const http_call& call) {
-        if (const char* fault = request_error(request))
-            return error{errc::invalid_argument, 0, cat({"request to ", target_.name, ": ", fault})};
-        if (steady_clock::now() >= call.deadline)
-            return named(request, {errc::timed_out, 0, "the deadline had passed before anything was sent"});
         http_attempt out = try_any(request, call);
         if (out.broke && call.is_repeatable) {
             http_attempt second = try_new(request, call);
             // A request that was sent once never counts as "not sent" again.
             if (!second.nothing_sent || out.nothing_sent) out = std::move(second);
         }
-        if (!out.response) return named(request, out.response.error());
-        return std::move(out.response);
-    }
-
-    // Sends a request on a connection of its own. The caller reads the response.
-    result<connection_ref> open_and_send(const http_request& request, const http_call& call) {
-        result<connection_ref> opened = connect(call);
-        if (!opened) return named(request, opened.error());
-        const std::string text = compose(request);
-        std::string_view left = text;
-        if (write(**opened, left, call.deadline) == io_status::ok) return opened;
-        return named(request, broken(**opened, true).response.error());
+        return named(std::move(out.response), [&] { return describe(request.method, request.target); });
     }
 
     std::string describe(std::string_view method, std::string_view target) const {
-        const bool is_unix = !target_.unix_path.empty();
-        return cat({method, " ",
-                    is_unix             ? ""
-                    : target_.is_secure ? "https://"
-                                        : "http://",
-                    target_.name, is_unix ? " " : "", target_.base, target.substr(0, target.find('?'))});
-    }
-
-  private:
-    error named(const http_request& request, error failure) const {
-        failure.text = cat({describe(request.method, request.target), ": ", failure.text});
-        return failure;
-    }
-
-    static http_attempt cancelled() {
-        return {error{errc::cancelled, 0, "cancelled before the request was sent"}, true, false};
-    }
-
-    static http_attempt broken(const connection& conn, bool nothing_sent) {
-        const std::string reason = conn.failure();
-        return {error{nothing_sent ? errc::unreachable : errc::disconnected, conn.sys_errno,
-                      cat({"the connection broke before the ",
-                           nothing_sent ? "request was sent" : "response was complete",
-                           reason.empty() ? "" : ": ", reason})},
-                nothing_sent, true};
-    }
-
-    std::string compose(const http_request& request) const {
-        std::string text;
-        text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
-        append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
-        for (const http_header& header : request.headers) {
-            const bool is_ours =
-                is_framing_header(header.name) || equals_ignore_case(header.name, "Host") ||
-                (equals_ignore_case(header.name, "Authorization") && !options_.bearer_token.empty());
-            if (!is_ours) append_header(text, header.name, header.value);
-        }
-        if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
-            append_header(text, "Content-Length", cat({request.body.size()}));
-        append(text, {"\r\n", request.body});
-        return text;
-    }
-
-    // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
-    // stalls, the connections that were idle when it was sent are closed: what stopped this one may have stopped all.
-    io_status await(connection& conn, stream_status ended, time_point deadline, int interrupt_fd = -1) {
-        if (ended == stream_status::ok) return io_status::ok;
-        if (ended == stream_status::closed) return io_status::closed;
-        if (ended == stream_status::failed) return io_status::failed;
-        const short event = ended == stream_status::wants_read ? POLLIN : POLLOUT;
-        const time_point until = min(deadline, conn.stalls_at);
-        const io_status ready = await_ready(conn.socket.get(), event, until, interrupt_fd);
-        if (ready != io_status::timed_out || until == deadline) return ready;
-        idle_.drop(until, detail::exchange(conn.stalls_at, time_point::max()) - stall_time);
-        return io_status::ok;
+        return cat({method, " ", target_.url, target.substr(0, target.find('?'))});
     }
 
     result<connection_ref> connect(const http_call& call) {
@@ -254,10 +176,61 @@ class http_exchange final : public ref_counted {
         }
     }
 
+    std::string compose(const http_request& request) const {
+        std::string text;
+        text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
+        append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
+        for (const http_header& header : request.headers) {
+            const bool is_ours = find_header(options_.headers, header.name).data() != nullptr;
+            if (!is_ours && !is_framing_header(header.name)) append_header(text, header.name, header.value);
+        }
+        if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
+            append_header(text, "Content-Length", cat({request.body.size()}));
+        append(text, {"\r\n", request.body});
+        return text;
+    }
+
+    // Removes what was written from `left`.
+    io_status write(connection& conn, std::string_view& left, time_point deadline) {
+        io_status ended = io_status::ok;
+        while (ended == io_status::ok && !left.empty()) ended = await(conn, conn.write_some(left), deadline);
+        return ended;
+    }
+
+  private:
+    static http_attempt cancelled() {
+        return {error{errc::cancelled, 0, "cancelled before the request was sent"}, true, false};
+    }
+
+    static http_attempt broken(const connection& conn, bool nothing_sent) {
+        const std::string reason = conn.failure();
+        return {error{nothing_sent ? errc::unreachable : errc::disconnected, conn.sys_errno,
+                      cat({"the connection broke before the ",
+                           nothing_sent ? "request was sent" : "response was complete",
+                           reason.empty() ? "" : ": ", reason})},
+                nothing_sent, true};
+    }
+
+    // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
+    // stalls, the connections that were idle when it was sent are closed: what stopped this one may have stopped all.
+    io_status await(connection& conn, stream_status ended, time_point deadline, int interrupt_fd = -1) {
+        if (ended == stream_status::ok) return io_status::ok;
+        if (ended == stream_status::closed) return io_status::closed;
+        if (ended == stream_status::failed) return io_status::failed;
+        const short event = ended == stream_status::wants_read ? POLLIN : POLLOUT;
+        const time_point until = min(deadline, conn.stalls_at);
+        const io_status ready = await_ready(conn.socket.get(), event, until, interrupt_fd);
+        if (ready != io_status::timed_out || until == deadline) return ready;
+        idle_.drop(until, detail::exchange(conn.stalls_at, time_point::max()) - stall_time);
+        return io_status::ok;
+    }
+
     // Tries idle connections until one accepts the request, then a new one.
     http_attempt try_any(const http_request& request, const http_call& call) {
-        for (time_point now = steady_clock::now(); const connection_ref conn = idle_.take(now);
-             now = steady_clock::now()) {
+        time_point now = steady_clock::now();
+        if (now >= call.deadline)
+            return {error{errc::timed_out, 0, "the deadline had passed before anything was sent"}, true};
+        for (; const connection_ref conn = idle_.take(now); now = steady_clock::now()) {
             if (conn->owner != ::getpid() || conn->is_stale()) continue;
             conn->stalls_at = now + stall_time;
             http_attempt tried = try_on(conn, request, call);
@@ -290,18 +263,9 @@ class http_exchange final : public ref_counted {
         return receive(conn, request.method == "HEAD", left.empty(), call);
     }
 
-    // Removes what was written from `left`.
-    io_status write(connection& conn, std::string_view& left, time_point deadline) {
-        io_status ended = io_status::ok;
-        while (ended == io_status::ok && !left.empty()) {
-            ended = await(conn, conn.write_some(left), deadline);
-        }
-        return ended;
-    }
-
     http_attempt receive(const connection_ref& conn, bool is_head, bool may_keep, const http_call& call) {
         using status = http_parser::status;
-        http_parser parser(max_response_head, options_.max_body);
+        http_parser parser(64 * 1024, options_.max_body);
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int late_reads = 0;;) {
@@ -336,8 +300,8 @@ class http_exchange final : public ref_counted {
     }
 
     const endpoint target_;
-    const http_client_options options_;
-    std::string common_headers_;  // of every request
+    http_client_options options_;  // with Host and Authorization
+    std::string common_headers_;   // of every request
     const ref<resolver> resolver_;
     idle_connections idle_;
 };
@@ -348,14 +312,10 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
                                                             http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
-    if (!detail::is_field_value(options.bearer_token))
-        return error{errc::invalid_argument, 0,
-                     "the bearer token contains CR, LF, NUL or another control character"};
-    for (const http_header& header : options.headers) {
-        if (const char* fault = detail::header_error(header))
-            return error{errc::invalid_argument, 0,
-                         detail::cat({"header '", detail::printable(header.name, 40), "': ", fault})};
-    }
+    http_request any{"GET", "/", options.headers, ""};
+    any.headers.push_back({"Authorization", options.bearer_token});
+    if (const char* fault = detail::request_error(any))
+        return error{errc::invalid_argument, 0, detail::cat({"headers of the HTTP client: ", fault})};
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }
 
@@ -366,6 +326,8 @@ OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method,
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
                                                             const http_call& call) {
+    if (const char* fault = detail::request_error(request))
+        return error{errc::invalid_argument, 0, detail::cat({"bad request: ", fault})};
     return body_->send(request, call);
 }
 

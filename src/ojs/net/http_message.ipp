@@ -8,14 +8,11 @@ inline namespace v0_1_0 {
 
 namespace detail {
 
-inline bool is_token_char(char c) noexcept {
-    return is_alphanumeric(c) ||
-           (c != '\0' && std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos);
-}
-
 // A method or a header name.
 inline bool is_token(std::string_view text) noexcept {
-    return !text.empty() && all_of(text, is_token_char);
+    constexpr std::string_view others = "!#$%&'*+-.^_`|~";
+    return !text.empty() &&
+           all_of(text, [&](char c) { return is_alphanumeric(c) || others.find(c) != others.npos; });
 }
 
 inline bool is_field_value(std::string_view text) noexcept {

@@ -1,12 +1,9 @@
 // json_view: a read-only view of JSON text, without copies.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 
 #include "../base/detail/text.hpp"
 #include "../base/error.hpp"
@@ -110,17 +107,14 @@ inline bool is_json_object(std::string_view text) {
     return json_view(text).type() == json_type::object && is_json(text);
 }
 
-// What a key says; `decoded` holds it if it has escapes.
-std::string_view json_key_text(json_view key, std::string& decoded);
 inline bool json_key_is(json_view key, std::string_view name) {
-    std::string decoded;
-    return json_key_text(key, decoded) == name;
+    const std::string_view quoted = key.text();
+    if (has_part(quoted, "\\")) return key.string().value_or("") == name;
+    return quoted.substr(1, quoted.size() - 2) == name;
 }
 inline std::string_view raw_member(std::string_view object, std::string_view key) {
     return json_view(object).member(key).text();
 }
-// `object` with this member replaced or added; an empty `value` removes it.
-std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value);
 
 // These read all of `source`, or return false. A whole number is in two's complement.
 bool read_json_string(std::string_view source, std::string& out);
@@ -128,18 +122,6 @@ bool json_integer(std::string_view source, std::int64_t min, std::uint64_t max, 
 bool is_json_number(std::string_view source) noexcept;
 
 // ---- picojson, where a file includes <picojson.h>, before or after ----
-
-// Reads and writes numbers with a point in any locale of the program. Affects only this thread.
-class c_locale_scope {
-  public:
-    c_locale_scope() noexcept;
-    c_locale_scope(const c_locale_scope&) = delete;
-    c_locale_scope& operator=(const c_locale_scope&) = delete;
-    ~c_locale_scope();
-
-  private:
-    void* previous_;  // a locale_t
-};
 
 template <class V>
 using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
@@ -152,7 +134,6 @@ result<T> read_picojson(std::string_view json) {
     if (!checked) return checked.error();
     Value out;
     std::string fault;
-    const c_locale_scope plain;
     parse(out, json.begin(), json.end(), &fault);
     if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON"};
     if constexpr (std::is_same_v<T, Value>) {
@@ -163,12 +144,6 @@ result<T> read_picojson(std::string_view json) {
             return error{errc::invalid_argument, 0, is_array ? "not an array" : "not an object"};
         return result<T>(std::move(out.template get<T>()));
     }
-}
-
-template <class Value>
-std::string write_picojson(const Value& value) {
-    const c_locale_scope plain;
-    return value.serialize();
 }
 
 }  // namespace detail

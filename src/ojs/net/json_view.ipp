@@ -1,9 +1,6 @@
 #pragma once
 
-#include <locale.h>
-#ifdef __APPLE__
-#include <xlocale.h>
-#endif
+#include <langinfo.h>
 #include <stdlib.h>
 
 #include <limits>
@@ -15,18 +12,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-OJS_SHUTDOWN_INLINE c_locale_scope::c_locale_scope() noexcept {
-    static const locale_t plain = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
-    previous_ = static_cast<void*>(::uselocale(plain));
-}
-
-OJS_SHUTDOWN_INLINE c_locale_scope::~c_locale_scope() {
-    ::uselocale(static_cast<locale_t>(previous_));
-}
-
-inline bool is_json_blank(char c) noexcept {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
+inline constexpr const char* json_blanks = " \t\n\r";
 
 // Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
 inline bool take_json_escape(std::string_view& text, std::uint64_t& unit) noexcept {
@@ -103,12 +89,10 @@ OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min,
     return true;
 }
 
-// Removes `expected` at the front, and the blanks behind it. '\0': only blanks.
+// Removes `expected` at the front, and the blanks behind it.
 inline bool take_json(std::string_view& rest, char expected) noexcept {
-    if (expected != '\0' && (rest.empty() || rest.front() != expected)) return false;
-    std::size_t at = expected == '\0' ? 0 : 1;
-    while (at < rest.size() && is_json_blank(rest[at])) ++at;
-    rest.remove_prefix(at);
+    if (rest.empty() || rest.front() != expected) return false;
+    rest.remove_prefix(min(rest.find_first_not_of(json_blanks, 1), rest.size()));
     return true;
 }
 
@@ -119,7 +103,7 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
     for (std::size_t depth = 0; at < text.size();) {
         const char c = text[at];
         const bool closes = c == ']' || c == '}';
-        if (depth == 0 && (closes || c == ',' || is_json_blank(c))) break;
+        if (depth == 0 && (closes || has_part(", \t\n\r", {&c, 1}))) break;
         while (c == '"' && ++at < text.size() && text[at] != '"') {
             if (text[at] == '\\') ++at;
         }
@@ -127,8 +111,7 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
         if (c == '[' || c == '{') ++depth;
         if ((c == '"' && depth == 0) || (closes && --depth == 0)) break;
     }
-    rest.remove_prefix(min(at, text.size()));
-    take_json(rest, '\0');
+    rest.remove_prefix(min(text.find_first_not_of(json_blanks, at), text.size()));
     return text.substr(0, at);
 }
 
@@ -164,24 +147,6 @@ OJS_SHUTDOWN_INLINE bool json_iterator::is_complete() const noexcept {
     return !*this && take_json(rest, open_ == '{' ? '}' : ']') && rest.empty();
 }
 
-OJS_SHUTDOWN_INLINE std::string_view json_key_text(json_view key, std::string& decoded) {
-    const std::string_view quoted = key.text();
-    if (!has_part(quoted, "\\")) return quoted.substr(1, quoted.size() - 2);
-    decoded = key.string().value_or("");
-    return decoded;
-}
-
-OJS_SHUTDOWN_INLINE std::string with_raw_member(std::string_view object, std::string_view key,
-                                                std::string_view value) {
-    std::string out = "{";
-    for (json_iterator at(object, '{'); at; ++at) {
-        if (!json_key_is(at->key, key))
-            append(out, {out.size() > 1 ? "," : "", at->key.text(), ":", at->value.text()});
-    }
-    if (!value.empty()) append(out, {out.size() > 1 ? "," : "", json_quote(key), ":", value});
-    return out + "}";
-}
-
 inline bool is_json_scalar(std::string_view source, bool is_limited) {
     if (is_json_number(source)) return !is_limited || json_view(source).number();
     return source == "true" || source == "false" || source == "null" || decode_json(source, nullptr);
@@ -213,11 +178,11 @@ inline bool take_checked_json(std::string_view& rest, bool is_limited) {
 }
 
 OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool is_limited) {
-    std::string_view rest = text;
-    take_json(rest, '\0');
+    std::string_view rest = json_view(text).text();
     if (take_checked_json(rest, is_limited) && rest.empty()) return {};
     std::size_t line = 1;
-    for (const char c : text.substr(0, text.size() - rest.size())) line += c == '\n' ? 1 : 0;
+    for (const char c : text.substr(0, static_cast<std::size_t>(rest.data() - text.data())))
+        line += c == '\n' ? 1 : 0;
     return error{errc::bad_response, 0,
                  cat({"invalid JSON in line ", line, is_limited ? ", or beyond a limit" : ""})};
 }
@@ -225,7 +190,7 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool is_limit
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
-    : text_(detail::trim_blanks(json, " \t\n\r")) {}
+    : text_(detail::trim_blanks(json, detail::json_blanks)) {}
 
 OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
     if (text.size() > max_bytes)
@@ -258,8 +223,10 @@ OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
 OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
     constexpr double max = std::numeric_limits<double>::max();
     if (detail::is_json_number(text_)) {
-        const detail::c_locale_scope plain;
-        const double out = ::strtod(std::string(text_).c_str(), nullptr);
+        std::string digits(text_);
+        const std::size_t point = digits.find('.');  // strtod() expects that of the program's locale
+        if (point != digits.npos) digits.replace(point, 1, ::nl_langinfo(RADIXCHAR));
+        const double out = ::strtod(digits.c_str(), nullptr);
         if (out >= -max && out <= max) return out;
     }
     return error{errc::invalid_argument, 0,

@@ -41,7 +41,6 @@ struct dialect {
     std::string interrupted_error = "ShutdownError";     ///< type and code of an interrupted job [GS-005]
     std::string long_running_error = "ShutdownTimeout";  ///< type and code for long_running handlers [GS 7.2]
     bool requeue_interrupted = true;  ///< an interrupted job uses up no attempt, if the backend supports that
-    std::string quiet_state = "quiet";     ///< `state` of heartbeats while quiet [GS 5.1]
     std::string drain_state = "quiet";     ///< `state` while draining and stopping [GS 5.3]
     std::string last_state = "terminate";  ///< `state` of the last heartbeat
     /// `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.

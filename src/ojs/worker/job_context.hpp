@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -30,7 +30,7 @@ class [[nodiscard]] outcome {
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
     template <class V, detail::if_picojson<V> = 0>
-    outcome(const V& result) : outcome(detail::write_picojson(result)) {}
+    outcome(const V& result) : outcome(result.serialize()) {}
 
     /// Completed: ACK.
     static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }
@@ -58,13 +58,8 @@ class [[nodiscard]] outcome {
 };
 
 /// Thrown by job_context::require().
-class bad_argument : public std::exception {
-  public:
-    explicit bad_argument(std::string text) : text_(std::move(text)) {}   ///< `text` is for what()
-    const char* what() const noexcept override { return text_.c_str(); }  ///< for people
-
-  private:
-    std::string text_;
+struct bad_argument : std::invalid_argument {
+    using invalid_argument::invalid_argument;
 };
 
 namespace detail {
@@ -80,19 +75,9 @@ struct argument_place {
 result<json_view> find_argument(std::string_view args_json, argument_place place);
 bool is_missing_or_null(std::string_view args_json, argument_place place);
 error argument_error(argument_place place, const error& failure);
-// The string that `json` writes, or else `json` itself.
-inline std::string string_or_json(std::string_view json) {
-    std::string text;
-    return read_json_string(json, text) ? text : std::string(json);
-}
 // In two's complement.
 result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max);
 result<double> floating_argument(json_view source, bool is_float);
-template <class T, class U>
-result<T> argument_as(argument_place place, result<U> read) {
-    return read ? result<T>(static_cast<T>(*std::move(read))) : argument_error(place, read.error());
-}
-
 // What arg_or() returns for a fallback of type T.
 template <class T>
 using argument_type = std::conditional_t<std::is_same_v<T, const char*>, std::string, T>;
@@ -177,7 +162,7 @@ class job_context {
     /// The same for a picojson value.
     template <class V, detail::if_picojson<V> = 0>
     result<void> save_checkpoint(const V& state) {
-        return save_checkpoint(std::string_view(detail::write_picojson(state)));
+        return save_checkpoint(std::string_view(state.serialize()));
     }
     /// Returns the last saved state: of this run, or else `meta.checkpoint` of the job; empty: none. Validate it: it is
     /// external input.
@@ -205,26 +190,25 @@ class job_context {
         using limits = std::numeric_limits<T>;
         const result<json_view> source = detail::find_argument(args_json(), place);
         if (!source) return source.error();
+        const auto checked = [place](auto read) {
+            return read ? result<T>(static_cast<T>(*std::move(read)))
+                        : detail::argument_error(place, read.error());
+        };
         if constexpr (std::is_same_v<T, std::string>) {
             if (source->type() == json_type::null || source->type() == json_type::string)
-                return detail::argument_as<T>(place, source->string());
-            return detail::string_or_json(source->text());
+                return checked(source->string());
+            return std::string(source->text());
         } else if constexpr (std::is_same_v<T, bool>) {
-            return detail::argument_as<T>(place, source->boolean());
+            return checked(source->boolean());
         } else if constexpr (detail::is_integer<T>) {
-            return detail::argument_as<T>(place,
-                                          detail::integer_argument(*source, limits::min(), limits::max()));
+            return checked(detail::integer_argument(*source, limits::min(), limits::max()));
         } else if constexpr (detail::is_one_of<T, float, double, long double>) {
-            constexpr bool is_float = std::is_same_v<T, float>;
-            return detail::argument_as<T>(place, detail::floating_argument(*source, is_float));
-        } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string_view>) {
-            return detail::argument_as<T>(place, source->as<T>());
+            return checked(detail::floating_argument(*source, std::is_same_v<T, float>));
         } else {
-            static_assert(!detail::is_one_of<T, std::string_view, const char*, char*>,
-                          "arg<T>: there is no text to point to; use std::string");
             static_assert(
-                std::is_same_v<T, std::string>,
+                std::is_class_v<T> && !std::is_same_v<T, std::string_view>,
                 "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
+            return checked(source->as<T>());
         }
     }
     template <class T>

@@ -57,7 +57,9 @@ OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_f
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
-    return detail::string_or_json(detail::raw_member(job_.job.meta_json, key));
+    const std::string_view json = detail::raw_member(job_.job.meta_json, key);
+    std::string text;
+    return detail::read_json_string(json, text) ? text : std::string(json);
 }
 
 OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {

@@ -226,7 +226,7 @@ void write_edited(const ojs::log_record& record) {
 }
 
 void spoil(ojs::worker_options& options) {
-    if (breaks("GS-001")) options.dialect.quiet_state = options.dialect.drain_state = "running";
+    if (breaks("GS-001")) options.dialect.drain_state = "running";
     if (breaks("GS-003")) options.times.shutdown_grace_period = milliseconds(100);
     if (breaks("GS-003-default") && options.times.shutdown_grace_period == milliseconds(30000))
         options.times.shutdown_grace_period = milliseconds(1000);

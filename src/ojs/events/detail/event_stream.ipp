@@ -82,8 +82,11 @@ class event_stream final : public ref_counted {
         events_ = event_parser(events_.retry());
         const http_request request{"GET", cat({"/ojs/v1/queues/", path_segment(queue_), "/events"}), {}, ""};
         name_ = client.describe(request.method, request.target);
-        result<connection_ref> opened = client.open_and_send(request, call);
-        if (!opened) return end(out, opened.error());
+        result<connection_ref> opened = client.connect(call);
+        if (!opened) return end(out, named(std::move(opened), [this] { return name_; }).error());
+        const std::string text = client.compose(request);
+        std::string_view left = text;
+        if (client.write(**opened, left, call.deadline) != io_status::ok) return end(out, has_ended());
         conn_ = std::move(*opened);
         awaited_ = POLLIN;
     }

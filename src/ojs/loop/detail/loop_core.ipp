@@ -8,7 +8,7 @@
 namespace ojs::detail {
 
 struct loop_item : work {
-    loop_item(ojs::job&& shown, cancel_source source, const ref<loop_core>& of)
+    loop_item(ojs::job&& shown, split_source source, const ref<loop_core>& of)
         : work(std::move(shown), std::move(source)), loop(of) {}
     const ref<loop_core> loop;
 };

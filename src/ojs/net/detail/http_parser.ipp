@@ -37,7 +37,7 @@ class http_parser {
     }
     // The peer has closed: completes a response whose body ends with the connection; anything else has failed.
     status finish() {
-        if (state_ == state::rest_of_connection) return status::complete;
+        if (state_ == state::rest) return status::complete;
         if (state_ != state::failed) fail(400, "the message ends too early");
         return status::failed;
     }
@@ -55,18 +55,7 @@ class http_parser {
     const char* failure() const noexcept { return failure_; }
 
   protected:
-    enum class state {
-        start_line,
-        header_line,
-        fixed_body,
-        chunk_size,
-        chunk_data,
-        chunk_end,
-        trailer_line,
-        rest_of_connection,
-        complete,
-        failed
-    };
+    enum class state { start, header, body, chunk_size, chunk, chunk_end, trailer, rest, complete, failed };
 
     // These return false after fail().
     virtual bool on_start_line(std::string_view line) {
@@ -81,11 +70,11 @@ class http_parser {
         const bool has_body = !is_head_response_ && code_ >= 200 && code_ != 204 && code_ != 304;
         set_keep_alive();
         state_ = state::complete;
-        return !has_body || choose_framing(state::rest_of_connection);
+        return !has_body || choose_framing(state::rest);
     }
     bool on_version(std::string_view version) {
         is_1_0_ = version == "HTTP/1.0";
-        state_ = state::header_line;
+        state_ = state::header;
         if (is_1_0_ || version == "HTTP/1.1") return true;
         const bool is_http = version.size() == 8 && starts_with(version, "HTTP/");
         return fail(is_http ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are supported");
@@ -117,9 +106,9 @@ class http_parser {
         if (is_chunked && has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");
         state_ = is_chunked       ? state::chunk_size
                  : !has_length    ? without_length
-                 : body_left_ > 0 ? state::fixed_body
+                 : body_left_ > 0 ? state::body
                                   : state::complete;
-        if (state_ == state::rest_of_connection) keeps_alive_ = false;
+        if (state_ == state::rest) keeps_alive_ = false;
         return true;
     }
     bool fail(int code, const char* reason) noexcept {
@@ -129,7 +118,7 @@ class http_parser {
         return false;
     }
 
-    state state_ = state::start_line;
+    state state_ = state::start;
     bool is_1_0_ = false;
     http_request message_{"", "", {}, ""};
 
@@ -137,11 +126,10 @@ class http_parser {
     // Parses one line or one run of body bytes; false when it needs more bytes or the message is complete.
     bool step(std::string_view& left) {
         if (state_ == state::complete || state_ == state::failed) return false;
-        if (state_ == state::fixed_body || state_ == state::chunk_data || state_ == state::rest_of_connection)
-            return take_body(left);
+        if (state_ == state::body || state_ == state::chunk || state_ == state::rest) return take_body(left);
         std::string_view line;
         if (!take_line(left, line)) return false;
-        if (state_ == state::start_line) return on_start_line(line);
+        if (state_ == state::start) return on_start_line(line);
         if (state_ == state::chunk_size) return on_chunk_size(line);
         if (state_ != state::chunk_end) return on_field_line(line);
         state_ = state::chunk_size;
@@ -152,8 +140,7 @@ class http_parser {
         const std::size_t end = left.find('\n');
         const std::size_t length = end == left.npos ? left.size() : end + 1;
         if (head_bytes_ + length > max_head_)
-            return fail(state_ <= state::header_line ? 431 : 400,
-                        "the head or the chunk framing is too large");
+            return fail(state_ <= state::header ? 431 : 400, "the head or the chunk framing is too large");
         if (end == left.npos) return false;
         if (length < 2 || left[end - 1] != '\r') return fail(400, "a line does not end in CR LF");
         line = left.substr(0, length - 2);
@@ -162,19 +149,19 @@ class http_parser {
         return true;
     }
     bool take_body(std::string_view& left) {
-        const bool is_unbounded = state_ == state::rest_of_connection;
+        const bool is_unbounded = state_ == state::rest;
         if (is_unbounded && !expect_body(left.size())) return false;
         const std::string_view part = left.substr(0, static_cast<std::size_t>(body_left_));
         append(message_.body, {part});
         left.remove_prefix(part.size());
         body_left_ -= part.size();
         if (is_unbounded || body_left_ > 0) return false;
-        state_ = state_ == state::chunk_data ? state::chunk_end : state::complete;
+        state_ = state_ == state::chunk ? state::chunk_end : state::complete;
         return true;
     }
     // Trailers are ignored, but checked: to another parser, an invalid one may be the next request.
     bool on_field_line(std::string_view line) {
-        const bool in_head = state_ == state::header_line;
+        const bool in_head = state_ == state::header;
         if (line.empty() && in_head) return on_head_end();
         if (line.empty()) state_ = state::complete;
         if (line.empty()) return true;
@@ -195,7 +182,7 @@ class http_parser {
         std::uint64_t size = 0;
         if (!parse_hex(digits, UINT64_MAX, size)) return fail(413, "the body is too large");
         head_bytes_ = 0;
-        state_ = size > 0 ? state::chunk_data : state::trailer_line;
+        state_ = size > 0 ? state::chunk : state::trailer;
         return expect_body(size);
     }
     // So many more bytes.

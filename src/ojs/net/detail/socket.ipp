@@ -12,14 +12,8 @@
 #include <sys/un.h>
 
 #include <cstring>
-#include <string>
-#include <string_view>
 
-#include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.ipp"
-#include "../../base/detail/text.hpp"
-#include "../../base/duration.hpp"
-#include "../../base/error.hpp"
 #include "../../core/detail/wake.hpp"
 #include "url.ipp"
 

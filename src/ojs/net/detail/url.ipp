@@ -6,11 +6,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <string_view>
-
 #include "../../base/error.hpp"
 #include "../http_message.ipp"
 
@@ -22,6 +17,7 @@ struct endpoint {
     std::string unix_path;    // empty for TCP
     std::string base;         // prefix of every target; empty, or begins with '/' and does not end in it
     std::string name;         // "host:80", "[::1]:80" or "unix:/path", for messages and the Host header
+    std::string url;          // before a target, for messages: "http://host:80/base" or "unix:/path "
     bool is_secure = false;   // https
 };
 
@@ -31,12 +27,12 @@ inline error bad_address(std::string_view text, std::string_view problem) {
 
 inline bool is_ip(int family, const std::string& text) noexcept {
     in6_addr any;
-    return text.find('\0') == std::string::npos && ::inet_pton(family, text.c_str(), &any) == 1;
+    return text.find('\0') == text.npos && ::inet_pton(family, text.c_str(), &any) == 1;
 }
 
 inline std::string host_port(std::string_view host, std::uint16_t port) {
-    const bool ipv6 = host.find(':') != std::string_view::npos;
-    return cat({ipv6 ? "[" : "", host, ipv6 ? "]:" : ":", port});
+    const bool is_ip6 = has_part(host, ":");
+    return cat({is_ip6 ? "[" : "", host, is_ip6 ? "]:" : ":", port});
 }
 
 inline bool is_host_name(std::string_view text) noexcept {
@@ -46,44 +42,37 @@ inline bool is_host_name(std::string_view text) noexcept {
 
 // Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty without a colon. Null, or the error.
 inline const char* split_host_port(std::string_view text, std::string& host, std::string_view& port) {
-    const bool bracketed = starts_with(text, "[");
-    const std::size_t host_end = text.find(bracketed ? ']' : ':');
-    if (bracketed && host_end == std::string_view::npos) return "the IPv6 address lacks its closing bracket";
-    if (!bracketed && text.find(':') != text.rfind(':'))
-        return "an IPv6 address is written in brackets: [::1]:80";
-    host = std::string(bracketed ? text.substr(1, host_end - 1) : text.substr(0, host_end));
-    if (host.empty()) return "the host is missing";
-    if (bracketed && !is_ip(AF_INET6, host)) return "the text in brackets is not an IPv6 address";
-    if (!bracketed && !is_host_name(host)) return "the host is not a name or an address";
-    port = text.substr(host.size() + (bracketed ? 2 : 0));
-    if (port.empty()) return nullptr;
-    if (port == ":") return "the port is missing after the colon";
-    if (port.front() != ':') return "only a colon and a port may follow the bracket";
-    port.remove_prefix(1);
+    const std::size_t begin = starts_with(text, "[") ? 1 : 0;
+    const std::size_t end = min(text.find(begin == 1 ? ']' : ':'), text.size());
+    host = std::string(text.substr(begin, end - begin));
+    port = text.substr(min(end + begin, text.size()));
+    if (begin == 1 ? end == text.size() || !is_ip(AF_INET6, host) : !is_host_name(host))
+        return "the host is not a name, an IPv4 address, or an IPv6 address in brackets";
+    if (!port.empty() && (port.front() != ':' || port.size() == 1))
+        return "only a colon and a port may follow the host";
+    port.remove_prefix(port.empty() ? 0 : 1);
     return nullptr;
 }
 
 inline const char* parse_port(std::string_view text, std::uint64_t min_port, std::uint16_t& out) noexcept {
     std::uint64_t number = 0;
     if (!parse_number(text, 65535, number) || number < min_port)
-        return min_port > 0 ? "the port is not a number from 1 to 65535"
-                            : "the port is not a number from 0 to 65535";
+        return "the port is not a number from 1 to 65535";
     out = static_cast<std::uint16_t>(number);
     return nullptr;
 }
 
 inline result<endpoint> parse_unix_url(std::string_view text) {
+    constexpr std::size_t max_size = sizeof(sockaddr_un::sun_path) - 1;
     const std::string_view path = text.substr(5);
-    if (path.empty() || path.front() != '/') return bad_address(text, "an absolute path must follow unix:");
-    if (!is_field_value(path) || path.find('\t') != std::string_view::npos)
-        return bad_address(text, "the path contains a control character");
-    if (path.size() >= sizeof(sockaddr_un::sun_path))
-        return bad_address(text, cat({"the path of a unix socket has at most ",
-                                      sizeof(sockaddr_un::sun_path) - 1, " bytes"}));
+    if (!starts_with(path, "/") || path.size() > max_size || !is_field_value(path) || has_part(path, "\t"))
+        return bad_address(text, cat({"unix: takes an absolute path of at most ", max_size,
+                                      " bytes, without control characters"}));
     endpoint out;
     out.port = 0;
     out.unix_path = std::string(path);
     out.name = std::string(text);
+    out.url = out.name + " ";
     return out;
 }
 
@@ -92,16 +81,16 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (starts_with(url, "unix:")) return parse_unix_url(url);
     endpoint out;
     out.is_secure = equals_ignore_case(url.substr(0, 8), "https://");
-    if (out.is_secure) out.port = 443;
     if (out.is_secure && !has_https)
         return error{errc::unsupported, 0,
                      "https:// needs a TLS library: include ojs_tls.hpp and set https_stream to "
                      "ojs::tls_openssl(), or use a local TLS proxy"};
     if (!out.is_secure && !equals_ignore_case(url.substr(0, 7), "http://"))
         return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
-    const std::string_view rest = url.substr(out.is_secure ? 8 : 7);
-    const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
-    std::string_view base = rest.substr(authority.size());
+    out.port = out.is_secure ? 443 : 80;
+    std::string_view base = url.substr(out.is_secure ? 8 : 7);
+    const std::string_view authority = base.substr(0, base.find_first_of("/?#"));
+    base.remove_prefix(authority.size());
     if (has_part(authority, "@"))  // not quoted: it may be a password
         return error{errc::invalid_argument, 0,
                      "the URL contains a user name or password; use a bearer token instead"};
@@ -114,6 +103,7 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     while (!base.empty() && base.back() == '/') base.remove_suffix(1);
     out.base = std::string(base);
     out.name = host_port(out.host, out.port);
+    out.url = cat({out.is_secure ? "https://" : "http://", out.name, base});
     return out;
 }
 

@@ -18,8 +18,8 @@ class request_parser final : public http_parser {
     using http_parser::http_parser;
 
     // No byte of the request has arrived, except empty lines before it.
-    bool is_empty() const noexcept { return state_ == state::start_line && !has_surplus(); }
-    bool head_complete() const noexcept { return state_ > state::header_line && state_ != state::failed; }
+    bool is_empty() const noexcept { return state_ == state::start && !has_surplus(); }
+    bool head_complete() const noexcept { return state_ > state::header && state_ != state::failed; }
     // Valid once the head is complete.
     bool expects_continue() const noexcept { return expects_continue_; }
 

@@ -127,7 +127,7 @@ inline result<void> replace_file(const claimed_file& file, const std::string& te
 
 // Ties the sidecar to this very file.
 inline std::string bind_sidecar(std::string_view sidecar, const struct stat& info) {
-    return with_raw_member(sidecar, "file", json_quote(identity_of(info))) + "\n";
+    return edit_json(sidecar, {{"file", json_quote(identity_of(info))}}) + "\n";
 }
 
 // Empty if it is missing or belongs to another file.

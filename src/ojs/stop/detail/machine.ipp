@@ -4,9 +4,9 @@
 #include <poll.h>
 
 #include "../../host/termination_mode.ipp"
+#include "machine_log.ipp"
 #include "runs.ipp"
 #include "startup_warnings.ipp"
-#include "stop_log.ipp"
 #include "stop_stages.ipp"
 
 namespace ojs::detail {
@@ -16,7 +16,7 @@ inline std::int64_t max_sleep_ms = 5000;
 
 // One thread turns it, that of run(), and it never blocks: what may is done by the threads of jobs or consumers, and by
 // tasks.
-class machine : public machine_state {
+class machine : public machine_log {
   public:
     // Before any thread starts: if an extension fails, none does. After an error the caller calls tear_down().
     result<void> prepare_turns() {
@@ -57,13 +57,7 @@ class machine : public machine_state {
     time_point due = never;  // of the next turn
 
   protected:
-    // `thing` and `unreported`: words of the log.
-    machine(const loop_options& given, const char* component, lifecycle* followed, const char* thing,
-            const char* unreported)
-        : machine_state(given, component, followed),
-          thing_(thing),
-          unreported_(unreported),
-          lines_(log, given) {}
+    using machine_log::machine_log;
 
     // ---- what a loop and a worker do differently; with * the guard is held ----
 
@@ -79,13 +73,11 @@ class machine : public machine_state {
     virtual std::size_t hung_threads() const noexcept { return 0; }               // * these need not end
     virtual void on_left_threads() {}
     virtual int choose_status(bool all_ended) const = 0;
-    virtual std::vector<log_field> fields_of(const work& one) const = 0;
-    virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }
 
     // Logs the start, and acts on changes until now.
     void begin() {
         set_stage(stage::working);
-        lines_.write_started(cat({component, " started"}), identity, backend_url, job_types);
+        log_started();
         if (log.enabled(log_level::warn)) warn_at_start(log, settings, steps_timeout);
         notify_phase();
         shared_seen_ = phases.shared.state();
@@ -114,7 +106,6 @@ class machine : public machine_state {
     }
     cancel_reason reason_of_stop() const noexcept { return stop_reason(phases.own.state()); }
 
-    lifecycle_state seen_;            // the change last acted on; the lifecycle itself may be ahead
     stage stage_ = stage::ready;      // the turning thread writes it with the guard held
     time_point reports_end_ = never;  // likewise
 
@@ -153,8 +144,8 @@ class machine : public machine_state {
         on_change(moved);
         const bool cancels = seen_.phase >= phase::stopping && request_cancellation();
         if (cancels && !reclaims) call_cancel_callbacks();
-        lines_.write_change(before.phase, seen_, active());
-        if (reclaims) lines_.write_reclaim(has_reclaim_source_ || seen_.last_event == event::reclaim);
+        log_change(before.phase);
+        if (reclaims) log_reclaim(has_reclaim_source_ || seen_.last_event == event::reclaim);
         if (needs_mode_file(seen_, shared_seen_)) decide_mode();
         if (cancels && reclaims) call_cancel_callbacks();  // after the lines of the controller guide
         if (moved && settings.on_transition)
@@ -179,7 +170,7 @@ class machine : public machine_state {
     }
     // One store. True: the first; then call_cancel_callbacks().
     bool request_cancellation() {
-        if (!group_->request(reason_of_stop())) return false;
+        if (!group_.cancel_members(reason_of_stop())) return false;
         const unique_lock held(guard);
         all_cancelled_at = steady_clock::now();
         check_soon(all_cancelled_at + settings.stuck_after);
@@ -203,7 +194,7 @@ class machine : public machine_state {
                                   0;
         if (!is_requested)
             log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
-        if (!is_requested && !mode.is_reclaim()) return lines_.write_grace_period(why);
+        if (!is_requested && !mode.is_reclaim()) return log_grace_period(why);
         has_reclaim_source_ = is_requested || mode.evidence == termination_evidence::reclaim;
         phases.own.apply(event::mode_reclaim, why);
     }
@@ -211,7 +202,7 @@ class machine : public machine_state {
     void give_up() {
         if (detail::exchange(has_given_up_, true)) return;
         const cause why = seen_.exit_now ? seen_.cause : shared_seen_.cause;
-        lines_.write_third_signal(why, works(), open_fetches());
+        log_third_signal(why);
         if (owns_process) _exit(exit_status::signal_base + why.signal);
         shorten_stop();
     }
@@ -236,7 +227,7 @@ class machine : public machine_state {
         }
         if (now >= next_progress_ && stage_ < stage::parting) {
             next_progress_ = now + settings.progress_interval;
-            lines_.write_progress(works(), phases.drain_deadline(), now);
+            log_progress(now);
         }
         time_point next = detail::min(
             do_due_work(now), detail::min(cancel_at_, stage_ < stage::parting ? next_progress_ : never));
@@ -244,14 +235,6 @@ class machine : public machine_state {
             next = detail::min(next, entered_ + return_time);
         return next;
     }
-    void log_in_flight() {  // SIGTTIN
-        const work_list all = works(true);
-        log.write_requested(cat({thing_, "s in flight"}), {field("phase", to_string(phases.now())),
-                                                           field(cat({"active_", thing_, "s"}), all.size())});
-        for (const ref<work>& each : all)
-            log.write_requested(cat({thing_, " in flight"}), in_flight_fields(*each));
-    }
-
     // ---- stages ----
 
     bool is_over(time_point now) const {
@@ -323,7 +306,7 @@ class machine : public machine_state {
                 count_unreported(each->job.id);
             }
         }
-        for (const ref<work>& each : rest) log.write({log_level::error, unreported_, fields_of(*each), {}});
+        for (const ref<work>& each : rest) log_unreported(*each);
         // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
         const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
         begin_parting(parting_end);
@@ -367,8 +350,7 @@ class machine : public machine_state {
                       {field("threads", left - hung)});
         tear_down();
         const int status = choose_status(left == 0);
-        lines_.write_stopped(cat({component, " stopped"}), status, phases.own.state(), report(), unreported(),
-                             draining_since_);
+        log_stopped(status);
         if (owns_process && (left > 0 || !all_steps_finished)) _exit(status);
         exit_code = status;
         stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it
@@ -380,9 +362,6 @@ class machine : public machine_state {
         stopped.run_callbacks();
     }
 
-    const char* const thing_;
-    const char* const unreported_;
-    const stop_log lines_;
     // Of the turning thread.
     lifecycle_state shared_seen_;  // as seen_
     std::uint32_t resumes_seen_ =  // not those from before
@@ -393,7 +372,6 @@ class machine : public machine_state {
     time_point stop_end_ = never;   // of the whole stop
     time_point cancel_at_ = never;  // stop_times::cancel_lead before the drain ends
     time_point next_progress_ = never;
-    time_point draining_since_ = steady_clock::now();
     unsigned signals_before_ = 0;  // the end of the drain
     bool has_given_up_ = false;    // after a third stop signal
     bool mode_is_decided_ = false;

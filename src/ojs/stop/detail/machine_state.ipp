@@ -87,7 +87,7 @@ class machine_state : public ref_counted {
     // In a child of the process that has started it: threads and mutex are the parent's.
     bool is_forked() const noexcept { return owner_ != 0 && owner_ != ::getpid(); }
     void exit_if_child() const noexcept {
-        if (owner_ != 0) exit_if_forked(owner_);
+        if (is_forked()) _exit(70);
     }
     // This process is the one. It names itself anew.
     result<void> claim_process() {
@@ -134,7 +134,7 @@ class machine_state : public ref_counted {
     milliseconds steps_timeout{0};       // of on_shutdown(), all together
     bool owns_process = false;           // run() may end the process if a handler is stuck
 
-    cancel_source stopped;  // once it has ended
+    split_source stopped;  // once it has ended
     atomic<int> exit_code{exit_status::usage};
 
     mutable mutex guard;  // of the state; never held during a request, a callback or a log line
@@ -177,12 +177,12 @@ class machine_state : public ref_counted {
         if (in_flight.empty() && !phases.may_take()) waker.notify();
     }
 
-    cancel_source new_member() { return group_->member(); }
+    split_source new_member() const { return group_.member(); }
 
   protected:
     ref<work> make_taking() { return make_ref<work>(ojs::job(), new_member()); }
 
-    const ref<cancel_group> group_ = make_ref<cancel_group>();  // of all works: one store cancels them
+    split_source group_;  // of all works: one store cancels them
     ref<work> taking_ = make_taking();                          // guarded; ends with the next quiet
 
   private:

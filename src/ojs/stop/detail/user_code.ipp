@@ -11,11 +11,6 @@
 
 namespace ojs::detail {
 
-// A child of fork() that returns from user code ends: two processes must not act for one worker.
-inline void exit_if_forked(pid_t process) noexcept {
-    if (process != ::getpid()) _exit(70);
-}
-
 // Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
 class user_call {
   public:
@@ -25,7 +20,7 @@ class user_call {
     user_call& operator=(const user_call&) = delete;
     ~user_call() {
         innermost() = outer_;
-        exit_if_forked(process_);
+        if (process_ != ::getpid()) _exit(70);  // a child of fork(): two must not act for one worker
     }
     explicit operator bool() const noexcept { return bool(ticket_); }
 

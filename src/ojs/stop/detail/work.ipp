@@ -10,14 +10,14 @@
 namespace ojs::detail {
 
 struct work : ref_counted {
-    work(ojs::job&& claimed, cancel_source source, time_point claimed_at = steady_clock::now())
+    work(ojs::job&& claimed, split_source source, time_point claimed_at = steady_clock::now())
         : job(std::move(claimed)), cancel(std::move(source)), since(claimed_at) {}
 
     // When its cancellation began, alone or with all others, which are cancelled at `all`. The machine's mutex is held.
     time_point cancelled_since(time_point all) const noexcept { return detail::min(cancelled_at, all); }
 
     const ojs::job job;  // of an item: id and queue
-    cancel_source cancel;
+    split_source cancel;
     const time_point since;
     // Guarded by the machine's mutex.
     time_point cancelled_at = never;  // alone

@@ -61,7 +61,7 @@ struct job_report {
 // Shared by the thread that runs it, the list of those in flight, and the tasks that report it.
 struct active_job : work {
     // `default_lease` is for jobs without a visibility timeout.
-    active_job(ojs::job&& claimed, cancel_source source, time_point claimed_at, milliseconds leased_since,
+    active_job(ojs::job&& claimed, split_source source, time_point claimed_at, milliseconds leased_since,
                milliseconds default_lease, ref<registered_handler> registered)
         : work(std::move(claimed), std::move(source), claimed_at),
           handler(std::move(registered)),

@@ -11,27 +11,24 @@ namespace ojs::detail {
 inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100),
                                                 std::chrono::milliseconds(10000)};
 
-struct poll_intervals {
-    std::chrono::milliseconds usual;
-    std::chrono::milliseconds rare;  // for a job whose announcement is lost
-};
-
-// The pause after a FETCH that found nothing. Soon after a job, the next is likely.
+// The pause after a FETCH that found nothing. Soon after a job, the next is likely. Where work is announced, `rare` is for a
+// job whose announcement is lost.
 inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced,
-                                             const poll_intervals& intervals) noexcept {
+                                             std::chrono::milliseconds usual,
+                                             std::chrono::milliseconds rare) noexcept {
     const bool is_idle = since_job > std::chrono::minutes(1);
-    if (is_idle && is_work_announced) return intervals.rare;
-    if (is_idle || is_work_announced) return intervals.usual;
+    if (is_idle || is_work_announced) return is_idle && is_work_announced ? detail::max(usual, rare) : usual;
     const auto eighth = std::chrono::duration_cast<std::chrono::milliseconds>(since_job / 8);
-    return detail::min(intervals.usual, detail::max(std::chrono::milliseconds(10),
-                                                    detail::min(eighth, std::chrono::milliseconds(250))));
+    return detail::min(usual, detail::max(std::chrono::milliseconds(10),
+                                          detail::min(eighth, std::chrono::milliseconds(250))));
 }
 
 // When the next FETCH is due: at once while jobs arrive or are expected, then after a pause; after a failure, when its
 // back-off ends. Guarded by the machine's mutex.
 class fetch_schedule {
   public:
-    explicit fetch_schedule(const poll_intervals& intervals) : intervals_(intervals) {}
+    fetch_schedule(std::chrono::milliseconds usual, std::chrono::milliseconds rare)
+        : usual_(usual), rare_(rare) {}
 
     time_point due() const noexcept { return due_; }
 
@@ -55,12 +52,13 @@ class fetch_schedule {
         const bool more_expected = seen_hints != hints_ || (fetched && *fetched > 0);
         if (fetched && *fetched > 0) latest_job_at_ = now;
         due_ = more_expected ? time_point::min()
-                             : now + empty_pause(now - latest_job_at_, is_work_announced, intervals_);
+                             : now + empty_pause(now - latest_job_at_, is_work_announced, usual_, rare_);
         return true;
     }
 
   private:
-    const poll_intervals intervals_;
+    const std::chrono::milliseconds usual_;  // poll_interval
+    const std::chrono::milliseconds rare_;   // heartbeat_interval
     time_point due_ = time_point::min();
     time_point latest_job_at_ = time_point();  // the start of the clock: none
     std::uint64_t hints_ = 0;
@@ -102,26 +100,5 @@ class fetch_limit {
     std::size_t ceiling_ = none;  // of limit_, for retry_interval
     time_point failed_at_ = time_point();
 };
-
-// What a thread without a job does next.
-enum class slot_action : std::uint8_t {
-    run,    // the next ready job
-    fetch,  // for the free slots
-    lead,   // wait until a FETCH is due, or a change
-    idle,   // wait for a ready job or the lead
-    end
-};
-struct slot_facts {
-    bool is_closed = false;  // no FETCH follows
-    bool has_ready = false;
-    bool has_leader = false;
-    bool fetch_is_due = false;
-};
-constexpr slot_action plan_slot(const slot_facts& slots) noexcept {
-    if (slots.has_ready) return slot_action::run;
-    if (slots.is_closed) return slot_action::end;
-    if (slots.fetch_is_due) return slot_action::fetch;
-    return slots.has_leader ? slot_action::idle : slot_action::lead;
-}
 
 }  // namespace ojs::detail

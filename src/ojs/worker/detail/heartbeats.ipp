@@ -110,7 +110,7 @@ class heartbeats {
     std::string current_state() const {
         if (worker_.phases.may_take()) return "running";
         const ojs::dialect& dialect = worker_.options.dialect;
-        return worker_.phases.has_stop_begun() ? dialect.drain_state : dialect.quiet_state;
+        return worker_.phases.has_stop_begun() ? dialect.drain_state : "quiet";
     }
     void log_failure(const char* message, const error& failure) const {
         worker_.log.write(log_level::warn, message, {field("error", failure.text)});

@@ -14,8 +14,7 @@ class slots {
         : worker_(worker),
           reports_(by),
           max_threads_(static_cast<std::size_t>(detail::max<std::int64_t>(worker.options.concurrency, 1))),
-          schedule_({worker.options.poll_interval,
-                     detail::max(worker.options.poll_interval, worker.options.heartbeat_interval)}) {}
+          schedule_(worker.options.poll_interval, worker.options.heartbeat_interval) {}
 
     result<void> start(handler_list handlers) {
         handlers_ = std::move(handlers);
@@ -44,17 +43,13 @@ class slots {
     time_point retry_threads(time_point now) {
         unique_lock held(worker_.guard);
         if (now < retry_at_) return retry_at_;
+        limit_ = max_threads_;
         retry_at_ = never;
-        if (is_closed_ && ready_.size() == 0) return never;
-        const bool started = start_thread(held).has_value();
-        const bool is_complete = started && ++limit_ >= max_threads_;
-        if (!is_complete) retry_at_ = started ? now : now + retry_interval;
-        const time_point next = retry_at_;
-        held.unlock();
-        if (is_complete) log_limit(log_level::info, "threads can be created again", max_threads_, {});
-        return next;
+        if (!is_closed_ || ready_.size() > 0) add_thread(held);
+        lacks_threads_ = retry_at_ != never;
+        return retry_at_;
     }
-    // Held jobs whose time is over, or in a drain all, go back. For the turning thread.
+    // A held job goes back. For the turning thread.
     void hand_back(const ref<active_job>& job) {
         {
             const unique_lock held(worker_.guard);
@@ -64,9 +59,6 @@ class slots {
     }
 
   private:
-    static constexpr milliseconds retry_interval{1000};
-    static constexpr std::size_t max_held = 100;
-
     // ---- threads: the guard is held, and unlocked meanwhile ----
 
     result<void> start_thread(unique_lock& held) {
@@ -77,21 +69,19 @@ class slots {
         if (!started) --threads_;
         return started;
     }
-    // The system has no more threads for now.
+    // If the system has no more threads for now, fewer jobs are fetched.
     void add_thread(unique_lock& held) {
         const result<void> added = start_thread(held);
         if (added) return;
         limit_ = threads_;
-        retry_at_ = steady_clock::now() + retry_interval;
+        retry_at_ = deadline_after(milliseconds(1000));
         worker_.waker.notify();
+        if (detail::exchange(lacks_threads_, true)) return;
         const std::size_t limit = limit_;
         held.unlock();
-        log_limit(log_level::warn, "cannot create threads; concurrency reduced for now", limit,
-                  added.error().text);
+        worker_.log.write(log_level::warn, "cannot create threads; concurrency reduced for now",
+                          {field("concurrency", limit), field("error", added.error().text)});
         held.lock();
-    }
-    void log_limit(log_level level, const char* message, std::size_t limit, const std::string& why) const {
-        worker_.log.write(level, message, {field("concurrency", limit), field("error", why)});
     }
     // One runs the next ready job, or waits until a FETCH is due. The leader may do the former.
     void wake_next(unique_lock& held) {
@@ -102,26 +92,30 @@ class slots {
     }
     void serve() {
         unique_lock held(worker_.guard);
-        for (;;) {
+        while (ready_.size() > 0 || !is_closed_) {
             const std::size_t free = may_fetch() ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
-            const bool is_due =
-                fetch_at == time_point::min() || (fetch_at != never && steady_clock::now() >= fetch_at);
-            switch (plan_slot({is_closed_, ready_.size() > 0, has_leader_, is_due})) {
-                case slot_action::run: run_next(held); break;
-                case slot_action::fetch: fetch(held, detail::min(free, limit_of_fetch_.max_count())); break;
-                case slot_action::lead: lead(held, fetch_at); break;
-                case slot_action::idle: idle(held, fetch_at); break;
-                case slot_action::end: --threads_; return;
+            if (ready_.size() > 0) {
+                run_next(held);
+            } else if (fetch_at == time_point::min() ||
+                       (fetch_at != never && steady_clock::now() >= fetch_at)) {
+                fetch(held, detail::min(free, limit_of_fetch_.max_count()));
+            } else if (has_leader_) {
+                idle(held, fetch_at);
+            } else {
+                lead(held, fetch_at);
             }
         }
+        --threads_;
     }
+    // Waits until a FETCH is due, or a change.
     void lead(unique_lock& held, time_point fetch_at) noexcept {
         has_leader_ = true;
         leads_until_ = fetch_at;
         leader_due_.wait_until(held, fetch_at);
         has_leader_ = false;
     }
+    // Waits for a ready job or the lead.
     void idle(unique_lock& held, time_point fetch_at) noexcept {
         if (fetch_at < leads_until_) leader_due_.notify_one();  // when it began to wait, no slot was free
         ++idle_;
@@ -131,9 +125,9 @@ class slots {
     bool may_fetch() const noexcept {
         return worker_.phases.may_take() && worker_.beats.begun > 0 && worker_.fetches < max_fetches_;
     }
-    // Without a job or a FETCH. Up to max_held held jobs take no slot; a reported job whose handler runs takes one.
+    // Without a job or a FETCH. Up to 100 held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = limit_ + detail::min(held_jobs_, max_held);
+        const std::size_t room = limit_ + detail::min<std::size_t>(held_jobs_, 100);
         const std::size_t used = worker_.in_flight.size() + requested_ + worker_.unreturned.size();
         return used < room ? detail::min(room - used, limit_) : 0;
     }
@@ -161,25 +155,22 @@ class slots {
         if (has_leader_) leader_due_.notify_one();      // the due time may have changed
         if (ready_.size() > 1) slot_due_.notify_one();  // hooks may block this thread
         held.unlock();
-        after_fetch(response, sent, claimed, failed);
+        after_fetch(fetched, sent, failed);
         held.lock();
     }
-    void after_fetch(const result<std::vector<job>>& response, time_point sent, std::size_t claimed,
-                     bool failed) {
-        const bool was_sent = response || response.error().code != errc::cancelled;
-        const fetch_status status = !response     ? fetch_status::failed
-                                    : claimed > 0 ? fetch_status::jobs
-                                                  : fetch_status::empty;
-        if (was_sent)
+    void after_fetch(const result<std::size_t>& fetched, time_point sent, bool failed) {
+        const fetch_status status = !fetched       ? fetch_status::failed
+                                    : *fetched > 0 ? fetch_status::jobs
+                                                   : fetch_status::empty;
+        if (fetched || fetched.error().code != errc::cancelled)
             worker_.user.call_extensions(
                 [status](worker_extension& extension) { extension.on_fetch(status); });
-        if (response) worker_.note_connected();
-        worker_.note_response(response, sent);
+        if (fetched) worker_.note_connected();
+        worker_.note_response(fetched, sent);
         // A bad response is an error, because it may have claimed jobs.
         if (failed)
-            worker_.log.write(
-                response.error().code == errc::bad_response ? log_level::error : log_level::warn,
-                "FETCH failed", {field("error", response.error().text)});
+            worker_.log.write(fetched.error().code == errc::bad_response ? log_level::error : log_level::warn,
+                              "FETCH failed", {field("error", fetched.error().text)});
     }
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
         const fetch_request request{&worker_.identity, count, [this] { return worker_.phases.may_take(); },
@@ -194,55 +185,50 @@ class slots {
 
     // Returns the number of jobs. Those that cannot run are being reported, or held.
     std::size_t accept(std::vector<job>& claimed, time_point sent, milliseconds leased_at) {
-        job_list added;
-        std::vector<const job*> running;
-        std::vector<const job*> unusable;
+        std::vector<std::string> seen;  // the first may be reported before the next is looked at
+        std::size_t added = 0;
+        for (job& each : claimed) {
+            if (each.id.empty()) {
+                record_unreportable(each);
+            } else if (!contains(seen, each.id)) {
+                seen.push_back(each.id);
+                if (admit(each, sent, leased_at)) ++added;
+            }
+        }
+        return added;
+    }
+    // False: it is still here.
+    bool admit(job& claimed, time_point sent, milliseconds leased_at) {
+        ref<active_job> job;
+        bool is_first_held = false;
+        bool is_refused = false;
         {
             const unique_lock held(worker_.guard);
-            for (job& each : claimed) {
-                if (each.id.empty()) {
-                    unusable.push_back(&each);
-                } else if (is_claimed_again(each, leased_at)) {
-                    running.push_back(&each);
-                } else if (!contains_id(added, each.id)) {
-                    added.push_back(admit(each, sent, leased_at));
-                }
+            if (!is_claimed_again(claimed, leased_at)) {
+                job = add(claimed, sent, leased_at);
+                is_refused = worker_.phases.has_stop_begun() || (!job->handler && !is_held(*job));
+                job->is_taken = is_refused;
+                if (!is_refused && job->handler) ready_.push_back(job);
+                if (!is_refused && !job->handler) is_first_held = hold(*job);
             }
-            if (!running.empty()) worker_.retry_reports();
         }
-        for (const job* const each : running)
+        if (!job) {
             worker_.log.write(log_level::warn,
                               "the backend handed out a job that is still running here; not started twice",
-                              {field("job_id", each->id), field("attempt", each->attempt)});
-        for (const job* const each : unusable) record_unreportable(*each);
-        for (const ref<active_job>& job : added) {
-            reports_.log_job(*job, log_level::debug, "job fetched");
-            make_ready(job);
+                              {field("job_id", claimed.id), field("attempt", claimed.attempt)});
+            return false;
         }
-        return added.size();
-    }
-    // With the guard held, like the next.
-    bool is_claimed_again(job& claimed, milliseconds leased_at) noexcept {
-        bool out = false;
-        for (const ref<work>& each : worker_.in_flight) {
-            if (each->job.id == claimed.id) out = as_job(each).claim_again(claimed, leased_at) || out;
-        }
-        return out;
-    }
-    static bool contains_id(const job_list& jobs, const std::string& id) noexcept {
-        for (const ref<active_job>& each : jobs) {
-            if (each->job.id == id) return true;
-        }
-        return false;
-    }
-    ref<active_job> admit(job& claimed, time_point sent, milliseconds leased_at) {
-        const ref<registered_handler> handler =
-            claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>();
-        ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent, leased_at,
-                                                   worker_.options.visibility_timeout, handler);
-        worker_.add(ref<work>(out.get()));
-        worker_.request_renewal(sent, out->lease);
-        return out;
+        reports_.log_job(*job, log_level::debug, "job fetched");
+        if (is_refused)
+            reports_.post(job,
+                          worker_.phases.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job));
+        if (!is_refused && !job->job.malformed.empty())
+            reports_.log_job(*job, log_level::error, "the job cannot be read; it is requeued",
+                             unstartable(worker_, *job));
+        else if (is_first_held)
+            worker_.log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
+                              {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
+        return true;
     }
     // A job without an id comes back after its visibility timeout.
     void record_unreportable(const job& claimed) const {
@@ -255,41 +241,33 @@ class slots {
         worker_.log.write(log_level::error, "claimed job has no usable id; it cannot be reported",
                           {field("job_type", printable(claimed.type)), field("error", reason)});
     }
-    void make_ready(const ref<active_job>& job) {
-        const unknown_type_action unknown = worker_.options.on_unknown_type;
-        if (worker_.phases.has_stop_begun()) {
-            report_unstarted(job, unstarted(worker_));
-        } else if (job->handler) {
-            const unique_lock held(worker_.guard);
-            ready_.push_back(job);
-        } else if (job->job.malformed.empty() && unknown != unknown_type_action::requeue) {
-            report_unstarted(job, unstartable(worker_, *job));
-        } else {
-            hold(job);
+
+    // ---- with the guard held ----
+
+    bool is_claimed_again(job& claimed, milliseconds leased_at) noexcept {
+        bool out = false;
+        for (const ref<work>& each : worker_.in_flight) {
+            if (each->job.id == claimed.id) out = as_job(each).claim_again(claimed, leased_at) || out;
         }
+        if (out) worker_.retry_reports();
+        return out;
     }
-    void report_unstarted(const ref<active_job>& job, job_report report) const {
-        if (worker_.take(*job)) reports_.post(job, std::move(report));
+    ref<active_job> add(job& claimed, time_point sent, milliseconds leased_at) {
+        const ref<registered_handler> handler =
+            claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>();
+        ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent, leased_at,
+                                                   worker_.options.visibility_timeout, handler);
+        worker_.add(ref<work>(out.get()));
+        worker_.request_renewal(sent, out->lease);
+        return out;
     }
-    // It goes back later, because the only worker would fetch it again at once. It takes no slot: others need not wait.
-    void hold(const ref<active_job>& job) {
-        const std::string& fault = job->job.malformed;
-        bool is_first = false;
-        {
-            const unique_lock held(worker_.guard);
-            is_first = schedule_hand_back(*job);
-            ++held_jobs_;
-            worker_.check_soon(worker_.phases.has_stop_begun() ? time_point::min() : job->due_at);
-        }
-        if (!fault.empty())
-            return reports_.log_job(*job, log_level::error, "the job cannot be read; it is requeued",
-                                    unstartable(worker_, *job));
-        if (is_first)
-            worker_.log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
-                              {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
+    // A job without a handler goes back later, because the only worker would fetch it again at once. It takes no slot:
+    // others need not wait.
+    bool is_held(const active_job& job) const noexcept {
+        return !job.job.malformed.empty() || worker_.options.on_unknown_type == unknown_type_action::requeue;
     }
-    // All go back together, after a back-off that doubles from 100 ms to 5 s. True: none came for 5 s. With the guard held.
-    bool schedule_hand_back(active_job& job) noexcept {
+    // All go back together, after a back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
+    bool hold(active_job& job) noexcept {
         constexpr milliseconds min_delay{100};
         constexpr milliseconds max_delay{5000};
         const time_point now = steady_clock::now();
@@ -299,6 +277,8 @@ class slots {
             held_until_ = now + hold_delay_;
         }
         job.due_at = held_until_;
+        ++held_jobs_;
+        worker_.check_soon(held_until_);
         return is_first;
     }
 
@@ -377,6 +357,7 @@ class slots {
     time_point leads_until_ = never;
     bool is_closed_ = false;
     time_point retry_at_ = never;  // when to start a missing thread
+    bool lacks_threads_ = false;   // and the log says so
     fetch_schedule schedule_;
     fetch_limit limit_of_fetch_;
     time_point held_until_ = time_point::min();  // when held jobs go back

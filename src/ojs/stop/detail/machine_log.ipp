@@ -1,0 +1,126 @@
+// machine_log: the log records about phases, the stop, and the jobs or items that delay it.
+#pragma once
+
+#include "../../core/signals.hpp"
+#include "machine_state.ipp"
+
+namespace ojs::detail {
+
+// All but fields_of() is for the turning thread.
+class machine_log : public machine_state {
+  protected:
+    // `thing` is "job" or "item"; `unreported` says that one is left at the end.
+    machine_log(const loop_options& given, const char* component, lifecycle* followed, const char* thing,
+                const char* unreported)
+        : machine_state(given, component, followed), thing_(thing), unreported_(unreported) {}
+
+    virtual std::vector<log_field> fields_of(const work& one) const = 0;
+    virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }
+
+    void log_started() const {
+        log.write(log_level::info, cat({component, " started"}),
+                  {field("pid", identity.pid), field("url", backend_url),
+                   field("queues", join_names(identity.queues)), field("concurrency", identity.concurrency),
+                   field("job_types", join_names(job_types)),
+                   field("grace_period", format_duration(settings.times.shutdown_grace_period))});
+    }
+    void log_change(ojs::phase before) const {
+        const bool is_late = seen_.last_event == event::grace_expired;
+        std::vector<log_field> fields = {
+            field("phase", to_string(seen_.phase)), field("before", to_string(before)),
+            field("event", to_string(seen_.last_event)), field("mode", to_string(seen_.mode)),
+            field("active_jobs", active())};
+        // Else caused by the worker's own jobs, not by a request.
+        if (!is_late && seen_.last_event != event::drained && seen_.last_event != event::finished)
+            add_cause(fields);
+        log.write({is_late ? log_level::warn : log_level::info,
+                   before == seen_.phase ? "stop escalated" : "phase changed",
+                   std::move(fields),
+                   {}});
+    }
+    // These two in the words of the controller guide. [Spot]
+    void log_grace_period(const cause& why) const {
+        const milliseconds grace = settings.times.shutdown_grace_period;
+        std::string text = cat({"Received ", signal_name(why.signal), ". Grace period: "});
+        if (grace == no_limit) return log.write(log_level::info, text + format_duration(grace));
+        const std::string until = utc_text(wall_clock_ms() + grace.count());  // 2026-01-02T03:04:05.678Z
+        log.write(log_level::info, cat({text, grace.count() / 1000, "s (until ", until.substr(0, 19), "Z)"}));
+    }
+    void log_reclaim(bool is_named) const {
+        const std::string& file = settings.termination_mode_file;
+        log.write(log_level::warn, cat({"Spot instance reclamation detected",
+                                        is_named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
+        log.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
+    }
+    // Names the jobs that delay the drain, and how long they have run. [GS-R003]
+    void log_progress(time_point now) const {
+        std::vector<std::string> jobs;
+        std::vector<std::string> types;
+        for (const ref<work>& each : works()) {
+            const std::string& type = each->job.type;
+            jobs.push_back(
+                cat({printable(each->job.id, 64), ":", milliseconds_since(each->since) / 1000, "s"}));
+            if (!type.empty() && !contains(types, type)) types.push_back(type);
+        }
+        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join_names(jobs)),
+                                         field("job_types", join_names(types))};
+        const time_point ends = phases.drain_deadline();
+        if (ends != never)
+            fields.push_back(field("grace_left_ms", ends > now ? -milliseconds_since(ends) : 0));
+        log.write({log_level::info, "draining", std::move(fields), {}});
+    }
+    void log_third_signal(const cause& why) const {
+        const std::vector<std::string> left = ids_of(works());
+        log.write(
+            log_level::error, "third stop signal: exiting immediately",
+            {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
+             field("unanswered_fetches", open_fetches()), field("job_ids", join_names(left, left.size()))});
+    }
+    void log_in_flight() const {  // SIGTTIN
+        const work_list all = works(true);
+        log.write_requested(cat({thing_, "s in flight"}), {field("phase", to_string(phases.now())),
+                                                           field(cat({"active_", thing_, "s"}), all.size())});
+        for (const ref<work>& each : all)
+            log.write_requested(cat({thing_, " in flight"}), in_flight_fields(*each));
+    }
+    void log_unreported(const work& one) const {
+        log.write({log_level::error, unreported_, fields_of(one), {}});
+    }
+    void log_stopped(int status) const {
+        const lifecycle_state state = phases.own.state();
+        const bool is_signalled = state.cause.kind == cause_kind::signal;
+        const worker_report done = report();
+        std::string steps_text;  // "flush: done, close: timed out"
+        for (const step_result& step : done.steps)
+            append(steps_text, {steps_text.empty() ? "" : ", ", step.name, ": ", to_string(step.status)});
+        log.write(
+            log_level::info, cat({component, " stopped"}),
+            {field("status", status), field("claimed", done.claimed), field("completed", done.completed),
+             field("failed", done.failed), field("interrupted", done.interrupted),
+             field("requeued", done.requeued), field("gone", done.gone), field("unreported", unreported()),
+             field("uptime_ms", milliseconds_since(started_at_)),
+             field("stop_ms", milliseconds_since(draining_since_)), field("mode", to_string(state.mode)),
+             field("cause", is_signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind)),
+             field("steps", steps_text)});
+    }
+
+    lifecycle_state seen_;  // the change last acted on; the lifecycle itself may be ahead
+    time_point draining_since_ = steady_clock::now();
+
+  private:
+    void add_cause(std::vector<log_field>& fields) const {
+        fields.push_back(field("cause", to_string(seen_.cause.kind)));
+        if (seen_.cause.kind != cause_kind::signal) return;
+        const received_signal last = last_signal(seen_.cause.signal);
+        fields.push_back(field("signal", signal_name(seen_.cause.signal)));
+        fields.push_back(field("sender_pid", last.sender_pid));
+        fields.push_back(field("sender_uid", last.sender_uid));
+        fields.push_back(field("sender", last.sender_name));
+    }
+
+    const char* const thing_;
+    const char* const unreported_;
+    const time_point started_at_ = steady_clock::now();
+};
+
+}  // namespace ojs::detail
