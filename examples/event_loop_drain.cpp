@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"
 
 namespace {
 struct line_peer {

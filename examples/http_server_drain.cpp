@@ -17,7 +17,7 @@
 #include <string_view>
 #include <thread>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"
 
 namespace {
 int listen_on(unsigned port) {

@@ -142,6 +142,7 @@ result<std::string> spool_enqueue(const std::string& directory, const spool_job&
 #define OJS_SHUTDOWN_INLINE inline
 #endif
 
+#include <dirent.h>
 #include <sys/file.h>
 
 #include <algorithm>

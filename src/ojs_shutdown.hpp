@@ -64,7 +64,6 @@
 #include "ojs/base/detail/signal_names.ipp"
 
 #include "ojs/core/detail/wake.hpp"
-#include "ojs/core/detail/wake.ipp"
 #include "ojs/core/lifecycle.ipp"
 #include "ojs/core/cancel_token.ipp"
 #include "ojs/core/shutdown_sequence.ipp"

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_server.hpp"
 
 int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;

@@ -64,26 +64,6 @@ TEST_CASE("drain_barrier: a ticket is movable, and only its last holder leaves")
     CHECK(barrier.count() == 0);
 }
 
-TEST_CASE("drain_barrier: a ticket can be split, also after close()") {
-    drain_barrier barrier;
-    drain_barrier::ticket inside = barrier.enter();
-    drain_barrier::ticket before = inside.split();
-    CHECK(static_cast<bool>(before));
-    CHECK(barrier.count() == 2);
-    barrier.close();
-    drain_barrier::ticket after = inside.split();
-    CHECK(static_cast<bool>(after));
-    CHECK(barrier.count() == 3);
-    CHECK(barrier.closed());
-    CHECK_FALSE(inside.leave());
-    CHECK_FALSE(static_cast<bool>(inside.split()));
-    CHECK(barrier.count() == 2);
-    CHECK_FALSE(before.leave());
-    CHECK(barrier.wait_until(passed()) == 1);
-    CHECK(after.leave());
-    CHECK(barrier.wait_until(guard()) == 0);
-}
-
 TEST_CASE("drain_barrier: the last leave() wakes all waiters, or close() does if no entry is left") {
     for (int round = 0; round < 100; ++round) {
         const bool empty = round % 2 == 0;

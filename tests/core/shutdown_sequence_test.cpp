@@ -95,25 +95,6 @@ TEST_CASE(
     CHECK(*given <= ended);
 }
 
-// [GS 9.2]
-TEST_CASE(
-    "server_shutdown_timeout: the default is 30s, and an invalid variable is refused by name and value") {
-    const auto with = [](const char* value) {
-        return server_shutdown_timeout([=](const char* name) {
-            return std::string(name) == "OJS_SERVER_SHUTDOWN_TIMEOUT" ? value : nullptr;
-        });
-    };
-    CHECK(*with(nullptr) == 30s);
-    CHECK(*with("1m30s") == 90s);
-    for (const char* const bad : {"", "soon"}) {
-        CAPTURE(bad);
-        const auto refused = with(bad);
-        REQUIRE(test::code_of(refused) == errc::invalid_argument);
-        CHECK(refused.error().sys_errno == 0);
-        CHECK(refused.error().text.find(std::string("OJS_SERVER_SHUTDOWN_TIMEOUT='") + bad + "' ") == 0);
-    }
-}
-
 TEST_CASE("shutdown sequence: a step whose thread does not end is abandoned at its timeout") {
     const auto let_go = std::make_shared<test::event>();
     const auto ended = std::make_shared<test::event>();

@@ -53,7 +53,24 @@ void unlock_model(pthread_mutex_t* native) {
 #undef pthread_mutex_lock
 #undef pthread_mutex_unlock
 
+namespace {
+
+model::atomic<bool>* subscriber_has_left = nullptr;
+bool wrote_to_nobody = false;
+
+}  // namespace
+
+// A notification of a subscriber.
+inline ssize_t model_write(int, const void*, std::size_t size) {
+    if (subscriber_has_left != nullptr && subscriber_has_left->load()) wrote_to_nobody = true;
+    return static_cast<ssize_t>(size);
+}
+
 #define OJS_SHUTDOWN_INLINE inline
+#include "ojs/base/error.ipp"
+#define write model_write
+#include "ojs/core/detail/wake.hpp"
+#undef write
 #include "ojs/base/detail/sync.ipp"
 #include "ojs/base/detail/text.hpp"
 #include "ojs/base/error.ipp"
@@ -63,18 +80,8 @@ void unlock_model(pthread_mutex_t* native) {
 #include "ojs/ledger/completion_ledger.hpp"
 #include "ojs/stop/detail/stop_phase.ipp"
 
-namespace {
-
-model::atomic<bool>* subscriber_has_left = nullptr;
-bool wrote_to_nobody = false;
-
-}  // namespace
-
-// In place of log.ipp, and of wake.ipp.
+// In place of log.ipp.
 void ojs::detail::write_line(int, const std::string&, ojs::log_format) {}
-void ojs::detail::wake::notify(int) noexcept {
-    if (subscriber_has_left != nullptr && subscriber_has_left->load()) wrote_to_nobody = true;
-}
 
 namespace {
 

@@ -177,7 +177,7 @@ TEST_CASE("http_parser: ambiguous, unsupported or too large lengths are refused"
     CHECK(verdict(get + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx") == 0);
     check_all(501, get + "Transfer-Encoding: ", {"gzip", "chunked\r\nTransfer-Encoding: chunked"},
               "\r\n\r\n");
-    CHECK(verdict("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n") == 400);
+    CHECK(verdict("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n") == 501);
 }
 
 TEST_CASE("http_parser: a head above its size limit is refused with 431, with or without line ends") {

@@ -50,7 +50,9 @@ struct backend_by_name {
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
     using signature = int(const char*, const char*, const addrinfo*, addrinfo**);
     static auto* const real = reinterpret_cast<signature*>(::dlsym(RTLD_NEXT, "getaddrinfo"));
-    if (host == nullptr || std::strcmp(host, backend_name) != 0) return real(host, service, hints, found);
+    const bool is_numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+    if (is_numeric || host == nullptr || std::strcmp(host, backend_name) != 0)
+        return real(host, service, hints, found);
     ++lookups;
     const char* address = answered_with;
     test::event* const hang = hangs_until;

@@ -45,22 +45,13 @@ class atomic : public plain_atomic<T> {
         sim::point("or");
         return base::fetch_or(bits, order);
     }
-    T fetch_and(T bits, memory_order order = memory_order::seq_cst) noexcept {
-        sim::point("and");
-        return base::fetch_and(bits, order);
-    }
     T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
         sim::point("exchange");
         return base::exchange(value, order);
     }
-    bool compare_exchange_weak(T& expected, T desired, memory_order order = memory_order::seq_cst) noexcept {
+    bool compare_exchange_strong(T& expected, T desired) noexcept {
         sim::point("cas");
-        return base::compare_exchange_weak(expected, desired, order);
-    }
-    bool compare_exchange_strong(T& expected, T desired,
-                                 memory_order order = memory_order::seq_cst) noexcept {
-        sim::point("cas");
-        return base::compare_exchange_strong(expected, desired, order);
+        return base::compare_exchange_strong(expected, desired);
     }
 };
 

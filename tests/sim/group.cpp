@@ -173,7 +173,7 @@ class group_system final : public system {
                 group_->force(group_->members());
             const ojs::time_point next = reconcile();
             if (draining_ && (group_->empty() || ojs::steady_clock::now() >= give_up_at)) break;
-            wake_.wait_until(std::min(next, give_up_at));
+            if (wake_.await(std::min(next, give_up_at))) wake_.clear();
         }
         check_stop_time();
         finishing_ = true;

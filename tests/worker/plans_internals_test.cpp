@@ -112,19 +112,3 @@ TEST_CASE("log: a backend's URL is shown without user, password and query") {
     CHECK(detail::public_url("host=h password=x").find("=x") == std::string::npos);
     CHECK(detail::public_url("secret@h").find("secret") == std::string::npos);
 }
-
-TEST_CASE(
-    "report plan: what is rejected is repeated once without its payload, a stray 4xx six times as it is") {
-    using detail::retry_action;
-    int strays = 0;
-    const error rejected{errc::rejected, 0, "no", 400};
-    CHECK(detail::plan_retry(rejected, true, strays) == retry_action::without_payload);
-    CHECK(detail::plan_retry(rejected, false, strays) == retry_action::none);
-    const error unreachable{errc::unreachable, 0, "no"};
-    CHECK(detail::plan_retry(unreachable, false, strays) == retry_action::later);
-    const error proxy{errc::bad_response, 0, "no", 404};
-    for (int i = 0; i < 5; ++i) CHECK(detail::plan_retry(proxy, true, strays) == retry_action::later);
-    CHECK(detail::plan_retry({errc::bad_response, 0, "no", 502}, true, strays) == retry_action::later);
-    CHECK(detail::plan_retry(proxy, true, strays) == retry_action::without_payload);
-    CHECK(detail::plan_retry(proxy, false, strays) == retry_action::none);
-}

@@ -276,7 +276,7 @@ TEST_CASE("worker: arg() reads a number as every type that can hold it, and refu
     check_refused<long double>("null", "a number");
 }
 
-TEST_CASE("job_context: require() reads a member by name, and its error names the type found") {
+TEST_CASE("job_context: require() reads a member by name, and its error names the member") {
     const char* args = R"([{"to":"a@b.c","copies":2,"cc":null,"n":[1]},7])";
     const call settled = run_one(make_job("a", "work", args), [](job_context& job) {
         CHECK(job.require<std::string>(0, "to") == "a@b.c");
@@ -286,11 +286,11 @@ TEST_CASE("job_context: require() reads a member by name, and its error names th
         CHECK(job.arg_or(0, "bcc", std::string("none")) == "none");
         CHECK(job.arg_or(2, "copies", 1) == 1);
         CHECK(*job.arg<std::string>(0, "n") == "[1]");
-        CHECK(job.arg<int>(0, "").error().text == R"(argument 0 has no member "")");
-        CHECK(job.arg<int>(0, "To").error().text == R"(argument 0 has no member "To")");
+        CHECK(job.arg<int>(0, "").error().text == R"(argument 0, member "": missing)");
+        CHECK(job.arg<int>(0, "To").error().text == R"(argument 0, member "To": missing)");
         CHECK(job.arg<int>(1, "to").error().text == "argument 1: not an object");
         CHECK(job.arg<bool>(0, "to").error().text == R"(argument 0, member "to": not true or false)");
-        CHECK(job.arg<int>(2, "to").error().text == "the job has no argument 2");
+        CHECK(job.arg<int>(2, "to").error().text == R"(argument 2, member "to": missing)");
         CHECK_THROWS_WITH_AS(job.require<double>(0, "cc"), R"(argument 0, member "cc": not a number)",
                              bad_argument);
         CHECK_THROWS_AS(job.arg_or(0, "to", 1), bad_argument);

@@ -23,22 +23,6 @@ inline long long milliseconds_since(time_point start) noexcept {
     return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
 }
 
-// Removes one number and its unit from the front of `text`; `first_unit` moves past that unit.
-inline bool take_duration_part(std::string_view& text, std::size_t& first_unit, std::uint64_t& total) {
-    const std::size_t digits = text.find_first_not_of("0123456789");
-    if (digits == 0 || digits == std::string_view::npos) return false;
-    std::string_view unit = text.substr(digits);
-    unit = unit.substr(0, unit.find_first_of("0123456789"));
-    while (first_unit < std::size(duration_units) && duration_units[first_unit].name != unit) ++first_unit;
-    if (first_unit == std::size(duration_units)) return false;
-    const std::uint64_t ms = duration_units[first_unit++].milliseconds;
-    std::uint64_t number = 0;
-    if (!parse_number(text.substr(0, digits), (max_duration_ms - total) / ms, number)) return false;
-    total += number * ms;
-    text.remove_prefix(digits + unit.size());
-    return true;
-}
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {
@@ -51,16 +35,20 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
                                   ") or ", total, "ms (", format_duration(count), ")? write the unit"})};
     }
     std::string_view rest = text;
-    std::size_t unit = 0;
-    do {
-        if (!detail::take_duration_part(rest, unit, total)) {
-            return error{
-                errc::invalid_argument, 0,
-                detail::cat({"'", detail::printable(text, 40),
-                             "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
-        }
-    } while (!rest.empty());
-    return std::chrono::milliseconds(total);
+    for (const detail::duration_unit& each : detail::duration_units) {
+        const std::size_t digits = detail::min(rest.find_first_not_of("0123456789"), rest.size());
+        std::string_view unit = rest.substr(digits);
+        unit = unit.substr(0, unit.find_first_of("0123456789"));
+        std::uint64_t number = 0;
+        const std::uint64_t max = (detail::max_duration_ms - total) / each.milliseconds;
+        if (unit != each.name || !detail::parse_number(rest.substr(0, digits), max, number)) continue;
+        total += number * each.milliseconds;
+        rest.remove_prefix(digits + unit.size());
+    }
+    if (rest.empty() && !text.empty()) return std::chrono::milliseconds(total);
+    return error{errc::invalid_argument, 0,
+                 detail::cat({"'", detail::printable(text, 40),
+                              "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
 }
 
 OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds duration) {

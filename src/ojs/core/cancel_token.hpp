@@ -49,16 +49,18 @@ class [[nodiscard]] cancel_registration {
     std::uint64_t id_ = 0;
 };
 
-/// The receiving end. Copies share one state. Every member is thread-safe, none is async-signal-safe.
+/// The receiving end; by default never cancelled. Copies share one state. Every member is thread-safe, none is async-signal-safe.
 class cancel_token {
   public:
-    cancel_token() = default;  ///< never cancelled
+    cancel_token() = default;
 
     bool cancelled() const noexcept { return reason() != cancel_reason::none; }  ///< see also seen()
     cancel_reason reason() const noexcept;                                       ///< none: not cancelled
     /// Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const;  ///< like sleep_until()
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {  ///< like sleep_until()
+        return sleep_until(deadline_after(duration));
+    }
     /// Calls `callback` once, on the cancelling thread. If the token is cancelled already, calls it before returning,
     /// unless callbacks are being called at that moment: then after those. It must be short; an exception it throws is
     /// dropped.
@@ -118,7 +120,7 @@ bool cancel_token::wait(Condition& condition, Lock& lock, Predicate ready) const
 /// The requesting end. Every member is thread-safe, none is async-signal-safe.
 class cancel_source {
   public:
-    cancel_source();  ///< not cancelled
+    cancel_source();
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
@@ -134,25 +136,6 @@ class cancel_source {
     explicit cancel_source(detail::ref<detail::cancel_state> state) noexcept : state_(std::move(state)) {}
     detail::ref<detail::cancel_state> state_;
 };
-
-namespace detail {
-
-// What the library does in two steps, as callbacks may block.
-class split_source : public cancel_source {
-  public:
-    using cancel_source::cancel_source;
-    // cancel() without the callbacks.
-    bool request(cancel_reason reason);
-    void run_callbacks();
-    bool has_pending_callbacks() const;  // whether run_callbacks() might call anything
-    // A source that is cancelled by cancel_members() of this one.
-    split_source member() const;
-    // One store, so that all are cancelled even if the caller then makes no progress. It wakes nobody.
-    bool cancel_members(cancel_reason reason) noexcept;
-    void wake_waiters();  // of a member's tokens, after that
-};
-
-}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -98,6 +98,29 @@ class cancel_state : public ref_counted {
     }
 };
 
+// What the library does in two steps, as callbacks may block.
+class split_source : public cancel_source {
+  public:
+    split_source() = default;
+
+    // cancel() without the callbacks.
+    bool request(cancel_reason reason) { return state_->request(reason); }
+    void run_callbacks() { state_->run_callbacks(); }
+    // Whether run_callbacks() might call anything.
+    bool has_pending_callbacks() const {
+        const unique_lock held(state_->access);
+        return !state_->callbacks.empty();
+    }
+    // A source that is cancelled by cancel_members() of this one.
+    split_source member() const { return split_source(make_ref<cancel_state>(state_)); }
+    // One store, so that all are cancelled even if the caller then makes no progress. It wakes nobody.
+    bool cancel_members(cancel_reason reason) noexcept { return state_->set_reason(reason); }
+    void wake_waiters() { state_->wake_waiters(); }  // of a member's tokens, after that
+
+  private:
+    explicit split_source(ref<cancel_state> state) noexcept : cancel_source(std::move(state)) {}
+};
+
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
@@ -124,10 +147,6 @@ OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
     while (state_->reason() == cancel_reason::none && state_->changed.wait_until(held, deadline)) {
     }
     return state_->observe() == cancel_reason::none;
-}
-
-OJS_SHUTDOWN_INLINE bool cancel_token::sleep_for(std::chrono::nanoseconds duration) const {
-    return sleep_until(deadline_after(duration));
 }
 
 OJS_SHUTDOWN_INLINE cancel_registration cancel_token::on_cancel(function<void()> callback) const {
@@ -167,35 +186,6 @@ OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
     state_->run_callbacks();
     return first;
 }
-
-namespace detail {
-
-OJS_SHUTDOWN_INLINE bool split_source::request(cancel_reason reason) {
-    return state_->request(reason);
-}
-
-OJS_SHUTDOWN_INLINE void split_source::run_callbacks() {
-    state_->run_callbacks();
-}
-
-OJS_SHUTDOWN_INLINE bool split_source::has_pending_callbacks() const {
-    const unique_lock held(state_->access);
-    return !state_->callbacks.empty();
-}
-
-OJS_SHUTDOWN_INLINE split_source split_source::member() const {
-    return split_source(make_ref<cancel_state>(state_));
-}
-
-OJS_SHUTDOWN_INLINE bool split_source::cancel_members(cancel_reason reason) noexcept {
-    return state_->set_reason(reason);
-}
-
-OJS_SHUTDOWN_INLINE void split_source::wake_waiters() {
-    state_->wake_waiters();
-}
-
-}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

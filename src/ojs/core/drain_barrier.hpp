@@ -10,7 +10,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// A gate with a count. After close() nothing enters; the last to leave wakes the waiter.
+/// A gate with a count. After close() nothing enters; the last to leave wakes the waiter. It may be destroyed once no
+/// ticket is left, and as soon as wait_until() has returned 0.
 class drain_barrier {
   public:
     /// One entry. The destructor leaves the barrier; empty if the barrier was closed.
@@ -27,11 +28,6 @@ class drain_barrier {
         explicit operator bool() const noexcept { return barrier_ != nullptr; }  ///< false: empty
         /// Leaves now. True if this was the last entry of a closed barrier.
         bool leave() noexcept { return barrier_ != nullptr && detail::exchange(barrier_, nullptr)->leave(); }
-        /// One more entry, even after close(). Empty if this ticket is empty.
-        ticket split() const noexcept {
-            if (barrier_ != nullptr) barrier_->word_.fetch_add(one, detail::memory_order::relaxed);
-            return ticket(barrier_);
-        }
 
       private:
         friend class drain_barrier;
@@ -42,8 +38,6 @@ class drain_barrier {
     drain_barrier() = default;
     drain_barrier(const drain_barrier&) = delete;
     drain_barrier& operator=(const drain_barrier&) = delete;
-    /// No ticket may be left. The barrier may be destroyed as soon as wait_until() has returned 0.
-    ~drain_barrier() = default;
 
     /// Lock-free while the barrier is open. Thread-safe.
     ///
@@ -69,21 +63,19 @@ class drain_barrier {
     /// an empty barrier.
     void close() noexcept {
         const detail::unique_lock held(mutex_);
-        if (word_.fetch_or(closed_bit, detail::memory_order::acq_rel) == 0) emptied_.notify_all();
+        if (word_.fetch_or(closed_bit) == 0) emptied_.notify_all();
     }
     /// True once close() was called; thread-safe.
-    bool closed() const noexcept { return (word_.load(detail::memory_order::acquire) & closed_bit) != 0; }
+    bool closed() const noexcept { return (word_.load() & closed_bit) != 0; }
     std::uint64_t count() const noexcept { return word_.load() / one; }  ///< entries; thread-safe, lock-free
 
     /// Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns the number of
     /// entries left; of a closed barrier, 0 means drained. Never polls. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept {
         detail::unique_lock held(mutex_);
-        for (;;) {
-            const std::uint64_t word = word_.load(detail::memory_order::acquire);
-            if (word == closed_bit) return 0;
-            if (!emptied_.wait_until(held, deadline)) return word_.load(detail::memory_order::acquire) / one;
+        while (word_.load() != closed_bit && emptied_.wait_until(held, deadline)) {
         }
+        return count();
     }
 
   private:
@@ -97,7 +89,7 @@ class drain_barrier {
         }
         // Once closed, entries leave under the mutex, so a waiter that saw 0 knows that no thread is still in here.
         const detail::unique_lock held(mutex_);
-        const bool last = word_.fetch_sub(one, detail::memory_order::acq_rel) == (one | closed_bit);
+        const bool last = word_.fetch_sub(one) == (one | closed_bit);
         if (last) emptied_.notify_all();
         return last;
     }

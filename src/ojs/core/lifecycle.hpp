@@ -102,7 +102,7 @@ struct lifecycle_access;
 struct lifecycle_state {
     ojs::phase phase = ojs::phase::running;  ///< where it is
     stop_mode mode = stop_mode::graceful;    ///< how the stop treats jobs
-    event last_event = event::finished;      ///< the latest change; meaningless while `sequence` is 0
+    event last_event = event::stop_signal;   ///< the latest change; meaningless while `sequence` is 0
     ojs::cause cause;                        ///< what requested it
     bool cancel_requested = false;           ///< stop_and_cancel() was called
     bool exit_now = false;                   ///< the third stop signal arrived
@@ -156,7 +156,7 @@ class lifecycle {
     std::uint32_t requests(ojs::event of) const noexcept { return requests_[static_cast<int>(of)].load(); }
     void notify_subscribers() noexcept;
 
-    detail::atomic<word> word_;
+    detail::atomic<word> word_{0};  // the state, packed
     detail::atomic<std::uint32_t> repeat_gap_ms_;
     detail::atomic<bool> first_signal_wins_{false};
     detail::atomic<std::uint32_t> last_stop_signal_ms_{0};

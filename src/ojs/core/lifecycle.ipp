@@ -77,8 +77,7 @@ inline lifecycle_state unpack(std::uint64_t left) noexcept {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds signal_debounce) noexcept
-    : word_(detail::pack({})) {
+OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds signal_debounce) noexcept {
     set_signal_debounce(signal_debounce);
 }
 

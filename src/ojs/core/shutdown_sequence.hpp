@@ -47,10 +47,6 @@ struct sequence_options {
     std::size_t thread_stack_size = 0;  ///< bytes, as in worker_options
 };
 
-/// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for `timeout`; 30 s if unset. An empty `lookup` reads the process
-/// environment. Errors: invalid_argument. Thread-safe while no thread calls setenv(). [GS 9.2]
-result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
-
 /// Runs steps in the order they were added, each on its own thread, until it returns, fails, throws or times out; the
 /// next step runs in any case. The timeout includes the destructors of the thread's thread_local objects. If no thread
 /// can be created, a step runs on the calling thread, without a timeout. Not thread-safe. [GS 9.1]
@@ -92,20 +88,18 @@ template <class Step>
 shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
     using target = std::decay_t<Step>;
     if (detail::is_empty<target>(step)) return nullptr;
-    if constexpr (!std::is_invocable_v<target&, const step_context&>) {
-        return as_call(
-            [call = target(std::forward<Step>(step))](const step_context&) mutable { return call(); });
-    } else if constexpr (std::is_void_v<std::invoke_result_t<target&, const step_context&>>) {
-        return
-            [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
-                call(context);
-                return {};
-            };
-    } else {
-        static_assert(std::is_same_v<std::invoke_result_t<target&, const step_context&>, result<void>>,
-                      "a step returns nothing, or a result<void>");
-        return std::forward<Step>(step);
-    }
+    return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
+        const auto invoke = [&]() -> decltype(auto) {
+            if constexpr (std::is_invocable_v<target&, const step_context&>) {
+                return call(context);
+            } else {
+                return call();
+            }
+        };
+        if constexpr (!std::is_void_v<decltype(invoke())>) return invoke();
+        if constexpr (std::is_void_v<decltype(invoke())>) invoke();
+        return {};
+    };
 }
 
 }  // namespace v0_1_0

@@ -29,16 +29,6 @@ OJS_SHUTDOWN_INLINE const char* to_string(step_status status) noexcept {
     return names[static_cast<int>(status)];
 }
 
-OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
-    const environment_lookup& lookup) {
-    constexpr const char* name = "OJS_SERVER_SHUTDOWN_TIMEOUT";
-    const char* const value = detail::find_variable(lookup, name);
-    if (value == nullptr) return std::chrono::milliseconds(30000);
-    result<std::chrono::milliseconds> read = parse_duration(value);
-    if (read) return read;
-    return error{errc::invalid_argument, 0, detail::cat({name, "=", read.error().text})};
-}
-
 OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(step added) {
     if (!added.call) return false;
     added.timeout = detail::max(added.timeout, std::chrono::milliseconds(0));
@@ -64,15 +54,16 @@ class shutdown_sequence::running_step : public detail::ref_counted {
     std::string error;  // once await() has returned, unless that timed out
 
     void run() noexcept {
-        begin();
+        const time_point began_at = steady_clock::now();
+        set(began_at, step_status::running);
         try {
             const step_call owned = std::move(call_);  // destroyed here, within the timeout
             const result<void> done = owned(context_);
             if (!done) error = done.error().text;
-            end(done ? step_status::done : step_status::failed);
+            set(began_at, done ? step_status::done : step_status::failed);
         } catch (...) {
             error = detail::thrown_text();
-            end(step_status::threw);
+            set(began_at, step_status::threw);
         }
     }
     // Returns when the thread has ended, with the destructors of its thread_local objects, or its time has.
@@ -88,13 +79,9 @@ class shutdown_sequence::running_step : public detail::ref_counted {
 
   private:
     time_point latest_end() const noexcept { return detail::max(context_.deadline, began_at_ + min_time_); }
-    void begin() noexcept {
+    void set(time_point began_at, step_status status) noexcept {
         const detail::unique_lock held(guard_);
-        began_at_ = steady_clock::now();
-        changed_.notify_all();
-    }
-    void end(step_status status) noexcept {
-        const detail::unique_lock held(guard_);
+        began_at_ = began_at;
         status_ = status;
         changed_.notify_all();
     }

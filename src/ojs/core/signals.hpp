@@ -50,6 +50,10 @@ struct received_signal {
 /// Two threads may handle two signals at once, in either order. A SIGCONT undoes every SIGTSTP sent before it, and may
 /// undo one sent a moment after it. So each SIGCONT sets the handler of SIGTSTP again, unless that is the program's.
 ///
+/// The destructor restores the previous dispositions. Exception: a stop signal whose disposition was the default stays
+/// handled for the lifecycle's signal_debounce() after the last one, so that a repetition does not kill main(). The next
+/// stop signal then has its default effect. A default-constructed object holds nothing.
+///
 /// A child made by fork() without exec has the previous dispositions, so it can be stopped like any process; objects
 /// made before hold nothing there. A child that continues as a server (pre-fork, daemon()) claims the signals again, by
 /// install() or worker::run(). The parent keeps its own.
@@ -62,13 +66,9 @@ class [[nodiscard]] signals {
     /// stop_signals; errc::system: the kernel refused. Nothing is claimed then. Thread-safe. [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
 
-    signals() = default;  ///< holds nothing
+    signals() = default;
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
-    /// Restores the previous dispositions. Exception: a stop signal whose disposition was the default stays handled for
-    /// the lifecycle's signal_debounce() after the last one, so that a repetition does not kill main(). The next stop
-    /// signal then has its default effect.
-    ~signals() = default;
 
     /// For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not
     /// read it. -1 if this object holds nothing.

@@ -38,19 +38,18 @@ struct process_state {
 };
 __attribute__((visibility("default"))) inline process_state process;
 
-inline bool sent_by_process(const siginfo_t* info) noexcept {
-    return info != nullptr && (info->si_code == SI_USER || info->si_code == SI_QUEUE
+inline bool sent_by_process(const siginfo_t& info) noexcept {
 #ifdef SI_TKILL
-                               || info->si_code == SI_TKILL
+    if (info.si_code == SI_TKILL) return true;
 #endif
-                              );
+    return info.si_code == SI_USER || info.si_code == SI_QUEUE;
 }
 
-inline std::uint64_t pack_signal(int number, const siginfo_t* info) noexcept {
-    const bool sender = sent_by_process(info);
-    const std::uint64_t pid = sender ? static_cast<std::uint64_t>(info->si_pid) & 0xffffff : 0;
-    const std::uint64_t uid = sender ? static_cast<std::uint32_t>(info->si_uid) : 0;
-    return static_cast<std::uint64_t>(number) << 56 | pid << 32 | uid;
+inline std::uint64_t pack_signal(const siginfo_t& info) noexcept {
+    const std::uint64_t number = static_cast<std::uint64_t>(info.si_signo) << 56;
+    if (!sent_by_process(info)) return number;
+    return number | (static_cast<std::uint64_t>(info.si_pid) & 0xffffff) << 32 |
+           static_cast<std::uint32_t>(info.si_uid);
 }
 
 // Two threads may handle a SIGTSTP and the SIGCONT sent after it, the SIGCONT first: a thread may lose its processor
@@ -71,15 +70,15 @@ inline bool is_ours(const struct sigaction& action) noexcept {
     return out && (action.sa_flags & SA_SIGINFO) != 0;
 }
 
-// False: SIGTSTP is ignored, or the program has set its own handler.
-inline bool read_quiet_action(struct sigaction& out) noexcept {
-    return ::sigaction(SIGTSTP, nullptr, &out) == 0 && is_ours(out);
+// False: the signal is ignored, or the program has set its own handler.
+inline bool read_ours(int number, struct sigaction& out) noexcept {
+    return ::sigaction(number, nullptr, &out) == 0 && is_ours(out);
 }
 
 // For SIGCONT, before its event is applied; runs in signal context.
 inline void start_next_turn() noexcept {
     struct sigaction action {};
-    if (!read_quiet_action(action)) return;
+    if (!read_ours(SIGTSTP, action)) return;
     process.turn.fetch_add(1);
     unsigned turn = 0;
     do {  // another thread may set an earlier one meanwhile
@@ -87,17 +86,6 @@ inline void start_next_turn() noexcept {
         action.sa_sigaction = signal_handlers[turn % signal_turns];
         ::sigaction(SIGTSTP, &action, nullptr);
     } while (turn != process.turn.load());
-}
-
-// For SIGTSTP, after its event is applied: whether a SIGCONT came meanwhile; runs in signal context.
-inline bool is_past(unsigned turn) noexcept {
-    struct sigaction action {};
-    return turn != process.turn.load() % signal_turns && read_quiet_action(action);
-}
-
-inline bool is_foreign(const struct sigaction& action) noexcept {
-    return (action.sa_flags & SA_SIGINFO) != 0 ||
-           (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
 // steady_ms() with one bit always set, so that 0, none, is longer ago than any gap.
@@ -117,26 +105,25 @@ inline bool is_repeated_stop(ojs::event event) noexcept {
 // False: the program has set its own handler over ours, which stays.
 inline bool set_previous(int number) noexcept {
     struct sigaction current {};
-    return ::sigaction(number, nullptr, &current) == 0 && is_ours(current) &&
-           ::sigaction(number, &process.claimed[number].previous, nullptr) == 0;
+    return read_ours(number, current) && ::sigaction(number, &process.claimed[number].previous, nullptr) == 0;
 }
 inline void restore_previous(int number) noexcept {
     if (process.claimed[number].installed.exchange(false)) set_previous(number);
 }
 
 // Runs in signal context.
-inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned turn, int number,
-                          siginfo_t* info) {
+inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned turn, const siginfo_t& info) {
+    const int number = info.si_signo;
     if (number == SIGTTIN && !sent_by_process(info)) {
         raise(SIGSTOP);  // the default action: a background process reads the terminal
         return;
     }
-    const std::uint64_t packed = pack_signal(number, info);
+    const std::uint64_t packed = pack_signal(info);
     claimed.last.store(packed);
     if (is_stop(claimed.event)) process.last_stop.store(stop_time());
     if (number == SIGCONT) start_next_turn();
     target.apply(claimed.event, {cause_kind::signal, number});
-    if (number == SIGTSTP && is_past(turn))
+    if (number == SIGTSTP && turn != process.turn.load() % signal_turns)  // a SIGCONT came meanwhile
         target.apply(event::resume_request, {cause_kind::signal, SIGCONT});
     const lifecycle_state now = target.state();
     // A worker or loop that follows the lifecycle exits by itself, and says what it leaves, unless it hangs.
@@ -158,7 +145,7 @@ inline void receive_signal(unsigned turn, int number, siginfo_t* info) {
     process.handlers_running.fetch_add(1);  // sequentially consistent with ~signal_claim()
     claimed_signal& claimed = process.claimed[number];
     if (lifecycle* const target = process.target.load()) {
-        handle_signal(claimed, *target, turn, number, info);
+        handle_signal(claimed, *target, turn, *info);
     } else if (!is_repeated_stop(claimed.event) && set_previous(number)) {
         ::kill(::getpid(), number);
     }
@@ -171,27 +158,28 @@ void on_signal(int number, siginfo_t* info, void* /*context*/) {
     receive_signal(Turn, number, info);
 }
 
-// In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
-inline void forget_parent() noexcept {
-    process.handlers_running.store(0);  // in threads that this process does not have
-    if (lifecycle* const target = process.target.exchange(nullptr)) lifecycle_access::after_fork(*target);
+inline void restore_all() noexcept {
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
 
-inline error signal_error(const char* problem, int number) {
-    const int failed = errno;
-    return {errc::system, failed, cat({problem, signal_name(number), ": ", errno_text(failed)})};
+// In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
+inline void forget_parent() noexcept {
+    process.owner = 0;
+    process.handlers_running.store(0);  // in threads that this process does not have
+    if (lifecycle* const target = process.target.exchange(nullptr)) lifecycle_access::after_fork(*target);
+    restore_all();
 }
 
 // Installs the handler for a signal, and unblocks it. One that is ignored stays so, and is appended to `ignored`.
 inline result<void> claim_signal(int number, ojs::event event, std::vector<int>& ignored) {
     struct sigaction found {};
-    if (::sigaction(number, nullptr, &found) != 0)
-        return signal_error("cannot read the disposition of ", number);
+    ::sigaction(number, nullptr, &found);
     claimed_signal& claimed = process.claimed[number];
     if (!is_ours(found)) {  // ours is never a previous one, even if it outlasted its installer
-        if (is_foreign(found) && number == SIGHUP) return {};  // a reload
-        if (is_foreign(found))
+        const bool is_foreign = (found.sa_flags & SA_SIGINFO) != 0 ||
+                                (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN);
+        if (is_foreign && number == SIGHUP) return {};  // a reload
+        if (is_foreign)
             return error{errc::busy, 0,
                          cat({signal_name(number),
                               " already has a handler in this process; remove that, or call start() and "
@@ -205,28 +193,16 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
     action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigfillset(&action.sa_mask);
     claimed.installed = ::sigaction(number, &action, nullptr) == 0;
-    if (!claimed.installed) return signal_error("cannot handle ", number);
+    if (!claimed.installed) {
+        const int failed = errno;
+        return error{errc::system, failed,
+                     cat({"cannot handle ", signal_name(number), ": ", errno_text(failed)})};
+    }
     sigset_t unblocked;
     sigemptyset(&unblocked);
     sigaddset(&unblocked, number);
     pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
     return {};
-}
-
-struct signal_rule {
-    int number;
-    ojs::event event;
-};
-
-// [GS 4.1]
-inline array<signal_rule> rules_for(const signal_options& options) {
-    array<signal_rule> out;
-    for (const int number : options.stop_signals) out.push_back({number, event::stop_signal});
-    out.push_back({SIGTSTP, event::quiet_request});
-    out.push_back({SIGCONT, event::resume_request});
-    out.push_back({SIGTTIN, event::report_request});
-    if (options.reclaim) out.push_back({SIGUSR1, event::reclaim});
-    return out;
 }
 
 // errc::invalid_argument: one of them cannot be a stop signal.
@@ -240,37 +216,32 @@ inline result<void> check_stop_signals(const std::vector<int>& numbers, bool rec
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
 }
 
-// Those that `options` name: all for a new installer, else those without a handler. Returns those that stay ignored.
-inline result<std::vector<int>> claim_signals(const signal_options& options, bool is_new) {
-    const array<signal_rule> rules = rules_for(options);
-    bool is_named[signal_limit] = {};
-    for (const signal_rule& rule : rules) is_named[rule.number] = true;
-    for (int number = 1; is_new && number < signal_limit; ++number) {
-        if (!is_named[number]) restore_previous(number);  // of an earlier installer
-    }
-    process.third_signal_exits = options.third_signal_exits;
+// Those that `options` name and that have no handler. Returns those that stay ignored. [GS 4.1]
+OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& options) {
+    result<void> status = check_stop_signals(options.stop_signals, options.reclaim);
     std::vector<int> ignored;
-    array<int> added;
-    for (const signal_rule& rule : rules) {
-        if (!is_new && process.claimed[rule.number].installed) continue;
-        const result<void> claimed = claim_signal(rule.number, rule.event, ignored);
-        if (!claimed) {
-            for (const int number : added) restore_previous(number);
-            return claimed.error();
-        }
-        added.push_back(rule.number);
-    }
-    return ignored;
+    const auto claim = [&](int number, ojs::event event) {
+        if (status && !process.claimed[number].installed) status = claim_signal(number, event, ignored);
+    };
+    if (status) process.third_signal_exits = options.third_signal_exits;
+    for (const int number : options.stop_signals) claim(number, event::stop_signal);
+    claim(SIGTSTP, event::quiet_request);
+    claim(SIGCONT, event::resume_request);
+    claim(SIGTTIN, event::report_request);
+    if (options.reclaim) claim(SIGUSR1, event::reclaim);
+    return status ? result<std::vector<int>>(std::move(ignored)) : status.error();
 }
 
 class signal_claim : public ref_counted {
   public:
     // Not active: an installer of this process has the signals.
     explicit signal_claim(wake unread) noexcept : unread_(std::move(unread)) {
-        pid_t found = process.owner;
-        if (found == process_ || !process.owner.compare_exchange_strong(found, process_)) return;
-        is_active_ = true;
-        if (found != 0) forget_parent();  // its fork() ran no atfork handler
+        const pid_t self = ::getpid();
+        if (process.owner != 0 && process.owner != self) forget_parent();  // fork() ran no atfork handler
+        pid_t none = 0;
+        if (!process.owner.compare_exchange_strong(none, self)) return;
+        process_ = self;
+        restore_all();  // that an earlier installer left
         process.unread = &unread_;
     }
     ~signal_claim() override {
@@ -284,14 +255,13 @@ class signal_claim : public ref_counted {
         process.owner = 0;
     }
     // False in the child of a fork.
-    bool active() const noexcept { return is_active_ && process_ == ::getpid(); }
+    bool active() const noexcept { return process_ == ::getpid(); }
     const wake& unread() const noexcept { return unread_; }
 
     std::vector<int> ignored;
 
   private:
-    const pid_t process_ = ::getpid();
-    bool is_active_ = false;
+    pid_t process_ = 0;  // 0: not active
     const wake unread_;  // a queue of the signals that wait() has not returned, packed
 };
 
@@ -308,12 +278,6 @@ OJS_SHUTDOWN_INLINE bool drives_signals(const lifecycle& target) noexcept {
     return process.target.load() == &target;
 }
 
-OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& options) {
-    const result<void> valid = check_stop_signals(options.stop_signals, options.reclaim);
-    if (!valid) return valid.error();
-    return claim_signals(options, false);
-}
-
 OJS_SHUTDOWN_INLINE received_signal last_signal(int number) {
     return unpack_signal(process.claimed[number].last.load());
 }
@@ -322,8 +286,6 @@ OJS_SHUTDOWN_INLINE received_signal last_signal(int number) {
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
     using detail::process;
-    const result<void> valid = detail::check_stop_signals(options.stop_signals, options.reclaim);
-    if (!valid) return valid.error();
     result<detail::wake> unread = detail::wake::create();
     if (!unread) return unread.error();
     signals out;
@@ -332,15 +294,10 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         return error{errc::busy, 0,
                      "the signals of this process already have an installer; share its lifecycle"};
     }
-    if (!process.fork_handler_set.exchange(true)) {
-        pthread_atfork(nullptr, nullptr, [] {
-            process.owner = 0;
-            detail::forget_parent();
-        });
-    }
+    if (!process.fork_handler_set.exchange(true)) pthread_atfork(nullptr, nullptr, detail::forget_parent);
     process.repeat_gap_ms = static_cast<std::uint32_t>(target.signal_debounce().count());
     process.target = &target;
-    result<std::vector<int>> ignored = detail::claim_signals(options, true);
+    result<std::vector<int>> ignored = detail::add_signals(options);
     if (!ignored) return ignored.error();
     out.claim_->ignored = std::move(*ignored);
     return result<signals>(std::move(out));

@@ -62,6 +62,13 @@ inline bool is_kubernetes(const container_info& info) {
 
 inline constexpr const char* shell_names = "sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh";
 
+// "/usr/bin/sh" and "-sh" are "sh".
+inline std::string program_name(std::string_view path) {
+    path.remove_prefix(path.rfind('/') + 1);                          // npos + 1: 0
+    if (!path.empty() && path.front() == '-') path.remove_prefix(1);  // a login shell
+    return std::string(path);
+}
+
 // A script has its own name as comm, and its interpreter's in argv[0].
 inline std::string interpreter_name(const process_facts& facts) {
     const array<std::string>& arguments = facts.arguments;

@@ -31,22 +31,18 @@ inline std::string describe_stop(const termination_mode& mode) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& path) {
-    using detail::file_status;
-    const detail::small_file file = detail::read_small_file(path, 4096);
+    const result<detail::small_file> read = detail::read_small_file(path, 4096);
+    const detail::small_file file = read.value_or({});
     const auto say = [&](termination_evidence evidence, std::string_view found) {
         return termination_mode{evidence, detail::cat({"File ", detail::printable(path, 200), found}),
                                 detail::change_time_ms(file.info)};
     };
-    if (file.status == file_status::missing) return say(termination_evidence::missing, " not found");
-    if (file.status == file_status::not_regular)
-        return say(termination_evidence::unreadable, " is not a regular file");
-    if (file.status == file_status::unreadable)
-        return say(termination_evidence::unreadable,
-                   detail::cat({" cannot be read: ", detail::errno_text(file.sys_errno)}));
+    if (!read && detail::is_missing(read.error())) return say(termination_evidence::missing, " not found");
+    if (!read) return say(termination_evidence::unreadable, " " + read.error().text);
     if (file.info.st_uid != 0 && file.info.st_uid != ::geteuid())
         return say(termination_evidence::unreadable,
                    detail::cat({" belongs to user ", file.info.st_uid, " and counts as not found"}));
-    if (file.is_truncated) return say(termination_evidence::other, " contains more than 4 KiB");
+    if (file.text.size() > 4096) return say(termination_evidence::other, " contains more than 4 KiB");
     const std::string_view word = detail::trim_blanks(file.text, " \t\r\n\v\f");
     if (word == "NORMAL_SHUTDOWN") return say(termination_evidence::normal, " contains NORMAL_SHUTDOWN");
     return say(word == "SPOT_RECLAIM" ? termination_evidence::reclaim : termination_evidence::other,

@@ -231,7 +231,7 @@ class launcher_body : public ref_counted {
             time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
             attempt([&] { next = run_due(may_exit); });
             if (draining_ && (all_empty() || steady_clock::now() >= give_up_at_)) break;
-            wake_->notifier.wait_until(std::min(next, give_up_at_));
+            if (wake_->notifier.await(std::min(next, give_up_at_))) wake_->notifier.clear();
         }
         int status = exit_status::unreported;
         retry_allocation([&] { status = log_remaining_and_choose_status(); });

@@ -1,8 +1,6 @@
 // byte_stream: the transport of https://. Derive from it to bring a TLS library; none is built in.
 #pragma once
 
-#include <cstddef>
-#include <string>
 #include <string_view>
 
 #include "../base/error.hpp"

@@ -39,17 +39,14 @@ class http_exchange;
 }
 
 /// A client of one server. It keeps connections open for 30 s, with TCP keep-alive. A request on a kept connection that
-/// breaks, or gets no response by its deadline, closes all idle ones, so that the next request opens one.
+/// breaks, or gets no response by its deadline, closes all idle ones, so that the next request opens one. Copies share
+/// connections; the last one's destructor closes them, and no call may be in progress.
 class http_client {
   public:
     /// `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same
     /// with https:// given an https_stream, or unix:/PATH. Does not connect yet. errc::invalid_argument: not such a
     /// URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
-
-    /// The destructor closes the idle connections; no call may be in progress.
-    http_client(http_client&& other) noexcept = default;
-    http_client& operator=(http_client&& other) noexcept = default;
 
     /// Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
     /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <errno.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include "detail/http_parser.ipp"
@@ -11,6 +9,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
+
+inline constexpr auto max_connection_age = std::chrono::seconds(30);  // idle ones may die without a word
 
 // A socket, and the stream over it if there is one.
 struct connection final : ref_counted {
@@ -47,7 +47,7 @@ struct connection final : ref_counted {
     unique_fd socket;
     byte_stream_ref stream;
     const pid_t owner = ::getpid();  // no other process may send on it
-    time_point expires_at;
+    const time_point expires_at = deadline_after(max_connection_age);
     time_point responded_at;                   // the latest time
     time_point stalls_at = time_point::max();  // of the request on it; a new connection does not
     int sys_errno = 0;                         // why the socket failed
@@ -55,7 +55,7 @@ struct connection final : ref_counted {
   private:
     stream_status status_of(ssize_t count, stream_status if_it_would_block) noexcept {
         if (count >= 0) return count > 0 ? stream_status::ok : stream_status::closed;
-        if (errno == EINTR || would_block(errno)) return if_it_would_block;
+        if (errno == EINTR || errno == EAGAIN) return if_it_would_block;
         sys_errno = errno;
         return stream_status::failed;
     }
@@ -91,7 +91,6 @@ class idle_connections {
     array<connection_ref> kept_;
 };
 
-inline constexpr auto max_connection_age = std::chrono::seconds(30);  // idle ones may die without a word
 // After the deadline, of up to 16 KiB each: enough for what a socket holds. A peer may send bytes one by one.
 inline constexpr int max_late_reads = 512;
 // A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
@@ -104,10 +103,8 @@ inline const char* request_error(const http_request& request) noexcept {
     if (!is_target(request.target) || request.target.front() != '/')
         return "the target does not start with '/', or contains a space or control character";
     for (const http_header& header : request.headers) {
-        if (!is_token(header.name))
-            return "a header name is empty or contains a character HTTP does not allow";
-        if (!is_field_value(header.value))
-            return "a header value contains CR, LF or another control character";
+        if (!is_token(header.name) || !is_field_value(header.value))
+            return "a header has no name, or contains a character HTTP does not allow";
     }
     return nullptr;
 }
@@ -158,7 +155,6 @@ class http_exchange final : public ref_counted {
         result<unique_fd> socket = resolver_->connect(call.deadline);
         if (!socket) return socket.error();
         connection_ref out = make_ref<connection>(std::move(*socket));
-        out->expires_at = deadline_after(max_connection_age);
         if (!target_.is_secure) return out;
         result<byte_stream_ref> made = options_.https_stream(out->socket.get(), target_.host, target_.name);
         if (!made) return made.error();
@@ -167,12 +163,12 @@ class http_exchange final : public ref_counted {
             const stream_status ended = out->stream->handshake();
             if (ended == stream_status::ok) return out;
             const io_status ready = await(*out, ended, call.deadline, call.interrupt_fd);
+            if (ready == io_status::ok) continue;
             if (ready == io_status::interrupted)
                 return error{errc::cancelled, 0, "interrupted during the handshake"};
-            if (ready == io_status::timed_out)
-                return error{errc::unreachable, ETIMEDOUT, "the deadline passed during the handshake"};
-            if (ready != io_status::ok)
-                return error{errc::unreachable, 0, "handshake failed: " + out->stream->failure()};
+            const bool is_late = ready == io_status::timed_out;
+            return error{errc::unreachable, is_late ? ETIMEDOUT : 0,
+                         cat({"handshake failed: ", is_late ? "it takes too long" : out->stream->failure()})};
         }
     }
 

@@ -1,7 +1,6 @@
 // http_request and http_response, to send or received.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -23,14 +23,10 @@ inline bool is_target(std::string_view text) noexcept {
     return !text.empty() && all_of(text, [](char c) { return c != ' ' && !is_ascii_control(c); });
 }
 
-// Whether a comma-separated header ("Connection: keep-alive, close") contains `word`.
-inline bool has_list_word(const http_headers& headers, std::string_view name,
-                          std::string_view word) noexcept {
-    for (const http_header& header : headers) {
-        if (!equals_ignore_case(header.name, name)) continue;
-        for (std::string_view rest = header.value; !rest.empty();) {
-            if (equals_ignore_case(trim_blanks(next_part(rest, ",")), word)) return true;
-        }
+// Whether a comma-separated header ("keep-alive, close") contains `word`.
+inline bool has_list_word(std::string_view header, std::string_view word) noexcept {
+    while (!header.empty()) {
+        if (equals_ignore_case(trim_blanks(next_part(header, ",")), word)) return true;
     }
     return false;
 }

@@ -84,9 +84,7 @@ class json_iterator {
     const json_item* operator->() const noexcept { return &item_; }
     json_iterator& operator++();
     explicit operator bool() const noexcept { return static_cast<bool>(item_.value); }  // false: at the end
-    bool operator!=(const json_iterator& other) const noexcept {
-        return item_.value.text().data() != other.item_.value.text().data();
-    }
+    bool operator!=(const json_iterator& other) const noexcept { return bool(*this) != bool(other); }
     // At the end: whether that is the closing bracket at the end of the text, with matching brackets within.
     bool is_complete() const noexcept;
 
@@ -130,8 +128,7 @@ using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 // type's name is a parameter, as it may be incomplete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
-    const result<json_view> checked = json_view::parse(json);
-    if (!checked) return checked.error();
+    if (const result<json_view> checked = json_view::parse(json); !checked) return checked.error();
     Value out;
     std::string fault;
     parse(out, json.begin(), json.end(), &fault);

@@ -5,7 +5,6 @@
 
 #include <limits>
 
-#include "../base/detail/text.hpp"
 #include "json_view.hpp"
 
 namespace ojs {

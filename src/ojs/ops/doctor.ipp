@@ -216,8 +216,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const loop_options& options, const result<ops_options>& ops,
                                                 std::chrono::milliseconds timeout,
                                                 const detail::container_probe& where) {
-    result<void> valid = detail::check_loop_options(options);
-    if (valid) valid = detail::check_extensions(options);
+    const result<void> valid = detail::check_loop_options(options);
     return detail::diagnose(options, ops, valid, "", timeout, where, [](std::vector<finding>&) {});
 }
 

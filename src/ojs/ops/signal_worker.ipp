@@ -1,5 +1,6 @@
 #pragma once
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>
@@ -43,12 +44,23 @@ inline bool contains_pid(const array<process_facts>& processes, pid_t pid) {
     return std::any_of(processes.begin(), processes.end(), is_it);
 }
 
+inline array<process_facts> read_all_processes(std::string_view root) {
+    array<process_facts> out;
+    DIR* const folder = ::opendir(cat({root, "/proc"}).c_str());
+    if (folder == nullptr) return out;
+    while (const dirent* entry = ::readdir(folder)) {
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+        process_facts each = read_process(root, entry->d_name);
+        if (each.pid != 0) out.push_back(std::move(each));
+    }
+    ::closedir(folder);
+    return out;
+}
+
 inline array<process_facts> find_same_programs(std::string_view root, const process_facts& self) {
     array<process_facts> out;
-    for (const pid_t pid : all_processes(root)) {
-        if (pid == self.pid) continue;
-        process_facts other = read_process(root, cat({pid}));
-        if (other.pid != 0 && is_same_program(root, other, self)) out.push_back(std::move(other));
+    for (const process_facts& each : read_all_processes(root)) {
+        if (each.pid != self.pid && is_same_program(root, each, self)) out.push_back(each);
     }
     return out;
 }
@@ -106,10 +118,9 @@ inline error not_prepared(pid_t pid) {
 // A forwarding init handles or blocks all signals: one of its children must be prepared.
 inline result<void> check_child(std::string_view root, pid_t init, int number) {
     bool has_child = false;
-    for (const pid_t pid : all_processes(root)) {
-        const process_facts each = read_process(root, cat({pid}));
+    for (const process_facts& each : read_all_processes(root)) {
         if (each.parent != init || each.arguments.empty()) continue;
-        if (!would_end(root, pid, number)) return {};
+        if (!would_end(root, each.pid, number)) return {};
         has_child = true;
     }
     if (has_child) return not_prepared(init);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,9 +33,22 @@ inline bool has_ended(pid_t pid) {
     return state == 0 || state == 'Z' || state == 'X';
 }
 
+inline array<pid_t> all_processes() {
+    array<pid_t> out;
+    DIR* const folder = OJS_SHUTDOWN_USE_PROC ? ::opendir("/proc") : nullptr;
+    if (folder == nullptr) return out;
+    while (const dirent* entry = ::readdir(folder)) {
+        std::uint64_t number = 0;
+        if (parse_number(entry->d_name, INT_MAX, number) && number != 0)
+            out.push_back(static_cast<pid_t>(number));
+    }
+    ::closedir(folder);
+    return out;
+}
+
 // False without /proc. Not kill(-group, 0): it finds the leader as well, which is reaped last to reserve the id.
 inline bool group_has_others(pid_t group) {
-    for (const pid_t pid : all_processes("")) {
+    for (const pid_t pid : all_processes()) {
         if (pid != group && ::getpgid(pid) == group && !has_ended(pid)) return true;
     }
     return false;

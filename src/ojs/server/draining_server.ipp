@@ -213,7 +213,7 @@ class server_body final : public ref_counted {
         unique_fd socket = accept_socket(from.fd());
         const int failed = socket ? 0 : errno;
         if (is_peer_error(failed)) return true;
-        if (would_block(failed)) return false;
+        if (failed == EAGAIN) return false;
         try {
             if (socket) return admit(std::move(socket)), true;
         } catch (...) {  // out of memory: treated like being out of descriptors
@@ -441,6 +441,16 @@ class server_body final : public ref_counted {
 };
 
 }  // namespace detail
+
+OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
+    const environment_lookup& lookup) {
+    constexpr const char* name = "OJS_SERVER_SHUTDOWN_TIMEOUT";
+    const char* const value = detail::find_variable(lookup, name);
+    if (value == nullptr) return std::chrono::milliseconds(30000);
+    result<std::chrono::milliseconds> read = parse_duration(value);
+    if (read) return read;
+    return error{errc::invalid_argument, 0, detail::cat({name, "=", read.error().text})};
+}
 
 OJS_SHUTDOWN_INLINE draining_server::draining_server(detail::ref<detail::server_body> body) noexcept
     : impl_(std::move(body)) {}

@@ -48,29 +48,6 @@ inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
     return a > no_limit - detail::max(b, std::chrono::milliseconds(0)) ? no_limit : a + b;
 }
 
-inline std::chrono::milliseconds after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,
-                                             std::chrono::milliseconds min) noexcept {
-    return detail::max(min, capped_sum(times.stop_timeout, steps_timeout));
-}
-
-// A stop's part of the time from SIGTERM to SIGKILL. [GS 6.3]
-struct stop_budget {
-    std::chrono::milliseconds granted;
-    std::chrono::milliseconds drain;
-    std::chrono::milliseconds reports;  // and all else that follows the drain
-
-    bool fits() const noexcept { return drain < granted && capped_sum(drain, reports) <= granted; }
-};
-
-// `platform` counts unless the options say what is granted.
-inline stop_budget budget_of(const loop_options& options, const stop_platform* platform,
-                             std::chrono::milliseconds steps_timeout) noexcept {
-    const std::chrono::milliseconds set = options.container_grace_period;
-    return {set.count() > 0 || platform == nullptr ? set : platform->grant,
-            capped_sum(options.times.shutdown_grace_period, options.prestop_delay),
-            after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
-}
-
 // If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
 // fit into the platform's default. A dialect with more than 30 s expects a longer one.
 inline void fit_default_grace(loop_options& options, option_visitor& read, const std::string& root) {
@@ -78,7 +55,8 @@ inline void fit_default_grace(loop_options& options, option_visitor& read, const
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
     if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
         return;
-    const auto reports = after_drain(options.times, {}, std::chrono::seconds(5));
+    const auto reports =
+        detail::max<std::chrono::milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
     const auto max_grace = platform->grant - reports - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
     if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
@@ -88,6 +66,10 @@ inline result<void> check_stop(const loop_options& options) {
     constexpr std::size_t min_stack_size = 64 * 1024;  // an HTTP call needs half of it
     if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
         return invalid("thread_stack_size must be at least 65536 bytes, or 0 for the platform's default");
+    for (const worker_extension_factory& factory : options.extensions) {
+        result<void> valid = factory.check ? factory.check(options) : result<void>();
+        if (!valid) return valid;
+    }
     return check_stop_signals(options.stop_signals, !options.termination_mode_file.empty());
 }
 
@@ -95,14 +77,6 @@ inline result<void> check_loop_options(const loop_options& options) {
     option_visitor check;
     visit_loop_options(options, check);
     return check.status ? check_stop(options) : check.status;
-}
-
-inline result<void> check_extensions(const loop_options& options) {
-    for (const worker_extension_factory& factory : options.extensions) {
-        result<void> valid = factory.check ? factory.check(options) : result<void>();
-        if (!valid) return valid;
-    }
-    return {};
 }
 
 }  // namespace detail
@@ -128,9 +102,7 @@ OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() {
     return {};
 }
 OJS_SHUTDOWN_INLINE dialect dialect::website() {
-    dialect out = {"website", "shutdown", "shutdown", false};
-    out.last_state = "terminated";
-    return out;
+    return {"website", "shutdown", "shutdown", false, "quiet", "terminated"};
 }
 OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
     dialect out = {"worker_protocol", "shutdown", "shutdown"};

@@ -37,7 +37,7 @@ class http_transport : public transport {
 
   private:
     std::string name_of(std::string_view call) const;
-    error refused(std::string_view call, const http_response& response) const;
+    result<http_response> checked(std::string_view call, result<http_response> response) const;
     result<http_response> send(std::string_view call, std::string body, const http_call& options);
     result<settle_result> read_settlement(std::string_view call, const result<http_response>& response) const;
 

@@ -22,11 +22,6 @@ inline std::string path_segment(std::string_view text) {
     return out;
 }
 
-inline constexpr std::string_view fetch_call = "POST /workers/fetch";
-inline constexpr std::string_view ack_call = "POST /workers/ack";
-inline constexpr std::string_view fail_call = "POST /workers/nack";
-inline constexpr std::string_view heartbeat_call = "POST /workers/heartbeat";
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE http_transport::http_transport(http_client client, bool active_jobs_as_count)
@@ -46,11 +41,8 @@ OJS_SHUTDOWN_INLINE std::string http_transport::name_of(std::string_view call) c
     const std::string_view method = detail::next_part(call, " ");
     return client_.describe(method, detail::cat({"/ojs/v1", call}));
 }
-OJS_SHUTDOWN_INLINE error http_transport::refused(std::string_view call,
-                                                  const http_response& response) const {
-    return detail::status_error(name_of(call), response);
-}
 
+// Statuses other than 2xx are responses, too.
 OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view call, std::string body,
                                                                const http_call& options) {
     std::string_view route = call;
@@ -58,11 +50,15 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
     sent.method = detail::next_part(route, " ");
     sent.target = detail::cat({"/ojs/v1", route});
     sent.body = std::move(body);
-    result<http_response> response = client_.send(sent, options);
-    // read_jobs() checks each job of a FETCH.
-    if (!response || !detail::is_success(response->status) || call == detail::fetch_call ||
-        response->body.empty() || detail::is_json(response->body))
-        return response;
+    return client_.send(sent, options);
+}
+
+// The error of any other response than a success with JSON, or without a body.
+OJS_SHUTDOWN_INLINE result<http_response> http_transport::checked(std::string_view call,
+                                                                  result<http_response> response) const {
+    if (!response) return response;
+    if (!detail::is_success(response->status)) return detail::status_error(name_of(call), *response);
+    if (response->body.empty() || detail::is_json(response->body)) return response;
     return error{
         errc::unavailable, 0,
         detail::cat({name_of(call), " answered ", response->status, " with a body that is not JSON"}),
@@ -71,51 +67,54 @@ OJS_SHUTDOWN_INLINE result<http_response> http_transport::send(std::string_view 
 
 OJS_SHUTDOWN_INLINE result<std::vector<job>> http_transport::fetch(const fetch_request& request,
                                                                    time_point deadline) {
+    constexpr std::string_view call = "POST /workers/fetch";
     const result<http_response> response =
-        send(detail::fetch_call, detail::fetch_body(request), {deadline, request.should_send});
+        send(call, detail::fetch_body(request), {deadline, request.should_send});
     if (!response && response.error().code == errc::bad_response)
         return detail::refused_response(response.error().text);
-    if (!response) return response.error();
-    if (!detail::is_success(response->status)) return refused(detail::fetch_call, *response);
+    // read_jobs() checks each job by itself.
+    if (!response || !detail::is_success(response->status)) return checked(call, response).error();
     if (response->status == 204) return std::vector<job>();
-    return detail::named(detail::read_jobs(response->body, request.count),
-                         [this] { return name_of(detail::fetch_call); });
+    return detail::named(detail::read_jobs(response->body, request.count), [&] { return name_of(call); });
 }
 
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::read_settlement(
     std::string_view call, const result<http_response>& response) const {
-    if (!response) return response.error();
-    if (detail::is_success(response->status)) return settle_result::accepted;
-    if (detail::ends_claim(*response)) return settle_result::gone;
-    error why = refused(call, *response);
-    const bool is_bad_request = response->status == 400 || response->status == 422;
-    if (is_bad_request && !detail::rejects_body(*response)) why.code = errc::bad_response;
+    if (response && detail::ends_claim(*response)) return settle_result::gone;
+    const result<http_response> valid = checked(call, response);
+    if (valid) return settle_result::accepted;
+    error why = valid.error();
+    const bool is_bad_request = why.http_status == 400 || why.http_status == 422;
+    if (is_bad_request && why.code == errc::unavailable) why.code = errc::bad_response;  // a proxy's
     return why;
 }
 
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::ack(const ack_request& request,
                                                               time_point deadline) {
-    return read_settlement(detail::ack_call, send(detail::ack_call, detail::ack_body(request),
-                                                  {deadline, request.should_send, true}));
+    constexpr std::string_view call = "POST /workers/ack";
+    return read_settlement(call,
+                           send(call, detail::ack_body(request), {deadline, request.should_send, true}));
 }
 
 OJS_SHUTDOWN_INLINE result<settle_result> http_transport::fail(const fail_request& request,
                                                                time_point deadline) {
     using detail::fail_form;
+    constexpr std::string_view call = "POST /workers/nack";
     result<http_response> response = error{};
     for (const fail_form form : {fail_form::full, fail_form::without_checkpoint, fail_form::schema}) {
         if (form == fail_form::without_checkpoint && request.checkpoint_json.empty()) continue;
         // Not repeated here: once it has arrived, this worker may get the job again.
-        response = send(detail::fail_call, detail::fail_body(request, form), {deadline, request.should_send});
+        response = send(call, detail::fail_body(request, form), {deadline, request.should_send});
         if (!response || !detail::rejects_body(*response)) break;
     }
-    return read_settlement(detail::fail_call, response);
+    return read_settlement(call, response);
 }
 
 OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const heartbeat_request& request,
                                                                          time_point deadline) {
+    constexpr std::string_view call = "POST /workers/heartbeat";
     const auto send_form = [&](bool is_full) {
-        return send(detail::heartbeat_call, detail::heartbeat_body(request, is_full, active_jobs_as_count_),
+        return send(call, detail::heartbeat_body(request, is_full, active_jobs_as_count_),
                     {deadline, request.should_send, true});
     };
     const bool is_full = !beats_by_schema_;
@@ -124,17 +123,16 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> http_transport::heartbeat(const h
         response = send_form(false);
         if (response && detail::is_success(response->status)) beats_by_schema_ = true;
     }
+    response = checked(call, std::move(response));
     if (!response) return response.error();
-    if (!detail::is_success(response->status)) return refused(detail::heartbeat_call, *response);
     return detail::read_heartbeat(response->body, request.active_jobs);
 }
 
 OJS_SHUTDOWN_INLINE result<bool> http_transport::confirm_claim(const job_request& query,
                                                                time_point deadline) {
     const std::string call = "GET /jobs/" + detail::path_segment(query.job_id);
-    const result<http_response> response = send(call, "", {deadline, query.should_send});
+    const result<http_response> response = checked(call, send(call, "", {deadline, query.should_send}));
     if (!response) return response.error();
-    if (!detail::is_success(response->status)) return refused(call, *response);
     return detail::named(detail::read_claim(response->body, query), [&] { return name_of(call); });
 }
 

@@ -32,12 +32,8 @@ class [[nodiscard]] outcome {
     template <class V, detail::if_picojson<V> = 0>
     outcome(const V& result) : outcome(result.serialize()) {}
 
-    /// Completed: ACK.
-    static outcome done(std::string result_json = {}) { return outcome(std::move(result_json)); }
-    template <class V, detail::if_picojson<V> = 0>
-    static outcome done(const V& result) {
-        return outcome(result);
-    }
+    /// Completed: ACK, with a result if one is given.
+    static outcome done(outcome result = std::string()) { return result; }
     /// Failed: FAIL, retryable.
     static outcome retry(std::string reason) { return {outcome_kind::retry, std::move(reason)}; }
     /// Failed for good: FAIL, not retryable.
@@ -71,9 +67,8 @@ struct argument_place {
     std::size_t index;
     std::string_view member;
 };
-// errc::invalid_argument: there is none.
+// An empty view: there is none. errc::invalid_argument: a member is asked of what is no object.
 result<json_view> find_argument(std::string_view args_json, argument_place place);
-bool is_missing_or_null(std::string_view args_json, argument_place place);
 error argument_error(argument_place place, const error& failure);
 // In two's complement.
 result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max);
@@ -190,6 +185,7 @@ class job_context {
         using limits = std::numeric_limits<T>;
         const result<json_view> source = detail::find_argument(args_json(), place);
         if (!source) return source.error();
+        if (!*source) return detail::argument_error(place, {errc::invalid_argument, 0, "missing"});
         const auto checked = [place](auto read) {
             return read ? result<T>(static_cast<T>(*std::move(read)))
                         : detail::argument_error(place, read.error());
@@ -223,7 +219,8 @@ class job_context {
     template <class T>
     detail::argument_type<T> read_or(detail::argument_place place, T fallback) const {
         using value_type = detail::argument_type<T>;
-        if (detail::is_missing_or_null(args_json(), place)) return value_type(std::move(fallback));
+        const result<json_view> source = detail::find_argument(args_json(), place);
+        if (source && (!*source || source->type() == json_type::null)) return value_type(std::move(fallback));
         return value_or_throw(read_argument<value_type>(place));
     }
 

@@ -7,35 +7,18 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline std::string name_of(argument_place place) {
-    std::string out = cat({"argument ", place.index});
-    if (place.member.data() != nullptr) append(out, {", member \"", place.member, "\""});
-    return out;
-}
-
 OJS_SHUTDOWN_INLINE error argument_error(argument_place place, const error& failure) {
-    return {failure.code, 0, cat({name_of(place), ": ", failure.text})};
+    const bool has_member = place.member.data() != nullptr;
+    return {failure.code, 0,
+            cat({"argument ", place.index, has_member ? ", member \"" : "", place.member,
+                 has_member ? "\": " : ": ", failure.text})};
 }
 
 OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, argument_place place) {
-    const argument_place whole{place.index, {}};
-    json_view found = json_view(args_json).element(place.index);
-    if (!found) return error{errc::invalid_argument, 0, cat({"the job has no argument ", place.index})};
-    if (place.member.data() == nullptr) return found;
-    if (found.type() != json_type::object)
-        return argument_error(whole, {errc::invalid_argument, 0, "not an object"});
-    found = found.member(place.member);
-    if (found) return found;
-    return error{errc::invalid_argument, 0, cat({name_of(whole), " has no member \"", place.member, "\""})};
-}
-
-// Not so if a member is asked of what is not an object: that is an error.
-OJS_SHUTDOWN_INLINE bool is_missing_or_null(std::string_view args_json, argument_place place) {
-    const auto is_none = [](json_view value) { return !value || value.type() == json_type::null; };
-    const json_view argument = json_view(args_json).element(place.index);
-    if (is_none(argument)) return true;
-    return place.member.data() != nullptr && argument.type() == json_type::object &&
-           is_none(argument.member(place.member));
+    const json_view found = json_view(args_json).element(place.index);
+    if (place.member.data() == nullptr || !found || found.type() == json_type::null) return found;
+    if (found.type() == json_type::object) return found.member(place.member);
+    return argument_error({place.index, {}}, {errc::invalid_argument, 0, "not an object"});
 }
 
 OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min,

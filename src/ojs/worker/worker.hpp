@@ -23,35 +23,25 @@ namespace detail {
 class worker_core;
 bool is_connected(const worker& one) noexcept;
 
-template <class F, class = void>
-inline constexpr bool takes_job = false;
-template <class F>
-inline constexpr bool
-    takes_job<F, decltype(static_cast<void>(std::declval<F&>()(std::declval<job_context&>())))> = true;
-
-template <class Result>
-inline constexpr bool is_handler_result = std::is_constructible<outcome, Result>::value;
-template <>
-inline constexpr bool is_handler_result<void> = true;
-
 template <class F>
 job_handler make_handler(F&& callable) {
     using body = std::decay_t<F>;
-    static_assert(takes_job<body>, "a handler is called with an ojs::job_context&");
-    if constexpr (takes_job<body>) {
-        static_assert(is_handler_result<decltype(std::declval<body&>()(std::declval<job_context&>()))>,
+    static_assert(std::is_invocable_v<body&, job_context&>, "a handler is called with an ojs::job_context&");
+    if constexpr (std::is_invocable_v<body&, job_context&>) {
+        using returned = std::invoke_result_t<body&, job_context&>;
+        static_assert(std::is_void_v<returned> || std::is_constructible_v<outcome, returned>,
                       "a handler returns nothing, a result (std::string of JSON or picojson::value) or an "
                       "ojs::outcome");
+        if (is_empty<body>(callable)) return nullptr;
+        return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
+            if constexpr (std::is_void_v<returned>) {
+                body(job);
+                return outcome();
+            } else {
+                return outcome(body(job));
+            }
+        });
     }
-    if (is_empty<body>(callable)) return nullptr;
-    return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
-        if constexpr (std::is_same_v<decltype(body(job)), void>) {
-            body(job);
-            return outcome();
-        } else {
-            return outcome(body(job));
-        }
-    });
 }
 }  // namespace detail
 
@@ -62,10 +52,11 @@ class worker {
     /// the worker. A lifecycle given here is followed: several workers may share one, with one signal installer.
     /// Opens and starts nothing: run() or start() report invalid options. The worker belongs to the process that
     /// starts it, which may be a fork() of the one that constructed it.
-    explicit worker(worker_options options);
-    worker(worker_options options, lifecycle& shared);
-    worker(worker_options options, ojs::transport& transport);
-    worker(worker_options options, ojs::transport& transport, lifecycle& shared);
+    explicit worker(const worker_options& options) : worker(options, nullptr, nullptr) {}
+    worker(const worker_options& options, lifecycle& shared) : worker(options, nullptr, &shared) {}
+    worker(const worker_options& options, ojs::transport& transport) : worker(options, &transport, nullptr) {}
+    worker(const worker_options& options, ojs::transport& transport, lifecycle& shared)
+        : worker(options, &transport, &shared) {}
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
     /// Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
@@ -145,7 +136,7 @@ class worker {
 
   private:
     friend bool detail::is_connected(const worker& one) noexcept;
-    worker(worker_options options, ojs::transport* transport, lifecycle* shared);
+    worker(const worker_options& options, ojs::transport* transport, lifecycle* shared);
     bool apply(event request);
     bool add_handler(std::string type, job_handler handler, handler_options options);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);

@@ -14,16 +14,9 @@ OJS_SHUTDOWN_INLINE bool is_connected(const worker& one) noexcept {
 }
 }  // namespace detail
 
-// Not in the header, where every file would compile the code that copies and destroys options.
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options) : worker(std::move(options), nullptr, nullptr) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, lifecycle& shared)
-    : worker(std::move(options), nullptr, &shared) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& transport)
-    : worker(std::move(options), &transport, nullptr) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport& transport, lifecycle& shared)
-    : worker(std::move(options), &transport, &shared) {}
-OJS_SHUTDOWN_INLINE worker::worker(worker_options options, ojs::transport* transport, lifecycle* shared)
-    : core_(detail::make_ref<detail::worker_core>(std::move(options), transport, shared)) {}
+OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport* transport,
+                                   lifecycle* shared)
+    : core_(detail::make_ref<detail::worker_core>(options, transport, shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (core_->is_forked()) core_->retain();  // the threads exist in the parent only

@@ -61,8 +61,7 @@ OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(cons
 OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     const result<detail::backend_url> url = detail::read_url(options);
     if (!url) return url.error();
-    const result<void> valid = detail::check_options(options);
-    return valid ? detail::check_extensions(options) : valid;
+    return detail::check_options(options);
 }
 
 }  // namespace v0_1_0

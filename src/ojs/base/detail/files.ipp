@@ -19,43 +19,33 @@
 
 namespace ojs::detail {
 
-enum class file_status { read, missing, not_regular, unreadable };
-
 struct small_file {
-    file_status status = file_status::unreadable;
-    int sys_errno = 0;          // why it is missing or unreadable
-    bool is_truncated = false;  // the file is longer than the limit
-    struct stat info {};        // if it was read
-    std::string text;           // at most `limit` bytes
+    struct stat info {};
+    std::string text;  // longer than the limit: the file has more
 };
 
-// Reads regular files only: no FIFO, folder, device or socket. Thread-safe.
-inline small_file read_small_file(const std::string& path, std::size_t limit) {
+// Reads regular files only: no FIFO, folder, device or socket (errc::invalid_argument). Thread-safe.
+inline result<small_file> read_small_file(const std::string& path, std::size_t limit) {
+    const auto failure = [](int failed) {
+        return error{errc::system, failed, cat({"cannot be read: ", errno_text(failed)})};
+    };
     // O_NONBLOCK: a FIFO without a writer opens at once.
     const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!file && errno != ENXIO) return failure(errno);  // ENXIO: a socket
     small_file out;
-    if (!file) {
-        out.sys_errno = errno;
-        if (out.sys_errno == ENOENT || out.sys_errno == ENOTDIR) out.status = file_status::missing;
-        if (out.sys_errno == ENXIO) out.status = file_status::not_regular;  // a socket
-        return out;
-    }
-    if (::fstat(file.get(), &out.info) != 0 || !S_ISREG(out.info.st_mode)) {
-        out.status = file_status::not_regular;
-        return out;
-    }
+    if (!file || ::fstat(file.get(), &out.info) != 0 || !S_ISREG(out.info.st_mode))
+        return error{errc::invalid_argument, 0, "is not a regular file"};
     char buffer[4096];
     for (ssize_t count = 1; count != 0 && out.text.size() <= limit;) {
         count = ::read(file.get(), buffer, sizeof buffer);
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) out.sys_errno = errno;
-        if (count < 0) return out;
+        if (count < 0) return failure(errno);
         out.text.append(buffer, static_cast<std::size_t>(count));
     }
-    out.status = file_status::read;
-    out.is_truncated = out.text.size() > limit;
-    if (out.is_truncated) out.text.resize(limit);
     return out;
+}
+inline bool is_missing(const error& of_file) noexcept {
+    return of_file.sys_errno == ENOENT || of_file.sys_errno == ENOTDIR;
 }
 
 // Blocks the signals that write(2) raises in its thread, for a scope, and consumes those raised: SIGPIPE, SIGXFSZ (above

@@ -37,10 +37,7 @@ class atomic {
     atomic& operator=(const atomic&) = delete;
 
     operator T() const noexcept { return load(); }
-    T operator=(T value) noexcept {
-        store(value);
-        return value;
-    }
+    void operator=(T value) noexcept { store(value); }
     T operator++() noexcept { return fetch_add(1) + 1; }
     T operator--() noexcept { return fetch_sub(1) - 1; }
 
@@ -66,14 +63,9 @@ class atomic {
         __atomic_exchange(&value_, &value, &previous, static_cast<int>(order));
         return previous;
     }
-    // On failure the order is `order` without its release.
-    bool compare_exchange_strong(T& expected, T desired,
-                                 memory_order order = memory_order::seq_cst) noexcept {
-        const memory_order failure_order = order == memory_order::acq_rel   ? memory_order::acquire
-                                           : order == memory_order::release ? memory_order::relaxed
-                                                                            : order;
-        return __atomic_compare_exchange(&value_, &expected, &desired, false, static_cast<int>(order),
-                                         static_cast<int>(failure_order));
+    bool compare_exchange_strong(T& expected, T desired) noexcept {
+        return __atomic_compare_exchange(&value_, &expected, &desired, false, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_SEQ_CST);
     }
 
   private:

@@ -1,7 +1,6 @@
 // proc: reads processes from /proc; finds nothing without it, or where OJS_SHUTDOWN_USE_PROC is 0.
 #pragma once
 
-#include <dirent.h>
 #include <limits.h>
 
 #include "files.ipp"
@@ -12,7 +11,8 @@ namespace ojs::detail {
 
 // Reads a file of /proc below `root`, such as "1/comm", up to 64 KiB; empty if it cannot be read.
 inline std::string proc_file(std::string_view root, std::string_view name) {
-    return OJS_SHUTDOWN_USE_PROC ? read_small_file(cat({root, "/proc/", name}), 64 * 1024).text : "";
+    if (!OJS_SHUTDOWN_USE_PROC) return {};
+    return read_small_file(cat({root, "/proc/", name}), 64 * 1024).value_or({}).text;
 }
 
 struct process_facts {
@@ -54,26 +54,6 @@ inline process_facts read_process(std::string_view root, std::string_view id) {
     const std::string line = proc_file(root, cat({id, "/cmdline"}));
     for (std::string_view rest = line; !rest.empty();)
         out.arguments.push_back(std::string(next_part(rest, std::string_view("\0", 1))));
-    return out;
-}
-
-// "/usr/bin/sh" and "-sh" are "sh".
-inline std::string program_name(std::string_view path) {
-    path.remove_prefix(path.rfind('/') + 1);                          // npos + 1: 0
-    if (!path.empty() && path.front() == '-') path.remove_prefix(1);  // a login shell
-    return std::string(path);
-}
-
-inline array<pid_t> all_processes(std::string_view root) {
-    array<pid_t> out;
-    DIR* const folder = OJS_SHUTDOWN_USE_PROC ? ::opendir(cat({root, "/proc"}).c_str()) : nullptr;
-    if (folder == nullptr) return out;
-    while (const dirent* entry = ::readdir(folder)) {
-        std::uint64_t number = 0;
-        if (parse_number(entry->d_name, INT_MAX, number) && number != 0)
-            out.push_back(static_cast<pid_t>(number));
-    }
-    ::closedir(folder);
     return out;
 }
 

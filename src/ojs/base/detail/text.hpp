@@ -13,27 +13,26 @@
 
 namespace ojs::detail {
 
-struct json_string {
-    std::string_view text;
-};
-
-// One part of a concatenation: text, text to be quoted, or a number to be written in decimal.
+// One part of a concatenation: text, or a number to be written in decimal.
 class text_part {
   public:
     text_part(std::string_view text) noexcept : text_(text) {}
     text_part(const std::string& text) noexcept : text_(text) {}
     text_part(const char* text) noexcept : text_(text) {}
-    text_part(json_string quoted) noexcept : text_(quoted.text), kind_(kind::json) {}
     template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
     text_part(Number number) noexcept
         : number_(static_cast<unsigned long long>(number)),
           kind_(std::is_signed_v<Number> ? kind::integer : kind::natural) {}
 
-    bool is_number() const noexcept { return kind_ == kind::integer || kind_ == kind::natural; }
-    void append_to(std::string& out) const;
+    bool is_number() const noexcept { return kind_ != kind::text; }
+    void append_to(std::string& out) const {
+        if (kind_ == kind::text) out.append(text_.data(), text_.size());
+        if (kind_ == kind::integer) out += std::to_string(static_cast<long long>(number_));
+        if (kind_ == kind::natural) out += std::to_string(number_);
+    }
 
   private:
-    enum class kind : unsigned char { text, json, integer, natural };
+    enum class kind : unsigned char { text, integer, natural };
     std::string_view text_;
     unsigned long long number_ = 0;
     kind kind_ = kind::text;
@@ -146,61 +145,46 @@ inline std::string_view next_part(std::string_view& text, std::string_view separ
     return out;
 }
 
-// At most `max` bytes of `text` for a log line: control characters and bytes that are not UTF-8 are escaped.
-inline std::string printable(std::string_view text, std::size_t max = 200) {
-    std::string out;
-    for (std::string_view rest = text.substr(0, max); !rest.empty();) {
-        const character next = take_character(rest);
-        if (next.code != character::none && !next.is_control()) {
-            append(out, {next.bytes});
-            continue;
-        }
-        for (const char c : next.bytes) {
-            char escaped[5];
-            std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
+// Escapes control characters and bytes that are not UTF-8. In JSON those bytes become U+FFFD.
+inline void append_escaped(std::string& out, std::string_view text, bool is_json) {
+    const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
+    while (!text.empty()) {
+        std::size_t plain = 0;
+        while (plain < text.size() && is_plain(text[plain])) ++plain;
+        out.append(text.data(), plain);
+        text.remove_prefix(plain);
+        if (text.empty()) return;
+        const character next = take_character(text);
+        char escaped[7];
+        if (is_json && (next.bytes == "\"" || next.bytes == "\\")) {
+            append(out, {"\\", next.bytes});
+        } else if (!next.is_control() && (is_json || next.code != character::none)) {
+            append(out, {next.repaired()});
+        } else if (is_json) {
+            std::snprintf(escaped, sizeof escaped, "\\u%04x", next.code & 0xffffU);
             out += escaped;
+        } else {
+            for (const char c : next.bytes) {
+                std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(c));
+                out += escaped;
+            }
         }
     }
+}
+
+// At most `max` bytes of `text` for a log line.
+inline std::string printable(std::string_view text, std::size_t max = 200) {
+    std::string out;
+    append_escaped(out, text.substr(0, max), false);
     if (text.size() > max) out += "...";
     return out;
 }
 
-// Appends `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
-inline void append_json_string(std::string& out, std::string_view text) {
-    const auto is_plain = [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
-    out += '"';
-    while (!text.empty()) {
-        std::size_t plain = 0;
-        while (plain < text.size() && is_plain(text[plain])) ++plain;
-        append(out, {text.substr(0, plain)});
-        text.remove_prefix(plain);
-        if (text.empty()) break;
-        const character next = take_character(text);
-        if (next.bytes == "\"" || next.bytes == "\\") {
-            append(out, {"\\", next.bytes});
-        } else if (next.is_control()) {
-            char escaped[7];
-            std::snprintf(escaped, sizeof escaped, "\\u%04x", next.code & 0xffffU);
-            out += escaped;
-        } else {
-            append(out, {next.repaired()});
-        }
-    }
-    out += '"';
-}
-
-inline void text_part::append_to(std::string& out) const {
-    switch (kind_) {
-        case kind::text: out.append(text_.data(), text_.size()); return;
-        case kind::json: return append_json_string(out, text_);
-        case kind::integer: out += std::to_string(static_cast<long long>(number_)); return;
-        case kind::natural: out += std::to_string(number_); return;
-    }
-}
-
-// Quotes `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 inline std::string json_quote(std::string_view text) {
-    return cat({json_string{text}});
+    std::string out = "\"";
+    append_escaped(out, text, true);
+    out += '"';
+    return out;
 }
 
 inline bool contains(const std::vector<std::string>& texts, std::string_view text) noexcept {

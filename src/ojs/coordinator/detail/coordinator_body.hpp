@@ -344,7 +344,7 @@ class coordinator_body final : public ref_counted {
                 ended = is_closing_ && completion_.tries_left == 0;
                 next = min(next, next_due());
             }
-            if (!ended) wake_.wait_until(next);
+            if (!ended && wake_.await(next)) wake_.clear();
         }
     }
     // The worker is ready with the first response of its backend.
@@ -419,7 +419,7 @@ class coordinator_body final : public ref_counted {
         {
             const cancel_registration ends = until.on_cancel([&] { waker_of_run.notify(); });
             while (life_.phase() < phase::draining && !until.cancelled())
-                waker_of_run.wait_until(time_point::max());
+                if (waker_of_run.await(time_point::max())) waker_of_run.clear();
         }
         life_.unsubscribe(waker_of_run.notify_fd());
         if (life_.phase() >= phase::draining) return {};

@@ -18,6 +18,7 @@
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/proc.ipp"
 #include "../../coordinator/detail/coordinator_body.hpp"
+#include "../../process/child_process.ipp"
 #include "../../process/detail/out_of_memory.hpp"
 
 namespace ojs::detail {
@@ -132,7 +133,7 @@ inline bool is_alive(const state_entry& entry) {
     const process_facts leader = read_stat("", cat({static_cast<long>(entry.pid)}));
     if (leader.pid != 0 && static_cast<std::int64_t>(leader.start_ticks) != entry.start_ticks) return false;
     if (leader.pid != 0 && leader.state != 'Z' && leader.state != 'X') return true;
-    for (const pid_t pid : all_processes("")) {
+    for (const pid_t pid : all_processes()) {
         const bool member = ::getpgid(pid) == entry.pid && ::getsid(pid) == entry.session;
         if (member && start_ticks_of(pid) != 0) return true;
     }
@@ -309,12 +310,12 @@ class state_file : public ref_counted {
         return {};
     }
     result<void> read() {
-        const small_file file = read_small_file(path_, max_state_file);
-        if (file.status == file_status::missing) return {};
-        if (file.status == file_status::unreadable) return failure("read it", file.sys_errno);
-        if (file.status != file_status::read || file.is_truncated) return refusal("it is not a state file");
-        if (file.info.st_uid != ::geteuid()) return refusal("it belongs to another user");
-        const result<launcher_state> state = read_message<launcher_state>(file.text);
+        const result<small_file> file = read_small_file(path_, max_state_file);
+        if (!file && is_missing(file.error())) return {};
+        if (!file && file.error().sys_errno != 0) return failure("read it", file.error().sys_errno);
+        if (!file || file->text.size() > max_state_file) return refusal("it is not a state file");
+        if (file->info.st_uid != ::geteuid()) return refusal("it belongs to another user");
+        const result<launcher_state> state = read_message<launcher_state>(file->text);
         if (!state) return refusal("it is not the state of a launcher");
         folders_ = state->socket_folders;
         if (state->boot_id.empty() || state->pid_namespace.empty())

@@ -22,7 +22,6 @@ class loop_core final : public held_options<loop_options>, public machine {
     // Claims the signals.
     void prepare() {
         if (status) status = check_loop_options(options);
-        if (status) status = check_extensions(options);
         if (status) status = claim_all();
     }
     void run() {

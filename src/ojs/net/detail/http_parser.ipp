@@ -2,10 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 
-#include "../../base/detail/text.hpp"
 #include "../http_message.ipp"
 
 namespace ojs::detail {
@@ -36,11 +33,7 @@ class http_parser {
         return state_ == state::failed ? status::failed : status::need_more;
     }
     // The peer has closed: completes a response whose body ends with the connection; anything else has failed.
-    status finish() {
-        if (state_ == state::rest) return status::complete;
-        if (state_ != state::failed) fail(400, "the message ends too early");
-        return status::failed;
-    }
+    status finish() const noexcept { return state_ == state::rest ? status::complete : status::failed; }
 
     bool has_surplus() const noexcept { return !kept_.empty(); }  // bytes beyond the complete message
 
@@ -80,8 +73,8 @@ class http_parser {
         return fail(is_http ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are supported");
     }
     void set_keep_alive() noexcept {
-        keeps_alive_ = is_1_0_ ? has_list_word(message_.headers, "Connection", "keep-alive")
-                               : !has_list_word(message_.headers, "Connection", "close");
+        const std::string_view header = find_header(message_.headers, "Connection");
+        keeps_alive_ = is_1_0_ ? has_list_word(header, "keep-alive") : !has_list_word(header, "close");
     }
     // Decides how the body ends. Refuses whatever two parsers could understand differently.
     bool choose_framing(state without_length) {
@@ -90,9 +83,8 @@ class http_parser {
         for (const http_header& header : message_.headers) {
             std::uint64_t length = 0;
             if (equals_ignore_case(header.name, "Transfer-Encoding")) {
-                if (is_1_0_) return fail(400, "HTTP/1.0 has no Transfer-Encoding");
-                if (is_chunked || !equals_ignore_case(header.value, "chunked"))
-                    return fail(501, "the only Transfer-Encoding understood is chunked");
+                if (is_1_0_ || is_chunked || !equals_ignore_case(header.value, "chunked"))
+                    return fail(501, "the only Transfer-Encoding understood is chunked, in HTTP/1.1");
                 is_chunked = true;
             } else if (equals_ignore_case(header.name, "Content-Length")) {
                 if (!parse_number(header.value, UINT64_MAX, length))

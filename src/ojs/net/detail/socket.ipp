@@ -1,15 +1,11 @@
 // Sockets with deadlines. Each is close-on-exec and non-blocking.
 #pragma once
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cstring>
 
@@ -86,14 +82,26 @@ inline io_status await_ready(int fd, short events, time_point deadline, int inte
     }
 }
 
-inline bool would_block(int error_number) noexcept {
-    return error_number == EAGAIN || error_number == EWOULDBLOCK;
-}
-
 inline socket_address address_of(const void* source, socklen_t length) noexcept {
     socket_address out;
     std::memcpy(&out.storage, source, length);
     out.length = length;
+    return out;
+}
+
+// None: see `failure`. AI_NUMERICHOST in `flags`: without a file or a name server, and so at once.
+inline socket_addresses find_addresses(const char* host, std::uint16_t port, int flags,
+                                       const char*& failure) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV | flags;
+    addrinfo* list = nullptr;
+    const int code = ::getaddrinfo(host, cat({port}).c_str(), &hints, &list);
+    socket_addresses out;
+    for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
+        out.push_back(address_of(each->ai_addr, each->ai_addrlen));
+    if (code == 0) ::freeaddrinfo(list);
+    failure = code == 0 ? nullptr : ::gai_strerror(code);
     return out;
 }
 
@@ -106,39 +114,21 @@ inline socket_addresses known_addresses(const endpoint& target) {
         std::memcpy(local.sun_path, path.c_str(), path.size() + 1);  // see parse_unix_url()
         return {address_of(&local, sizeof local)};
     }
-    sockaddr_in ip4{};
-    ip4.sin_family = AF_INET;
-    ip4.sin_port = htons(target.port);
-    sockaddr_in6 ip6{};
-    ip6.sin6_family = AF_INET6;
-    ip6.sin6_port = ip4.sin_port;
-    if (::inet_pton(AF_INET, target.host.c_str(), &ip4.sin_addr) == 1) return {address_of(&ip4, sizeof ip4)};
-    if (::inet_pton(AF_INET6, target.host.c_str(), &ip6.sin6_addr) == 1)
-        return {address_of(&ip6, sizeof ip6)};
-    if (!equals_ignore_case(target.host, "localhost")) return {};
-    ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ip6.sin6_addr = in6addr_loopback;
-    return {address_of(&ip4, sizeof ip4), address_of(&ip6, sizeof ip6)};
-}
-
-inline socket_address local_address(int fd) noexcept {
-    socket_address out;
-    ::getsockname(fd, out.get(), &out.length);
+    const bool is_localhost = equals_ignore_case(target.host, "localhost");
+    const char* unused = nullptr;
+    socket_addresses out =
+        find_addresses(is_localhost ? "127.0.0.1" : target.host.c_str(), target.port, AI_NUMERICHOST, unused);
+    if (is_localhost) out.push_back(find_addresses("::1", target.port, AI_NUMERICHOST, unused)[0]);
     return out;
 }
 
 // TCP connects a socket to itself if the kernel picks the unused destination port as the source port.
 inline bool is_connected_to_itself(int fd) noexcept {
-    const socket_address local = local_address(fd);
+    socket_address local;
     socket_address peer;
-    return ::getpeername(fd, peer.get(), &peer.length) == 0 && peer.length == local.length &&
+    return ::getsockname(fd, local.get(), &local.length) == 0 &&
+           ::getpeername(fd, peer.get(), &peer.length) == 0 && peer.length == local.length &&
            std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
-}
-
-inline time_point divided_deadline(time_point deadline, std::size_t shares) noexcept {
-    if (deadline == time_point::max()) return deadline;
-    const time_point now = steady_clock::now();
-    return now + (deadline - now) / static_cast<int>(shares);
 }
 
 // Returns 0, or why there is no connection.
@@ -157,14 +147,15 @@ inline int connect_to(int fd, const socket_address& address, time_point deadline
     return failed == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : failed;
 }
 
-// Each address gets a fair share of the time. Errors: unreachable.
+// Each address gets a fair share of the time, of which so many `shares` are kept. Errors: unreachable.
 inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
-                                        std::string_view name) {
+                                        std::string_view name, std::size_t shares = 0) {
     int first_failure = 0;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const time_point now = steady_clock::now();
+        const time_point until = now + (deadline - now) / static_cast<int>(addresses.size() - i + shares);
         const int family = addresses[i].storage.ss_family;
         unique_fd out = open_socket(family);
-        const time_point until = divided_deadline(deadline, addresses.size() - i);
         const int failed = out ? connect_to(out.get(), addresses[i], until) : errno;
         if (failed == 0 && family != AF_UNIX) set_keep_alive(out.get());
         if (failed == 0) return out;
@@ -186,24 +177,23 @@ class resolver final : public ref_counted {
     result<unique_fd> connect(time_point deadline) {
         unique_lock held(mutex_);
         if (!found_.empty()) {
-            result<unique_fd> connected =
-                connect_to_found(held, is_name_ ? divided_deadline(deadline, 2) : deadline);
+            result<unique_fd> connected = connect_to_found(held, deadline, is_name_ ? 1 : 0);
             if (connected || !is_name_) return connected;
         }
         if (!is_pending_) begin_lookup();
         while (is_pending_ && finished_.wait_until(held, deadline)) continue;
         const char* const problem = is_pending_ ? "it takes too long" : failure_;
-        if (problem == nullptr) return connect_to_found(held, deadline);
+        if (problem == nullptr) return connect_to_found(held, deadline, 0);
         return error{errc::unreachable, is_pending_ ? ETIMEDOUT : 0,
                      cat({"cannot look up '", target_.host, "': ", problem})};
     }
 
   private:
     // Without the lock.
-    result<unique_fd> connect_to_found(unique_lock& held, time_point deadline) {
+    result<unique_fd> connect_to_found(unique_lock& held, time_point deadline, std::size_t shares) {
         const socket_addresses addresses = found_;
         held.unlock();
-        result<unique_fd> connected = connect_socket(addresses, deadline, target_.name);
+        result<unique_fd> connected = connect_socket(addresses, deadline, target_.name, shares);
         held.lock();
         return connected;
     }
@@ -218,21 +208,12 @@ class resolver final : public ref_counted {
 
     // The thread of a lookup.
     void look_up() {
-        addrinfo hints{};
-        hints.ai_socktype = SOCK_STREAM;
-        hints.ai_flags = AI_NUMERICSERV;
-        addrinfo* list = nullptr;
-        const int code = ::getaddrinfo(target_.host.c_str(), cat({target_.port}).c_str(), &hints, &list);
-        socket_addresses found;
-        for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-            if (each->ai_family == AF_INET || each->ai_family == AF_INET6)
-                found.push_back(address_of(each->ai_addr, each->ai_addrlen));
-        }
-        if (code == 0) ::freeaddrinfo(list);
+        const char* failure = nullptr;
+        socket_addresses found = find_addresses(target_.host.c_str(), target_.port, 0, failure);
         const unique_lock held(mutex_);
         is_pending_ = false;
-        failure_ = code != 0 ? ::gai_strerror(code) : found.empty() ? "it has no IP address" : nullptr;
-        if (!found.empty()) found_ = std::move(found);
+        failure_ = failure;
+        if (failure == nullptr) found_ = std::move(found);
         finished_.notify_all();
     }
 

@@ -35,18 +35,16 @@ inline std::string host_port(std::string_view host, std::uint16_t port) {
     return cat({is_ip6 ? "[" : "", host, is_ip6 ? "]:" : ":", port});
 }
 
-inline bool is_host_name(std::string_view text) noexcept {
-    return !text.empty() && text.size() <= 253 &&
-           all_of(text, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; });
-}
-
 // Splits HOST, HOST:PORT or [IPV6]:PORT; `port` is empty without a colon. Null, or the error.
 inline const char* split_host_port(std::string_view text, std::string& host, std::string_view& port) {
     const std::size_t begin = starts_with(text, "[") ? 1 : 0;
     const std::size_t end = min(text.find(begin == 1 ? ']' : ':'), text.size());
     host = std::string(text.substr(begin, end - begin));
     port = text.substr(min(end + begin, text.size()));
-    if (begin == 1 ? end == text.size() || !is_ip(AF_INET6, host) : !is_host_name(host))
+    const bool is_name = !host.empty() && host.size() <= 253 && all_of(host, [](char c) {
+        return is_alphanumeric(c) || c == '-' || c == '.' || c == '_';
+    });
+    if (begin == 1 ? end == text.size() || !is_ip(AF_INET6, host) : !is_name)
         return "the host is not a name, an IPv4 address, or an IPv6 address in brackets";
     if (!port.empty() && (port.front() != ':' || port.size() == 1))
         return "only a colon and a port may follow the host";
@@ -82,9 +80,7 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     endpoint out;
     out.is_secure = equals_ignore_case(url.substr(0, 8), "https://");
     if (out.is_secure && !has_https)
-        return error{errc::unsupported, 0,
-                     "https:// needs a TLS library: include ojs_tls.hpp and set https_stream to "
-                     "ojs::tls_openssl(), or use a local TLS proxy"};
+        return error{errc::unsupported, 0, "https:// needs https_stream: tls_openssl() of ojs_tls.hpp"};
     if (!out.is_secure && !equals_ignore_case(url.substr(0, 7), "http://"))
         return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
     out.port = out.is_secure ? 443 : 80;
@@ -92,8 +88,7 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     const std::string_view authority = base.substr(0, base.find_first_of("/?#"));
     base.remove_prefix(authority.size());
     if (has_part(authority, "@"))  // not quoted: it may be a password
-        return error{errc::invalid_argument, 0,
-                     "the URL contains a user name or password; use a bearer token instead"};
+        return error{errc::invalid_argument, 0, "the URL has a user name or password: use a token"};
     std::string_view port;
     const char* problem = split_host_port(authority, out.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.port);

@@ -85,6 +85,29 @@ inline std::string url_fix(const worker_options& options) {
     return found.empty() || found == options.url ? std::string() : cat({"did you mean ", found, "?"});
 }
 
+inline std::chrono::milliseconds after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,
+                                             std::chrono::milliseconds min) noexcept {
+    return detail::max(min, capped_sum(times.stop_timeout, steps_timeout));
+}
+
+// A stop's part of the time from SIGTERM to SIGKILL. [GS 6.3]
+struct stop_budget {
+    std::chrono::milliseconds granted;
+    std::chrono::milliseconds drain;
+    std::chrono::milliseconds reports;  // and all else that follows the drain
+
+    bool fits() const noexcept { return drain < granted && capped_sum(drain, reports) <= granted; }
+};
+
+// `platform` counts unless the options say what is granted.
+inline stop_budget budget_of(const loop_options& options, const stop_platform* platform,
+                             std::chrono::milliseconds steps_timeout) noexcept {
+    const std::chrono::milliseconds set = options.container_grace_period;
+    return {set.count() > 0 || platform == nullptr ? set : platform->grant,
+            capped_sum(options.times.shutdown_grace_period, options.prestop_delay),
+            after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
+}
+
 inline std::string describe_need(const loop_options& options) {
     std::string out = "the unlimited grace period";
     if (options.times.shutdown_grace_period != no_limit)

@@ -7,8 +7,8 @@
 
 #include "../../base/detail/files.ipp"
 #include "../../base/detail/sync.hpp"
-#include "../../stop/detail/machine_state.ipp"
 #include "../../stop/detail/machine_log.ipp"
+#include "../../stop/detail/machine_state.ipp"
 
 namespace ojs::detail {
 

@@ -144,7 +144,7 @@ class job_metrics {
         pair* made = new (std::nothrow) pair;
         if (made == nullptr) return *other;
         pair* known = nullptr;
-        if (pairs_[index].compare_exchange_strong(known, made, memory_order::acq_rel)) return *made;
+        if (pairs_[index].compare_exchange_strong(known, made)) return *made;
         delete made;  // another thread was faster
         made_.fetch_sub(1, memory_order::relaxed);
         return *known;

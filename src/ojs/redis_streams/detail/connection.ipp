@@ -84,7 +84,7 @@ class connection {
             if (count > 0 && sends) unsent.remove_prefix(static_cast<std::size_t>(count));
             if (count > 0 || (count < 0 && errno == EINTR)) continue;
             if (count == 0) return broken(errc::disconnected, "the connection was closed");
-            if (!would_block(errno)) return broken(errc::disconnected, errno_text(errno));
+            if (errno != EAGAIN) return broken(errc::disconnected, errno_text(errno));
             const io_status ready =
                 await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
             if (ready == io_status::timed_out) return broken(errc::timed_out, "no response in time");

@@ -146,7 +146,8 @@ class active_threads {
   public:
     // Before this call every thread waits for events.
     void begin(int min, int max) noexcept {
-        min_ = allowed_ = min;
+        min_ = min;
+        allowed_ = min;
         max_ = max;
     }
     void enter() noexcept { ++active_; }

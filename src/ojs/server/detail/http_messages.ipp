@@ -54,7 +54,8 @@ class request_parser final : public http_parser {
         }
         if (hosts > 1 || (hosts == 0 && !is_1_0_)) return fail(400, "exactly one Host header is required");
         set_keep_alive();
-        expects_continue_ = !is_1_0_ && has_list_word(message_.headers, "Expect", "100-continue");
+        expects_continue_ =
+            !is_1_0_ && has_list_word(find_header(message_.headers, "Expect"), "100-continue");
         return choose_framing(state::complete);
     }
 
@@ -122,7 +123,7 @@ OJS_SHUTDOWN_INLINE bool is_abandoned(const http_request& request) noexcept {
     char byte = 0;
     const int socket = static_cast<const served_request&>(request).socket;
     const ssize_t got = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && !would_block(errno));
+    return got == 0 || (got < 0 && errno != EAGAIN);
 }
 
 // Whether accept() failed because of that client only, or was interrupted by a signal.

@@ -76,6 +76,12 @@ inline unique_fd accept_socket(int listener) noexcept {
     return out;
 }
 
+inline socket_address local_address(int fd) noexcept {
+    socket_address out;
+    ::getsockname(fd, out.get(), &out.length);
+    return out;
+}
+
 inline std::uint16_t local_port(int fd) noexcept {
     const socket_address local = local_address(fd);
     sockaddr_in in{};  // sockaddr_in6 has the port in the same place

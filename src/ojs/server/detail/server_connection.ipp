@@ -200,7 +200,7 @@ class server_connection final : public ref_counted {
         for (;;) {
             const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0 && would_block(errno)) return expect_bytes();
+            if (got < 0 && errno == EAGAIN) return expect_bytes();
             if (got <= 0) {
                 const bool begun = !parser_.is_empty();
                 return begun && is_overdue() ? refuse_late() : next::close;
@@ -246,7 +246,7 @@ class server_connection final : public ref_counted {
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
         const bool makes_room = take_slot_request();
         const bool stays = keeps_alive && !server_.draining.load() && !makes_room &&
-                           !has_list_word(response.headers, "Connection", "close");
+                           !has_list_word(find_header(response.headers, "Connection"), "close");
         lingers_ = parser_.has_surplus() || !(server_.thread_per_connection || makes_room);
         return send(response, is_head, !stays);
     }
@@ -274,7 +274,7 @@ class server_connection final : public ref_counted {
                 ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_, send_flags | MSG_DONTWAIT);
             if (sent >= 0) {
                 sent_ += static_cast<std::size_t>(sent);
-            } else if (would_block(errno)) {
+            } else if (errno == EAGAIN) {
                 if (buffered_ > 0) return is_overdue() ? next::close : next::write;
                 move_to(state::writing, server_.options.request_timeout);
                 count_buffered(out_.size());
@@ -309,7 +309,7 @@ class server_connection final : public ref_counted {
         char discarded[16 * 1024];
         for (int i = 0; i < 64; ++i) {
             const ssize_t got = ::recv(socket_.get(), discarded, sizeof discarded, MSG_DONTWAIT);
-            if (got < 0 && would_block(errno)) return next::read;
+            if (got < 0 && errno == EAGAIN) return next::read;
             if (got == 0 || (got < 0 && errno != EINTR)) return next::close;
         }
         return next::read;

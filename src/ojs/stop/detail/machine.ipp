@@ -306,7 +306,7 @@ class machine : public machine_log {
                 count_unreported(each->job.id);
             }
         }
-        for (const ref<work>& each : rest) log_unreported(*each);
+        for (const ref<work>& each : rest) log.write({log_level::error, unreported_, fields_of(*each), {}});
         // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
         const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
         begin_parting(parting_end);

@@ -12,7 +12,7 @@ class machine_log : public machine_state {
     // `thing` is "job" or "item"; `unreported` says that one is left at the end.
     machine_log(const loop_options& given, const char* component, lifecycle* followed, const char* thing,
                 const char* unreported)
-        : machine_state(given, component, followed), thing_(thing), unreported_(unreported) {}
+        : machine_state(given, component, followed), unreported_(unreported), thing_(thing) {}
 
     virtual std::vector<log_field> fields_of(const work& one) const = 0;
     virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }
@@ -83,9 +83,6 @@ class machine_log : public machine_state {
         for (const ref<work>& each : all)
             log.write_requested(cat({thing_, " in flight"}), in_flight_fields(*each));
     }
-    void log_unreported(const work& one) const {
-        log.write({log_level::error, unreported_, fields_of(one), {}});
-    }
     void log_stopped(int status) const {
         const lifecycle_state state = phases.own.state();
         const bool is_signalled = state.cause.kind == cause_kind::signal;
@@ -104,6 +101,7 @@ class machine_log : public machine_state {
              field("steps", steps_text)});
     }
 
+    const char* const unreported_;
     lifecycle_state seen_;  // the change last acted on; the lifecycle itself may be ahead
     time_point draining_since_ = steady_clock::now();
 
@@ -119,7 +117,6 @@ class machine_log : public machine_state {
     }
 
     const char* const thing_;
-    const char* const unreported_;
     const time_point started_at_ = steady_clock::now();
 };
 

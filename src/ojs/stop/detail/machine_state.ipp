@@ -85,7 +85,7 @@ class machine_state : public ref_counted {
     }
 
     // In a child of the process that has started it: threads and mutex are the parent's.
-    bool is_forked() const noexcept { return owner_ != 0 && owner_ != ::getpid(); }
+    bool is_forked() const noexcept { return owner_ != 0 && owner_ != this_process(); }
     void exit_if_child() const noexcept {
         if (is_forked()) _exit(70);
     }
@@ -98,7 +98,7 @@ class machine_state : public ref_counted {
             const unique_lock held(guard);
             waker = std::move(*made);
         }
-        owner_ = ::getpid();
+        owner_ = this_process();
         identity.worker_id = settings.worker_id.empty() ? make_worker_id() : settings.worker_id;
         char host[256] = "";
         if (gethostname(host, sizeof host - 1) == 0) identity.hostname = host;

@@ -3,7 +3,7 @@
 
 #include "../../base/detail/light.hpp"
 #include "../../base/detail/sync.ipp"
-#include "../../core/detail/wake.ipp"
+#include "../../core/detail/wake.hpp"
 #include "../loop_options.hpp"
 
 namespace ojs::detail {
@@ -17,8 +17,6 @@ class machine_threads {
   public:
     machine_threads(ref_counted& owner, mutex& guard, const loop_options& options, const wake& waker)
         : owner_(owner), guard_(guard), options_(options), waker_(waker) {}
-    machine_threads(const machine_threads&) = delete;
-    machine_threads& operator=(const machine_threads&) = delete;
     ~machine_threads() {
         for (const ref<entry>& each : all_) each->handle.detach();  // one of them may run this
     }

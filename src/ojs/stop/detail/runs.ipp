@@ -16,9 +16,6 @@ __attribute__((visibility("default"))) inline atomic<pid_t> running_process{0};
 
 class run_claim {
   public:
-    run_claim() = default;
-    run_claim(const run_claim&) = delete;
-    run_claim& operator=(const run_claim&) = delete;
     ~run_claim() { release(); }
     void release() noexcept {
         installed_ = signals();

@@ -14,19 +14,21 @@ inline void write_finding(const logger& log, const char* id, std::string problem
 // The drain and what follows it must fit into the time from SIGTERM to SIGKILL. doctor() says more. [GS 6.3]
 inline void check_stop_time(const logger& log, const loop_options& options, const stop_platform* platform,
                             std::chrono::milliseconds steps_timeout) {
-    const stop_budget budget = budget_of(options, platform, steps_timeout);
-    if (budget.granted.count() <= 0 || budget.fits()) return;
-    const bool is_set = options.container_grace_period.count() > 0;
-    const char* const id = !is_set                          ? "budget-unknown"
-                           : budget.drain >= budget.granted ? "budget-exceeded"
-                                                            : "budget-tight";
-    write_finding(
-        log, id,
-        cat({"the drain (", format_duration(budget.drain), ") and the reports after it (",
-             format_duration(budget.reports), ") need more than the ", format_duration(budget.granted),
-             " that ", is_set ? "the container grants" : cat({platform->name, " grants by default"})}),
-        "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower "
-        "OJS_SHUTDOWN_GRACE_PERIOD");
+    const std::chrono::milliseconds set = options.container_grace_period;
+    const bool is_set = set.count() > 0;
+    if (!is_set && platform == nullptr) return;
+    const std::chrono::milliseconds granted = is_set ? set : platform->grant;
+    const auto drain = capped_sum(options.times.shutdown_grace_period, options.prestop_delay);
+    const auto reports = detail::max<std::chrono::milliseconds>(
+        std::chrono::seconds(5), capped_sum(options.times.stop_timeout, steps_timeout));
+    if (drain < granted && capped_sum(drain, reports) <= granted) return;
+    const char* const id = !is_set ? "budget-unknown" : drain >= granted ? "budget-exceeded" : "budget-tight";
+    write_finding(log, id,
+                  cat({"the drain (", format_duration(drain), ") and the reports after it (",
+                       format_duration(reports), ") need more than the ", format_duration(granted), " that ",
+                       is_set ? "the container grants" : cat({platform->name, " grants by default"})}),
+                  "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower "
+                  "OJS_SHUTDOWN_GRACE_PERIOD");
 }
 
 // PID 1 of the container is a shell. [GS 4.3]

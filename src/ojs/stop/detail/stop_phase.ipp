@@ -14,9 +14,9 @@ class stop_phase {
     stop_phase(const loop_options& options, lifecycle* followed)
         : own(followed == nullptr ? options.signal_debounce : std::chrono::milliseconds(0)),
           shared(followed == nullptr ? idle_ : *followed),
-          first_signal_wins_(options.dialect.first_signal_wins),
-          grace_period_(options.times.shutdown_grace_period) {
-        lifecycle_access::set_first_signal_wins(own, followed == nullptr && first_signal_wins_);
+          options_(options) {
+        lifecycle_access::set_first_signal_wins(own,
+                                                followed == nullptr && options.dialect.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
@@ -50,7 +50,8 @@ class stop_phase {
     // The first call sets when the drain ends; each returns that.
     time_point begin_drain(time_point begun_at) const noexcept {
         time_point known = never;
-        const time_point ends = grace_period_ == no_limit ? known : begun_at + grace_period_;
+        const std::chrono::milliseconds grace = options_.times.shutdown_grace_period;
+        const time_point ends = grace == no_limit ? known : begun_at + grace;
         return drain_deadline_.compare_exchange_strong(known, ends) ? ends : known;
     }
 
@@ -63,11 +64,12 @@ class stop_phase {
         apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);
         // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
         const bool was_signalled = before.stop_signals > 0 || before.mode == stop_mode::reclaim;
-        apply_if(now.mode == stop_mode::reclaim && !(first_signal_wins_ && was_signalled), event::reclaim);
+        const bool first_wins = options_.dialect.first_signal_wins;
+        apply_if(now.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
         apply_if(now.phase >= phase::draining, event::stop_request);
         apply_if(now.cancel_requested, event::cancel_request);
         const bool forced = now.last_event == event::stop_signal && now.mode == stop_mode::forced;
-        apply_if(forced && !first_signal_wins_, event::stop_signal);
+        apply_if(forced && !first_wins, event::stop_signal);
     }
     // SIGCONT also resumes what alone is quiet. A resume is counted before its change is made: where that is not noticed
     // yet, follow() applies it.
@@ -82,8 +84,7 @@ class stop_phase {
 
   private:
     lifecycle idle_;  // never changes
-    const bool first_signal_wins_;
-    const std::chrono::milliseconds grace_period_;
+    const loop_options& options_;
     mutable atomic<time_point> drain_deadline_{never};
 };
 

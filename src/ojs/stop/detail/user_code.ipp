@@ -1,6 +1,7 @@
 // user_code: calls of what the user has given: callbacks, hooks and extensions.
 #pragma once
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include "../../base/detail/light.hpp"
@@ -11,16 +12,26 @@
 
 namespace ojs::detail {
 
+inline atomic<pid_t> known_process{0};
+
+// getpid() without its system call, which would cost a job as much as all else here.
+inline pid_t this_process() noexcept {
+    static const int handled = pthread_atfork(nullptr, nullptr, [] { known_process = 0; });
+    const pid_t known = handled == 0 ? pid_t(known_process) : 0;
+    if (known != 0) return known;
+    const pid_t found = ::getpid();
+    known_process = found;
+    return found;
+}
+
 // Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
 class user_call {
   public:
     explicit user_call(drain_barrier& gate) noexcept
         : gate_(gate), ticket_(gate.enter()), outer_(detail::exchange(innermost(), this)) {}
-    user_call(const user_call&) = delete;
-    user_call& operator=(const user_call&) = delete;
     ~user_call() {
         innermost() = outer_;
-        if (process_ != ::getpid()) _exit(70);  // a child of fork(): two must not act for one worker
+        if (process_ != this_process()) _exit(70);  // a child of fork(): two must not act for one worker
     }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
@@ -40,15 +51,13 @@ class user_call {
     const drain_barrier& gate_;
     drain_barrier::ticket ticket_;
     user_call* const outer_;
-    const pid_t process_ = ::getpid();
+    const pid_t process_ = this_process();
 };
 
 // The user's callbacks, hooks and extensions. Not called once the worker is destroyed.
 class user_code {
   public:
     explicit user_code(const logger& log) : log_(log) {}
-    user_code(const user_code&) = delete;
-    user_code& operator=(const user_code&) = delete;
     ~user_code() { delete_extensions(); }
 
     // Calls `code`, unless the worker is destroyed, and logs what it throws.

@@ -32,9 +32,6 @@ struct job_settlement {
 // Exceptions are logged. No function may destroy the worker or wait for its end.
 class worker_extension {
   public:
-    worker_extension() = default;
-    worker_extension(const worker_extension&) = delete;
-    worker_extension& operator=(const worker_extension&) = delete;
     virtual ~worker_extension() = default;
 
     // Before the first thread and the first request. An error or an exception ends the start: run() returns 64. The

@@ -9,9 +9,11 @@
 namespace ojs::detail {
 
 struct registered_handler : ref_counted {
-    std::string type;
+    registered_handler(std::string of, job_handler handler, handler_options given)
+        : type(std::move(of)), call(std::move(handler)), options(given) {}
+    const std::string type;
     job_handler call;
-    handler_options options;
+    const handler_options options;
 };
 using handler_list = array<ref<registered_handler>>;
 

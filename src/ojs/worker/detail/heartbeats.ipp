@@ -80,8 +80,7 @@ class heartbeats {
     // A changed state does not wait for the next interval.
     void request_again(const error& failure) noexcept {
         if (failure.code == errc::rejected) return;
-        if (failure.retry_after.count() > 0) return worker_.request_beat(deadline_after(failure.retry_after));
-        worker_.request_beat_soon();
+        worker_.request_beat_soon(failure.retry_after);
     }
     // With the guard held.
     void end_calls(std::size_t count) noexcept {
@@ -141,13 +140,10 @@ class heartbeats {
         worker_.note_connected();
         for (named_job& each : jobs) each.is_renewed = contains(response->jobs_extended, each.job->job.id);
         renew_leases(jobs, leased_at, sent_at);
-        if (response->claims_lost) {
-            for (const named_job& each : jobs) {
-                if (!each.is_renewed) worker_.lose(*each.job, each.claims);
-            }
-        } else {
-            find_missing(jobs, missing);
+        for (const named_job& each : jobs) {
+            if (response->claims_lost && !each.is_renewed) worker_.lose(*each.job, each.claims);
         }
+        if (!response->claims_lost) missing = find_missing(jobs);
         apply_directive(response->directive);
         return {};
     }
@@ -177,17 +173,18 @@ class heartbeats {
         }
     }
     // Each is queried once; the next heartbeat takes the rest.
-    void find_missing(const named_jobs& jobs, named_jobs& missing) {
+    named_jobs find_missing(const named_jobs& jobs) {
         constexpr std::size_t max_queries = 8;
+        named_jobs out;
         const unique_lock held(worker_.guard);
         for (const named_job& each : jobs) {
             active_job& job = *each.job;
-            const bool is_queried = job.queried_at > job.listed_at;
-            if (!lists_jobs_ || each.is_renewed || is_queried || job.is_taken) continue;
-            if (missing.size() >= max_queries) return;
+            if (!lists_jobs_ || each.is_renewed || job.is_taken || job.queried_at > job.listed_at) continue;
+            if (out.size() >= max_queries) break;
             job.queried_at = steady_clock::now();
-            missing.push_back(each);
+            out.push_back(each);
         }
+        return out;
     }
     // A query that fails changes nothing.
     void query_claims(const named_jobs& jobs) {

@@ -13,17 +13,6 @@ inline time_point next_try_at(time_point now, time_point deadline, milliseconds 
     return detail::max(earliest, detail::min(now + delay, now + (deadline - now) / 2));
 }
 
-// What follows a try that failed. A 400 without an API error may be a proxy's: it is final when repeated. What is rejected
-// is repeated without its payload, which may have been too large.
-enum class retry_action : std::uint8_t { later, without_payload, none };
-inline retry_action plan_retry(const error& failure, bool has_payload, int& strays) noexcept {
-    constexpr int max_strays = 6;
-    const bool stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
-    const bool rejected = failure.code == errc::rejected || (stray && ++strays >= max_strays);
-    if (!rejected) return retry_action::later;
-    return has_payload ? retry_action::without_payload : retry_action::none;
-}
-
 // Each function is called by the one thread that has taken the job.
 class reports {
   public:
@@ -57,10 +46,14 @@ class reports {
     void log_job(const active_job& job, log_level level, std::string_view message,
                  const job_report& report = {}) const {
         if (!worker_.log.enabled(level)) return;
+        constexpr std::size_t max_error = 1024;  // a handler's message may be long, and quote anything
+        const bool has_text = report.status == job_status::failed && worker_.options.log.error_messages;
         std::vector<log_field> fields = job_fields(job);
-        if (!report.failure.code.empty()) add_failure(report, fields);
-        if (report.reason != cancel_reason::none) fields.push_back(field("reason", to_string(report.reason)));
-        if (report.signal != 0) fields.push_back(field("signal", signal_name(report.signal)));
+        fields.push_back(field("error_type", report.failure.code));
+        fields.push_back(field("error", has_text ? printable(report.failure.message, max_error) : ""));
+        fields.push_back(
+            field("reason", report.reason == cancel_reason::none ? "" : to_string(report.reason)));
+        fields.push_back(field("signal", report.signal == 0 ? "" : signal_name(report.signal)));
         worker_.log.write({level, std::string(message), std::move(fields), {}});
     }
 
@@ -128,17 +121,21 @@ class reports {
         worker_.note_response(response, sent_at);
         return response;
     }
-    // False: no try follows.
+    // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx without
+    // an API error may be a proxy's: it is final when repeated.
     bool await_next_try(const active_job& job, job_report& report, const error& failure,
                         tries& so_far) const {
+        constexpr int max_strays = 6;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
-        const retry_action action = plan_retry(failure, !payload.empty(), so_far.strays);
-        if (action == retry_action::without_payload) payload.clear();
-        time_point retry_at = action == retry_action::none ? never : steady_clock::now();
+        const bool is_stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
+        const bool is_rejected =
+            failure.code == errc::rejected || (is_stray && ++so_far.strays >= max_strays);
+        time_point retry_at = is_rejected && payload.empty() ? never : steady_clock::now();
+        if (is_rejected) payload.clear();
         {
             const unique_lock held(worker_.guard);
             const time_point end = worker_.reports_end();
-            if (action == retry_action::later)
+            if (!is_rejected)
                 retry_at = next_try_at(retry_at, end == never ? worker_.phases.drain_deadline() : end,
                                        so_far.delays.next(failure.retry_after));
             if (retry_at >= end) retry_at = never;
@@ -187,17 +184,6 @@ class reports {
             return log_job(job, log_level::error, "job could not be reported");
         log_job(job, log_level::warn, "claim lost: another worker may have this job; its report is dropped");
     }
-    void add_failure(const job_report& report, std::vector<log_field>& fields) const {
-        fields.push_back(field("error_type", report.failure.code));
-        if (report.status != job_status::failed) return;
-        fields.push_back(field("error", error_text(report.failure)));
-    }
-    // A handler's message may be long, and quote anything.
-    std::string error_text(const job_error& failure) const {
-        constexpr std::size_t max_length = 1024;
-        return worker_.options.log.error_messages ? printable(failure.message, max_length) : "";
-    }
-
     worker_state& worker_;
 };
 

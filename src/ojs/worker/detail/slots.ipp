@@ -93,12 +93,13 @@ class slots {
     void serve() {
         unique_lock held(worker_.guard);
         while (ready_.size() > 0 || !is_closed_) {
-            const std::size_t free = may_fetch() ? free_slots() : 0;
-            const time_point fetch_at = free > 0 ? schedule_.due() : never;
             if (ready_.size() > 0) {
                 run_next(held);
-            } else if (fetch_at == time_point::min() ||
-                       (fetch_at != never && steady_clock::now() >= fetch_at)) {
+                continue;
+            }
+            const std::size_t free = may_fetch() ? free_slots() : 0;
+            const time_point fetch_at = free > 0 ? schedule_.due() : never;
+            if (fetch_at == time_point::min() || (fetch_at != never && steady_clock::now() >= fetch_at)) {
                 fetch(held, detail::min(free, limit_of_fetch_.max_count()));
             } else if (has_leader_) {
                 idle(held, fetch_at);
@@ -141,7 +142,8 @@ class slots {
         held.unlock();
         const time_point sent = steady_clock::now();
         const milliseconds leased_at = lease_clock();
-        result<std::vector<job>> response = send_fetch(count, sent);
+        bool is_announced = false;
+        result<std::vector<job>> response = send_fetch(count, sent, is_announced);
         const std::size_t claimed = response ? accept(*response, sent, leased_at) : 0;
         held.lock();
         --worker_.fetches;
@@ -150,7 +152,7 @@ class slots {
         const result<std::size_t> fetched = response ? result<std::size_t>(claimed) : response.error();
         const time_point now = steady_clock::now();
         limit_of_fetch_.note(count, fetched, now);
-        const bool failed = !schedule_.schedule_next(fetched, hints, is_work_announced_, now);
+        const bool failed = !schedule_.schedule_next(fetched, hints, is_announced, now);
         while (ready_.size() > idle_ + 1 && threads_ < limit_) add_thread(held);
         if (has_leader_) leader_due_.notify_one();      // the due time may have changed
         if (ready_.size() > 1) slot_due_.notify_one();  // hooks may block this thread
@@ -172,13 +174,13 @@ class slots {
             worker_.log.write(fetched.error().code == errc::bad_response ? log_level::error : log_level::warn,
                               "FETCH failed", {field("error", fetched.error().text)});
     }
-    result<std::vector<job>> send_fetch(std::size_t count, time_point sent) {
+    result<std::vector<job>> send_fetch(std::size_t count, time_point sent, bool& is_announced) {
         const fetch_request request{&worker_.identity, count, [this] { return worker_.phases.may_take(); },
                                     worker_.taking()};
         return worker_.call([&](ojs::transport& transport) {
             result<std::vector<job>> fetched =
                 transport.fetch(request, sent + worker_.options.request_timeout);
-            is_work_announced_ = transport.announces_work();
+            is_announced = transport.announces_work();
             return fetched;
         });
     }
@@ -314,15 +316,15 @@ class slots {
     job_report call_handler(active_job& job) const {
         try {
             job_context context(worker_, job, job.job);
-            return returned(worker_, job, call_inside(job.handler->call, context));
+            outcome got;
+            {
+                const user_call inside(worker_.handler_calls);  // ends a child of fork() that returns
+                got = job.handler->call(context);
+            }
+            return returned(worker_, job, got);
         } catch (...) {
             return thrown(worker_, job, printable(thrown_text(), 2000));
         }
-    }
-    // In a child of fork() that returns from the handler, this ends the child.
-    outcome call_inside(job_handler& handler, job_context& context) const {
-        const user_call inside(worker_.handler_calls);
-        return handler(context);
     }
     // Unless another thread reports it already.
     void report_if_free(unique_lock& held, active_job& job, job_report report) const {
@@ -341,7 +343,6 @@ class slots {
     worker_state& worker_;
     const reports& reports_;
     handler_list handlers_;
-    atomic<bool> is_work_announced_{false};  // after the latest FETCH
     // Guarded.
     condition slot_due_;            // for idle threads: a ready job, the lead, or the end
     condition leader_due_;          // for the leader: a slot or the phase changed

@@ -27,11 +27,7 @@ class worker_core final : public worker_state {
                 handlers_valid_ = invalid(cat({"the handler of job type '", printable(type), "' ", fault}));
             return false;
         }
-        ref<registered_handler> added = make_ref<registered_handler>();
-        added->type = std::move(type);
-        added->call = std::move(handler);
-        added->options = wanted;
-        handlers_.push_back(std::move(added));
+        handlers_.push_back(make_ref<registered_handler>(std::move(type), std::move(handler), wanted));
         return true;
     }
     bool add_step(std::string name, function<void()> step, milliseconds timeout) {
@@ -50,7 +46,6 @@ class worker_core final : public worker_state {
     // With `claim`, of run(). After an error nothing runs.
     result<void> start(run_claim* claim) {
         result<void> valid = check_options(options);
-        if (valid) valid = check_extensions(options);
         if (valid) valid = handlers_valid_;
         if (valid && handlers_.empty()) valid = invalid("no handler is registered");
         if (!valid) return valid;
@@ -165,10 +160,8 @@ class worker_core final : public worker_state {
     void on_change(bool moved) override {
         if (moved) {
             const ojs::phase now = seen_.phase;
-            static_cast<void>(call([now](ojs::transport& receiver) -> result<void> {
-                receiver.on_phase(now);
-                return {};
-            }));
+            static_cast<void>(
+                call([now](ojs::transport& receiver) { return receiver.on_phase(now), result<void>(); }));
         }
         update_taking();
         const bool takes = phases.may_take();
@@ -183,9 +176,9 @@ class worker_core final : public worker_state {
             check_soon(time_point::min());  // held jobs go back
         }
         slots_.close();
-        constexpr std::size_t many_jobs = 64;  // their handlers may keep all processors busy
-        if (const std::size_t jobs = active())
-            static_cast<void>(threads.prepare(task_kind::report, jobs > many_jobs ? 16 : 2));
+        // Handlers of many jobs may keep all processors busy when reports need threads.
+        static_cast<void>(
+            threads.prepare(task_kind::report, detail::min<std::size_t>((active() + 7) / 8, 16)));
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
@@ -212,14 +205,15 @@ class worker_core final : public worker_state {
         const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
         reports_.settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
     }
-    void begin_parting(time_point deadline) override {
-        beats_.finish(deadline);
-        const unique_lock held(guard);
-        is_fetch_lost_ = fetches > 0;
-    }
+    void begin_parting(time_point deadline) override { beats_.finish(deadline); }
     void end_parting() override {
         calls.close();
-        if (is_fetch_lost_)
+        bool is_fetch_lost = false;
+        {
+            const unique_lock held(guard);
+            is_fetch_lost = fetches > 0;
+        }
+        if (is_fetch_lost)
             log.write(
                 log_level::warn,
                 "a FETCH is still unanswered; jobs it may have claimed come back after their visibility "
@@ -227,15 +221,10 @@ class worker_core final : public worker_state {
     }
     void on_left_threads() override {
         std::vector<std::string> ids;
-        {
+        for (const ref<work>& each : works(true)) {
             const unique_lock held(guard);
-            for (const work_list* const list : {&in_flight, &unreturned}) {
-                for (const ref<work>& each : *list) {
-                    if (!as_job(each).is_in_handler()) continue;
-                    each->is_stuck = true;
-                    ids.push_back(each->job.id);
-                }
-            }
+            each->is_stuck = each->is_stuck || as_job(each).is_in_handler();
+            if (as_job(each).is_in_handler()) ids.push_back(each->job.id);
         }
         if (!ids.empty())
             log.write(log_level::warn, "handlers have not returned; exiting without waiting for them",
@@ -259,10 +248,9 @@ class worker_core final : public worker_state {
     // ---- jobs that time out, are held back, or are stuck ----
 
     struct overdue {
-        job_list timed_out;     // just cancelled
-        job_list held;          // of unknown types, to be requeued now
-        job_list stuck;         // newly
-        std::size_t count = 0;  // of stuck ones in all
+        job_list timed_out;  // just cancelled
+        job_list held;       // without a handler, to be requeued now
+        job_list stuck;      // newly
     };
     // Returns when to check again.
     time_point check_jobs(time_point now) {
@@ -271,11 +259,8 @@ class worker_core final : public worker_state {
         {
             const unique_lock held(guard);
             if (now < next_check) return next_check;
-            for (const ref<work>& each : in_flight) next = detail::min(next, check(as_job(each), now, found));
-            for (const work_list* const list : {&in_flight, &unreturned}) {
-                for (const ref<work>& each : *list) {
-                    if (each->is_stuck) ++found.count;
-                }
+            for (const ref<work>& each : in_flight) {
+                if (!as_job(each).is_taken) next = detail::min(next, check(as_job(each), now, found));
             }
             next_check = next;
         }
@@ -284,33 +269,32 @@ class worker_core final : public worker_state {
             reports_.log_job(*job, log_level::warn, "job cancelled: its timeout is over");
         }
         for (const ref<active_job>& job : found.held) slots_.hand_back(job);
-        for (const ref<active_job>& job : found.stuck) handle_stuck(job, found.count);
+        for (const ref<active_job>& job : found.stuck) handle_stuck(job);
         return next;
     }
     // With the guard held. Returns when this job is to be checked again.
     time_point check(active_job& job, time_point now, overdue& found) {
-        if (job.is_taken) return never;
-        const bool is_held = !job.handler;
-        const bool goes_back = is_held && job.due_at != never && phases.has_stop_begun();
-        if (now >= job.due_at || goes_back) {
+        const ref<active_job> self(&job);
+        if (!job.handler) {
+            job.is_taken = now >= job.due_at || phases.has_stop_begun();
+            if (job.is_taken) found.held.push_back(self);
+            return job.is_taken ? never : job.due_at;
+        }
+        if (now >= job.due_at) {
             job.due_at = never;
-            if (is_held) {
-                job.is_taken = true;
-                found.held.push_back(ref<active_job>(&job));
-                return never;
-            }
-            if (job.cancel_alone(cancel_reason::timeout)) found.timed_out.push_back(ref<active_job>(&job));
+            if (job.cancel_alone(cancel_reason::timeout)) found.timed_out.push_back(self);
         }
         const time_point cancelled = job.cancelled_since(all_cancelled_at);
-        if (is_held || cancelled == never || job.is_stuck) return job.due_at;
+        if (cancelled == never || job.is_stuck) return job.due_at;
         const time_point stuck_at = cancelled + options.stuck_after;
         if (now < stuck_at) return detail::min(job.due_at, stuck_at);
         job.is_stuck = job.is_in_handler();
-        if (job.is_stuck) found.stuck.push_back(ref<active_job>(&job));
+        if (job.is_stuck) found.stuck.push_back(self);
         return job.due_at;
     }
     // One that its own timeout or its backend has cancelled is reported; its slot stays taken. [WIRE 5]
-    void handle_stuck(const ref<active_job>& job, std::size_t count) {
+    void handle_stuck(const ref<active_job>& job) {
+        const std::size_t count = report().stuck.size();
         std::vector<log_field> fields = job_fields(*job);
         fields.push_back(field("stuck_jobs", count));
         log.write(
@@ -318,10 +302,7 @@ class worker_core final : public worker_state {
         if (job->cancelled_alone() && take(*job))
             reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
         if (count < slots_.size() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
-        {
-            const unique_lock held(guard);
-            was_stopped_stuck_ = true;
-        }
+        was_stopped_stuck_ = true;
         log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});
     }
 
@@ -330,10 +311,9 @@ class worker_core final : public worker_state {
     reports reports_{*this};
     heartbeats beats_{*this};
     slots slots_{*this, reports_};
-    bool has_callbacks_ = false;  // the transport has ours
-    bool took_ = true;            // at the latest change
-    bool is_fetch_lost_ = false;
-    bool was_stopped_stuck_ = false;  // guarded: the handlers of all slots were stuck
+    bool has_callbacks_ = false;      // the transport has ours
+    bool took_ = true;                // at the latest change
+    bool was_stopped_stuck_ = false;  // the handlers of all slots were stuck
 };
 
 }  // namespace ojs::detail

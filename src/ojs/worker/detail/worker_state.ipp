@@ -147,9 +147,10 @@ class worker_state : public held_options<worker_options>, public machine {
         waker.notify();
     }
     // For handlers, which may call it often: limits the rate.
-    void request_beat_soon() noexcept {
+    void request_beat_soon(milliseconds retry_after = {}) noexcept {
         constexpr milliseconds max_gap{1000};
-        request_beat(beats.begun_at + detail::min(options.heartbeat_interval / 5, max_gap));
+        const time_point soon = beats.begun_at + detail::min(options.heartbeat_interval / 5, max_gap);
+        request_beat(retry_after.count() > 0 ? deadline_after(retry_after) : soon);
     }
     // When half of a lease that began at `since` is over.
     void request_renewal(time_point since, milliseconds lease) noexcept {
