@@ -12,7 +12,7 @@ OBSERVABILITY := $(patsubst tests/%_test.py,%,$(wildcard tests/observability/*_t
 $(addprefix $(RESULTS)/,$(OBSERVABILITY)): $(addprefix $(BUILD)/,launcher lifecycle_runner worker)
 
 # They want node, and the network once.
-interop-test: deps grpc-bridge httplib-drain  ## the coordinator and the launcher against connect-node, curl and gRPC clients
+interop-test: deps grpc-bridge httplib-drain  ## the coordinator and the launcher against connect-node and gRPC clients
 	$(call run_checks,interop server)
 $(RESULTS)/interop: $(BUILD)/lifecycle_runner $(BUILD)/launcher FORCE
 	@$(RUN) tests/interop/run.sh $(BUILD)

@@ -48,7 +48,7 @@ STATIC := -static -s -Wl,-e,hold_signals
 # In one configuration for all: what judges and need not be judged, the worker of the image, and doctest, if it can
 # be that of the others. ThreadSanitizer defines operator new and pthread_create itself.
 ONCE := header-separate
-ONCE.asan := broken_worker demo deprived
+ONCE.asan := broken_worker demo
 ONCE.tsan := $(ONCE.asan) footprint
 OWN_DOCTEST := asan tsan $(PORTS)
 T := $(BUILD)/test

@@ -164,9 +164,7 @@ TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH
     CHECK(failed == 0);
 }
 
-TEST_CASE(
-    "river_transport: a report times out, and another batch may settle the job -> its repetition is "
-    "accepted") {
+TEST_CASE("river_transport: a report times out, another batch may settle it -> it is accepted again") {
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {
@@ -242,9 +240,7 @@ TEST_CASE("river_transport: a repeated report is accepted and does not settle th
     CHECK(row.text(0, 1).find("\"attempt\": 2") != std::string::npos);
 }
 
-TEST_CASE(
-    "river_transport: the transport contract passes, without the check that a report after the lease returns "
-    "gone") {
+TEST_CASE("river_transport: the transport contract passes, but for reports after the lease") {
     const auto on = std::make_shared<river_subject>();
     const auto left_out = transport_contract::check_all([&] { return on; });
     CHECK(left_out == std::vector<std::string>{"after its lease a worker's reports are gone"});

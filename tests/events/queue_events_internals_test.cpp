@@ -142,9 +142,7 @@ TEST_CASE("queue events: an event announces work unless its type or state says o
     }
 }
 
-TEST_CASE(
-    "queue events: the FETCH after an event gets no job -> the FETCH of the next event is delayed by up to 8 "
-    "ms") {
+TEST_CASE("queue events: a FETCH after an event gets no job -> that of the next is up to 8 ms later") {
     detail::announcement_schedule schedule;
     const time_point now = steady_clock::now();
     schedule.note_event(now);

@@ -1,4 +1,4 @@
-// connect-node's client, on code generated from lifecycle.proto, and curl, against the coordinator of lifecycle_runner.
+// connect-node's client, on code generated from lifecycle.proto, against the coordinator of lifecycle_runner.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -10,7 +10,7 @@ import {
   ReadinessResponse_ReadinessState as Readiness,
   ShutdownStatus_State as State,
 } from "./generated/lifecycle_pb.js";
-import { SERVICE, client, output, poll, refusal, startRunner, us } from "./harness.mjs";
+import { client, poll, refusal, startRunner, us } from "./harness.mjs";
 
 for (const over of ["tcp", "unix"]) {
   test(`${over}: a whole shutdown, from READY to its end`, async (t) => {
@@ -52,20 +52,4 @@ test("the binary codec, gRPC-Web and gRPC end with an error, and the service con
   const refused = await refusal(grpc.getShutdownStatus(us, { timeoutMs: 10_000 }));
   assert.notEqual(refused.code, Code.DeadlineExceeded, "the client was left waiting");
   await client(runner.http).getShutdownStatus(us);
-});
-
-test("curl: ask, shut down, and its end", async (t) => {
-  const runner = await startRunner(t, "tcp", "--initial-work", "3");
-  await runner.prints(/^ready$/);
-  for (const [method, body, wanted] of [
-    ["GetReadinessStatus", us, /"state":"READY".*\s+200$/],
-    ["GetShutdownStatus", { process_id: "kv-1" }, /^\{"metrics":\{"inFlightRequests":3\}\}\s+200$/],
-    ["Shutdown", { processId: "kv-9" }, /"code":"not_found".*\s+404$/],
-    ["NotifyReady", us, /"code":"unimplemented".*\s+404$/],
-    ["Shutdown", { ...us, gracePeriodSeconds: 4 }, /"acknowledged":true.*\s+200$/],
-  ]) {
-    const what = ["-H", "Content-Type: application/json", "-d", JSON.stringify(body), `${runner.http.baseUrl}${SERVICE}${method}`];
-    assert.match((await output(["curl", "-sS", "-w", "\n%{http_code}", ...what])).text, wanted, method);
-  }
-  assert.equal(await runner.end(), 0);
 });

@@ -12,8 +12,8 @@ INTO=$BUILD/interop
 
 leave_out() { echo "skipped: $1"; exit 77; }
 
-for program in node npm curl; do
-    command -v $program >/dev/null || leave_out "$program is missing: apt-get install nodejs npm curl"
+for program in node npm; do
+    command -v $program >/dev/null || leave_out "$program is missing: apt-get install nodejs npm"
 done
 
 mkdir -p "$INTO"

@@ -37,12 +37,6 @@ struct served : launched {
     http_response call(const std::string& method, const std::string& body, const http_headers& more = {}) {
         return ask("POST", service + method, body, more);
     }
-    template <class Answer>
-    Answer read(const std::string& method, const std::string& body) {
-        const result<Answer> out = read_message<Answer>(call(method, body).body);
-        REQUIRE(out);
-        return *out;
-    }
     // Again while its reload takes longer than the launcher waits.
     http_response roll(const std::string& body) {
         const time_point end = steady_clock::now() + hang_guard;
@@ -93,10 +87,6 @@ std::uint64_t last_number(const std::string& lines) {
 }
 
 const std::string roll_kv = "{\"group\":\"kv\"}";
-
-rollout_status rollout_of(served& of) {
-    return of.read<group_status>("GetGroupStatus", roll_kv).rollout;
-}
 
 // The value of a sample, by its name and labels as the page has them.
 std::string sample(const std::string& page, const std::string& name) {
@@ -357,36 +347,6 @@ TEST_CASE("status page: requests from other web pages are refused, and a foreign
     CHECK(passes(guard, known));
     known[1].value = "http://other.example";
     CHECK_FALSE(passes(guard, known));
-}
-
-TEST_CASE("launcher_admin: RollingReplace and CancelReplace show the rollout's phase, counts and reason") {
-    served of(served_options(), 0);
-    of.fleet.drains_at_once = false;
-    of.start(2);
-    const auto check_refused = [&](const char* method, const char* text) {
-        check_error(of.call(method, roll_kv), 400, "failed_precondition", text);
-    };
-    check_refused("CancelReplace", "no rollout is in progress");
-    CHECK(rollout_of(of).phase == rollout_phase::none);
-    CHECK(of.call("RollingReplace", roll_kv).status == 200);
-    REQUIRE(of.fleet.notes().wait_for(4));  // "stop kv-1"
-    CHECK(rollout_of(of).phase == rollout_phase::draining);
-    for (const char* method : {"RollingReplace", "ShutdownGroup"}) check_refused(method, "in progress");
-    CHECK(holds(of.get("/healthz").body, "\"replacing\":true"));
-    const std::string cancel = "{\"group\":\"kv\",\"reason\":\"too slow\"}";
-    CHECK(of.read<cancel_rollout_response>("CancelReplace", cancel).rollout.cancelling);
-    CHECK(of.call("CancelReplace", roll_kv).status == 200);  // asking again changes nothing
-    of.fleet.get("kv-1")->becomes(instance_state::complete);
-    const std::string lines = of.events_until("\"result\":\"cancelled\"");
-    CHECK(holds(lines, "\"event\":\"rollout cancelled\",\"reason\":\"too slow\""));
-    const rollout_status after = rollout_of(of);
-    CHECK(after.phase == rollout_phase::cancelled);
-    CHECK(after.replaced == 1);
-    CHECK(after.total == 2);
-    CHECK_FALSE(after.cancelling);
-    CHECK(sample(of.get("/metrics").body, "ojs_launcher_rollouts_total{group=\"kv\",result=\"cancelled\"}") ==
-          "1");
-    check_refused("CancelReplace", "no rollout is in progress");
 }
 
 TEST_CASE("launcher_metrics: SIGKILLs, requests for more time and shutdown durations are counted") {

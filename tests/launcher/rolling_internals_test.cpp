@@ -247,6 +247,7 @@ TEST_CASE("rollout: a cancellation ends the new processes that are not available
         CHECK(done.mixed == (row.replaced > 0));
         CHECK(fleet.running() == row.running);
         CHECK(kv.group->info().rollout.phase == rollout_phase::cancelled);
+        CHECK(kv.group->metrics().rollouts[2] == 1);  // cancelled
         CHECK(fleet.broken() == texts{});
         fleet.decide_new([](int) { return fate::ready; });  // the next one brings them together again
         REQUIRE(kv.roll(kv_group(2, 2, 1)));
@@ -265,6 +266,7 @@ TEST_CASE("rollout: a rollback cannot be cancelled, and is counted") {
         kv.turn_until([&] { return fleet.calls().back() == call; });
     };
     turn_until("stop kv-1");
+    CHECK(test::code_of(kv.group->shut_down({"test", {}, {}})) == errc::busy);
     fleet.get("kv-1")->becomes(instance_state::complete);
     turn_until("stop kv-3");  // kv-4 was unhealthy
     CHECK(kv.group->info().rollout.phase == rollout_phase::rolling_back);

@@ -110,8 +110,7 @@ class faulty_disk {
 
 TEST_SUITE_BEGIN("state_file");
 
-TEST_CASE(
-    "state_file: a successor ends orphans and removes their folder, and a second launcher gets errc::busy") {
+TEST_CASE("state_file: a successor ends orphans and removes their folder; a second launcher gets busy") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     sleeper left;

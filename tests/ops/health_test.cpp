@@ -4,7 +4,7 @@
 #include "metrics_page.hpp"
 #include "raw_peer.hpp"
 #include "text.hpp"
-#include "worker/busy_worker.hpp"
+#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;

@@ -122,8 +122,7 @@ TEST_CASE("dev_backend: an invalid request -> its status, a message that says wh
     CHECK(jobs_of(jobs) == 0);
 }
 
-TEST_CASE(
-    "dev_backend: a PUSH with an unknown, misplaced or invalid member is refused, and names the member") {
+TEST_CASE("dev_backend: a PUSH with an unknown, misplaced or invalid member is refused by its name") {
     const backend jobs;
     const struct {
         const char* members;
@@ -199,8 +198,7 @@ TEST_CASE("dev_backend: a PUSH in each documented form is accepted, and what it 
     CHECK(job["ext_c"].is("d"));
 }
 
-TEST_CASE(
-    "dev_backend: a job with the id or the unique keys of an unfinished one gets 409, also in a batch") {
+TEST_CASE("dev_backend: a job with the id or unique keys of an unfinished one gets 409, also in a batch") {
     const backend jobs;
     const auto status = [&](const std::string& members) { return push(jobs, "," + members).status; };
     const std::string id = R"("id":"019539a4-aaaa-7000-8000-111111111111")";
@@ -228,8 +226,7 @@ TEST_CASE(
     CHECK(jobs_of(jobs) == before);
 }
 
-TEST_CASE(
-    "dev_backend: the retry delays of a failed job follow the interval, strategy and maximum of its policy") {
+TEST_CASE("dev_backend: retry delays follow the interval, strategy and maximum of the job's policy") {
     const backend jobs;
     const struct {
         const char* policy;
@@ -307,8 +304,7 @@ TEST_CASE("dev_backend: the error and the policy decide between retry, discard a
     CHECK(claim(jobs)["id"].text == dead[1]);
 }
 
-TEST_CASE(
-    "dev_backend: a job can be claimed only when it is due and not expired, and cancelled until it ends") {
+TEST_CASE("dev_backend: a job can be claimed only when due and not expired, and cancelled until it ends") {
     const backend jobs;
     const std::string later = pushed(jobs, R"(,"delay_until":"2199-12-31T23:59:59.999+14:00")");
     const std::string never = pushed(jobs, R"(,"delay_until":"9999-12-31T23:59:59Z")");
@@ -356,8 +352,7 @@ TEST_CASE("dev_backend: an expired lease is recorded as an error of the job and 
     CHECK(shown(jobs, id)["errors"].items.size() == 2);
 }
 
-TEST_CASE(
-    "dev_backend: a heartbeat's response has the directive, and a worker that is not running gets no job") {
+TEST_CASE("dev_backend: a heartbeat's response has the directive; only a running worker gets jobs") {
     const backend jobs;
     const std::string id = pushed(jobs, "");
     const auto beat = [&](const char* path, const char* state) {
@@ -378,19 +373,6 @@ TEST_CASE(
     CHECK(claim(jobs)["id"].text == id);
 }
 
-TEST_CASE(
-    "dev_backend: the checkpoint of a FAIL is in meta of the job's next claim, and of the next after it") {
-    const backend jobs;
-    const std::string id = pushed(jobs, "");
-    CHECK(claim(jobs)["meta"]["checkpoint"].members.empty());
-    const std::string interrupted = R"("code":"ShutdownError")";
-    CHECK(fail(jobs, id, interrupted, R"(,"requeue":true,"meta":{"checkpoint":{"at":7}})")["state"].is(
-        "available"));
-    CHECK(claim(jobs)["meta"]["checkpoint"]["at"].number == 7);
-    CHECK(fail(jobs, id, interrupted, R"(,"requeue":true)")["state"].is("available"));
-    CHECK(claim(jobs)["meta"]["checkpoint"]["at"].number == 7);
-}
-
 TEST_CASE("dev_backend: requests that a web page could send are refused and have no effect") {
     const backend jobs;
     const struct {
@@ -409,8 +391,7 @@ TEST_CASE("dev_backend: requests that a web page could send are refused and have
     for (const auto& each : rows) {
         CAPTURE(std::string(each.headers));
         // Byte for byte: a client of the library would add a Host of its own.
-        peer::client client(
-            static_cast<std::uint16_t>(std::stoi(jobs.url().substr(jobs.url().rfind(':') + 1))));
+        peer::client client(jobs.port());
         client.send(std::string("POST /ojs/v1/jobs HTTP/1.1\r\nConnection: close\r\nContent-Length: 22\r\n") +
                     each.headers + "\r\n\r\n" + R"({"type":"a","args":[]})");
         CHECK(client.rest().substr(9, 3) == each.status);
@@ -423,7 +404,7 @@ TEST_CASE("dev_backend: GET / lists the routes, and a port in use ends start-up 
     const auto got = test::ask(jobs.url(), "GET", "/", "", {});
     REQUIRE(got);
     CHECK(got->body.find("POST /ojs/v1/jobs  enqueue a job\n") != std::string::npos);
-    process taken({program("dev_backend"), "--port", jobs.url().substr(jobs.url().rfind(':') + 1)}, {});
+    process taken({program("dev_backend"), "--port", std::to_string(jobs.port())}, {});
     CHECK(taken.wait() == 69);
     CHECK(taken.prints("in use"));
 }

@@ -1,11 +1,9 @@
 // dev_backend --store: what was answered is there after a crash, and files that cannot be a store are left alone.
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include <random>
 
 #include "files.hpp"
 #include "harness.hpp"
+#include "raw_peer.hpp"
 
 using namespace test;
 
@@ -28,31 +26,6 @@ refusal refused(const std::string& path) {
     const int status = backend.wait();
     return {status, backend.output()};
 }
-
-// Keeps a free port of loopback from other programs: only a server that asks for it by its number can listen there.
-class kept_port {
-  public:
-    kept_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        const int yes = 1;
-        REQUIRE(::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
-        REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-        text_ = std::to_string(ntohs(address.sin_port));
-    }
-    kept_port(const kept_port&) = delete;
-    kept_port& operator=(const kept_port&) = delete;
-    ~kept_port() { ::close(fd_); }
-
-    const std::string& text() const { return text_; }
-
-  private:
-    const int fd_;
-    std::string text_;
-};
 
 // A backend that is killed and started again at the same address, on the same file.
 class stored_backend {
@@ -78,7 +51,7 @@ class stored_backend {
 
   private:
     const std::string path_ = store_path();
-    const kept_port port_;
+    const peer::reserved_port port_;
     std::vector<std::string> flags_;
     std::unique_ptr<backend> jobs_;
 };
@@ -210,13 +183,11 @@ TEST_CASE("store: SIGKILLs of dev_backend under four workers lose no accepted jo
     }
     for (const std::string& id : accepted) CHECK(jobs->reaches(id, "completed"));
     for (process& each : workers) {
-        each.signal(SIGTERM);
-        CHECK(each.wait() == 0);
+        CHECK(each.end_by(SIGTERM) == 0);
     }
 }
 
-TEST_CASE(
-    "store: a file that is foreign, damaged or open elsewhere is refused with status 74 and not changed") {
+TEST_CASE("store: a file that is foreign, damaged or open elsewhere is refused with 74 and not changed") {
     stored_backend good;
     good->push("a", "[]", 1);
     const std::string id = good->push("a", "[1]", 1).front();
@@ -278,8 +249,7 @@ TEST_CASE("store: on a full disk pushes fail with 503, and every job accepted be
     CHECK_MESSAGE(last.body.find("not stored") != std::string::npos, last.body);
     CHECK(ask(small.url(), "GET", "/ojs/v1/health")->status == 503);
     CHECK(push(1).status == 503);
-    small.self().signal(SIGTERM);
-    CHECK(small.self().wait() == 1);
+    CHECK(small.self().end_by(SIGTERM) == 1);
     CHECK(small.self().prints("shutdown: storage failed"));
     backend again({"--store", path});
     for (const std::string& id : accepted) CHECK(again.state_of(id) == "available");

@@ -28,8 +28,7 @@ process count_worker(const std::string& url, const std::string& id) {
 }  // namespace
 
 // [GS 1] [GS 7.1 (a)] [GS 7.2 (3)] [Website In-flight (c)] [WP 10.1 - 10.3]
-TEST_CASE(
-    "text.count: SIGKILL -> the next run starts over; SIGTERM -> the next continues from the checkpoint") {
+TEST_CASE("text.count: SIGKILL -> the next run starts over; SIGTERM -> it continues from the checkpoint") {
     backend jobs({"--dead-after", "2s"});  // a live one is silent for less
     const std::string id = jobs.push_one("text.count", "[\"" + write_text() + "\",3600000,1,65536]");
     const auto run = [&](int number, int signal) {

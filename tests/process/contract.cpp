@@ -11,10 +11,6 @@ using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;
 
-std::uint16_t port_of(const std::string& url) {
-    return static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
-}
-
 class http_subject : public transport_contract::subject {
   public:
     traits can() const override {
@@ -57,7 +53,7 @@ class http_subject : public transport_contract::subject {
 
   private:
     backend backend_{{"--dead-after", "1h", "--retry-delay", "0s", "--quiet"}};
-    transport_contract::relay relay_{port_of(backend_.url())};
+    transport_contract::relay relay_{backend_.port()};
 };
 
 }  // namespace

@@ -222,8 +222,7 @@ void check_requeued(stage& on, bool named) {
 // [Spot SIGUSR1] [Spot SIGTERM] [Spot file missing] [Spot file SPOT_RECLAIM] [Spot file (b)] [Spot use case 2]
 // [Spot use case 4] [Spot decision matrix] [Spot fast exit] [Spot troubleshooting] [Spot first signal wins]
 // [Spot log lines] [Spot job, exactly one place]
-TEST_CASE(
-    "controller: SPOT_RECLAIM, no mode file or SIGUSR1 -> a stop kills the child and requeues the job") {
+TEST_CASE("controller: SPOT_RECLAIM, no mode file or SIGUSR1 -> a stop kills the child, requeues the job") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
     constexpr const char* missing = " not found, defaulting to spot instance reclaim mode";
     const struct {
@@ -294,8 +293,7 @@ TEST_CASE("controller: SIGTERM before the preStop hook's SIGUSR1 -> the job is r
     on.controller.signal(SIGTERM);
     REQUIRE(on.prints("not found, defaulting to spot instance reclaim mode"));
     write_file(on.mode_file(), "SPOT_RECLAIM\n");  // the preStop hook was slow
-    on.controller.signal(SIGUSR1);
-    CHECK(on.controller.wait() == 0);
+    CHECK(on.controller.end_by(SIGUSR1) == 0);
     check_requeued(on, false);
     CHECK(on.controller.count("Immediately killing") == 1);
 }
@@ -341,9 +339,7 @@ TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller 
 }
 
 // [Spot target (a)] [Spot best practice 3]
-TEST_CASE(
-    "controller: --reclaim finds no running controller, or PID is no controller -> the mode file is "
-    "unchanged") {
+TEST_CASE("controller: --reclaim finds no controller, or PID is none -> the mode file is unchanged") {
     stage on;
     const std::string path = on.path("controller");  // a program that nobody else runs
     fs::copy_file(program("controller"), path);
@@ -394,9 +390,7 @@ spot_instance_mode = false
 )";
 
 // [Spot use case 3] [Spot metrics server] [Spot spot_instance_mode]
-TEST_CASE(
-    "controller: SIGTERM after --mark-normal, with the guide's config.toml -> the running job completes, no "
-    "other starts (Use Case 3)") {
+TEST_CASE("controller: SIGTERM after --mark-normal lets the job complete, no other starts (Use Case 3)") {
     stage on("finish");
     const std::string config = on.path("config.toml");
     write_file(config, config_of_guide + ("spool_dir = " + in_quotes(on.path("spool"))) + "\ncommand = [" +
@@ -426,34 +420,35 @@ TEST_CASE(
 }
 
 // [Spot use case 3, too long]
-TEST_CASE(
-    "controller: a child still running as the grace period ends gets SIGTERM, then SIGKILL (Use Case 3)") {
-    stage on("deaf", ",\"termination_grace_period\":\"800ms\",\"child_process_shutdown_timeout\":\"300ms\"");
-    write_file(on.mode_file(), "NORMAL_SHUTDOWN");
-    on.start_with_job();
-    CHECK(on.stop_by(SIGTERM) >= 800);
-    CHECK(on.all_gone());
-    CHECK(on.job_is_only_in("request"));
-    CHECK(on.logs({{"info", processing},
-                   {"warning", "Grace period is about to expire. Sending SIGTERM to process execution-job-1"},
-                   {"info", reputting},
-                   {"info", complete}}));
-    CHECK(on.prints("end=\"killed by SIGKILL\""));
-}
-
-// [Spot use case 3, too long]
-TEST_CASE("controller: a child that obeys SIGTERM ends the stop before the grace period does (Use Case 3)") {
-    stage on("obey",
-             ",\"termination_grace_period\":\"1h\",\"child_process_shutdown_timeout\":\"59m59s800ms\"");
-    write_file(on.mode_file(), "NORMAL_SHUTDOWN");
-    on.start_with_job();
-    CHECK(on.stop_by(SIGTERM) >= 200);
-    CHECK(on.line() == "SIGTERM");
-    CHECK(on.all_gone());
-    // It may have obeyed in the middle of its work: it goes back, whatever its exit status says.
-    CHECK(on.job_is_only_in("request"));
-    CHECK(on.prints("end=\"exit status 0\""));
-    CHECK(on.logs({{"info", reputting}, {"info", complete}}));
+TEST_CASE("controller: a child that outlasts the grace period gets SIGTERM, then SIGKILL (Use Case 3)") {
+    const struct {
+        const char* child;
+        const char* grace;
+        const char* share;  // of the child after SIGTERM
+        std::int64_t min_ms;
+        const char* end;
+    } rows[] = {
+        {"deaf", "800ms", "300ms", 800, "killed by SIGKILL"},
+        // It may have obeyed in the middle of its work: it goes back, whatever its exit status says.
+        {"obey", "1h", "59m59s800ms", 200, "exit status 0"},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.child);
+        stage on(row.child, ",\"termination_grace_period\":" + in_quotes(row.grace) +
+                                ",\"child_process_shutdown_timeout\":" + in_quotes(row.share));
+        write_file(on.mode_file(), "NORMAL_SHUTDOWN");
+        on.start_with_job();
+        CHECK(on.stop_by(SIGTERM) >= row.min_ms);
+        if (row.child == std::string("obey")) CHECK(on.line() == "SIGTERM");
+        CHECK(on.all_gone());
+        CHECK(on.job_is_only_in("request"));
+        CHECK(on.logs(
+            {{"info", processing},
+             {"warning", "Grace period is about to expire. Sending SIGTERM to process execution-job-1"},
+             {"info", reputting},
+             {"info", complete}}));
+        CHECK(on.prints(std::string("end=\"") + row.end + "\""));
+    }
 }
 
 // ---- what else may happen ----
@@ -510,8 +505,7 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
 }
 
 // [Spot file (a)]
-TEST_CASE(
-    "controller: no job and no mode file configured -> SIGTERM consults /tmp/termination-type and exits") {
+TEST_CASE("controller: no job, no mode file configured -> SIGTERM reads /tmp/termination-type and exits") {
     stage on;
     on.configure_command("[\"true\"]");
     on.start();
@@ -542,9 +536,7 @@ TEST_CASE("controller: a child that fails is retried by retry_delays, then its j
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE(
-    "controller: the command is missing or half a program -> no attempt counts, and the jobs run after it is "
-    "replaced") {
+TEST_CASE("controller: the command is missing or half a program -> no attempt counts until it is replaced") {
     for (const bool is_missing : {true, false}) {
         CAPTURE(is_missing);
         stage on;
@@ -637,8 +629,7 @@ TEST_CASE("controller: a job whose child survives SIGKILL stays claimed until th
 }
 
 // [Spot crash]
-TEST_CASE(
-    "controller: SIGKILL of a controller also ends its child, and the next controller recovers the job") {
+TEST_CASE("controller: SIGKILL of a controller ends its child too, and the next one recovers the job") {
     stage on("finish");
     on.start_with_job();
     ::kill(on.controller.pid(), SIGKILL);
@@ -654,8 +645,7 @@ TEST_CASE(
 
 // ---- configuration ----
 
-TEST_CASE(
-    "controller: an invalid configuration ends start-up with status 64 and an error that locates the fault") {
+TEST_CASE("controller: an invalid configuration ends start-up with 64 and an error that locates the fault") {
     std::string deep;
     for (int i = 0; i < 150000; ++i) deep += "{\"a\":";
     // One of each kind. BASE: a valid spool_dir and command.
@@ -706,8 +696,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "controller: a container_grace_period that is too short gives a warning with the controller's own keys") {
+TEST_CASE("controller: too short a container_grace_period gives a warning with the controller's own keys") {
     stage on("finish", ",\"termination_grace_period\":3550,\"container_grace_period\":3550");
     on.start();
     REQUIRE(on.prints("worker started"));

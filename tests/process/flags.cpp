@@ -54,8 +54,7 @@ TEST_CASE("flags: --signal quiet --wait returns after OJS_PRESTOP_DELAY, or once
     CHECK(monotonic_ns() - began >= 300000000);
     process longer = hook("1h");
     REQUIRE(longer.prints("sent quiet"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
+    CHECK(worker.end_by(SIGTERM) == 0);
     worker = process();  // reaped
     CHECK(longer.wait() == 0);
 }
@@ -88,8 +87,7 @@ TEST_CASE("flags: --doctor exits with 1 only if it finds an error, and --help li
 
 #if OJS_SHUTDOWN_USE_PROC
 // [GS 4.3 (b)] [GS 4.3 (c)]
-TEST_CASE(
-    "flags: --doctor warns about a shell as PID 1 that does not forward SIGTERM, and not after its exec") {
+TEST_CASE("flags: --doctor warns of a shell as PID 1 that forwards no SIGTERM, but not after its exec") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty()) return;
     for (const bool is_shell : {true, false}) {

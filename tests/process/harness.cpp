@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <spawn.h>
-#include <sys/resource.h>
 
 #include <picojson.h>
 #include <cmath>
@@ -138,13 +137,6 @@ json json::parse(const std::string& text) {
     const auto end = picojson::parse(out, text.begin(), text.end(), &error);
     const bool whole = error.empty() && std::all_of(end, text.end(), [](char c) { return c <= ' '; });
     return whole ? convert(out) : json();
-}
-
-bool may_have_many_children() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= 256) return true;
-    MESSAGE("skipped: only ", limit.rlim_cur, " descriptors may be open here");
-    return false;
 }
 
 std::vector<std::string> pid_namespace() {

@@ -31,8 +31,6 @@ struct json {
     std::vector<std::pair<std::string, json>> members;
 };
 
-// Whether this process, and what it starts, may open as many as two dozen children take (256). Says so where not.
-bool may_have_many_children();
 // A command that runs the one that follows it in a PID namespace; empty, which it says, where there is none.
 std::vector<std::string> pid_namespace();
 std::string program(const std::string& name);  // in $OJS_TEST_BIN, or beside this program
@@ -65,6 +63,11 @@ class process {
     static constexpr int running = 1000;
     int wait(milliseconds limit = guard) const;
     bool ended() const { return wait(milliseconds(0)) != running; }
+    // What wait() returns after this signal.
+    int end_by(int number) const {
+        signal(number);
+        return wait();
+    }
 
     const std::string& output();  // so far
     bool prints(const std::string& text, milliseconds limit = guard);
@@ -95,6 +98,9 @@ class backend {
     explicit backend(std::vector<std::string> flags = {}, std::vector<std::string> launcher = {});
 
     const std::string& url() const { return url_; }
+    std::uint16_t port() const {
+        return static_cast<std::uint16_t>(std::stoi(url_.substr(url_.rfind(':') + 1)));
+    }
     const std::vector<json>& events();  // the ledger so far
     // Ids of `count` new jobs; `more` is added to each, such as `,"max_attempts":1`.
     std::vector<std::string> push(const std::string& type, const std::string& args, int count = 1,

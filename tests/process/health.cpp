@@ -28,10 +28,7 @@ struct served {
     bool reaches_200(const char* target) const {
         return eventually([&] { return status(target) == 200; });
     }
-    void stop() const {
-        worker.signal(SIGTERM);
-        CHECK(worker.wait() == 0);
-    }
+    void stop() const { CHECK(worker.end_by(SIGTERM) == 0); }
     process worker;
     std::string address;
 };

@@ -1,5 +1,4 @@
-// River's three stages in its own example, a job's own timeout, stuck jobs, and the termination mode, in real processes.
-#include "files.hpp"
+// River's three stages in its own example, a job's own timeout, and stuck jobs, in real processes.
 #include "harness.hpp"
 
 using namespace test;
@@ -12,19 +11,11 @@ constexpr const char* again = "Received SIGINT/SIGTERM again; initiating hard st
 constexpr const char* timeout = "Soft stop timeout; initiating hard stop (cancel everything)";
 constexpr const char* unsafe = "Hard stop timeout; ignoring stop procedure and exiting unsafely";
 
-std::string mode_file(const std::string& content) {
-    std::string path = scratch_file("termination-type");
-    if (!content.empty()) write_file(path, content + "\n");
-    return path;
-}
-
 }  // namespace
 
 // [River Stop] [River hard stop] [River stuck programs (a)] [River shutdown code (a)] [River shutdown code (b)]
 // [River shutdown code (c)] [River shutdown code (e)] [River shutdown code (f)]
-TEST_CASE(
-    "river examples: each signal or timeout begins the next stage: soft stop, hard stop, unsafe exit with "
-    "70") {
+TEST_CASE("river examples: each signal or timeout begins the next stage; the last is an exit with 70") {
     const struct {
         const char* example;
         const char* job;
@@ -86,46 +77,7 @@ TEST_CASE("worker: SIGTTIN -> the log lists the jobs in flight, and which of the
     CHECK(worker.count("job is stuck") == 0);
     worker.signal(SIGTERM);
     REQUIRE(worker.prints("phase draining"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
+    CHECK(worker.end_by(SIGTERM) == 0);
     CHECK(worker.prints("handlers have not returned"));
     CHECK(jobs.state_of(deaf) == "retryable");  // its own timeout is its own fault, in any report
-}
-
-// [Spot SIGTERM]
-TEST_CASE("termination mode: SIGTERM follows the file; SIGUSR1 reclaims regardless of the file") {
-    const struct {
-        const char* content;
-        int number;
-        const char* mode;  // of test_worker
-        bool reclaims;
-    } cases[] = {
-        {"NORMAL_SHUTDOWN", SIGTERM, "", false},
-        {"NORMAL_SHUTDOWN", SIGUSR1, "", true},
-        {"", SIGTERM, "", true},
-        {"", SIGUSR1, "claimed", true}};  // installers of its own take SIGUSR1 too once the worker runs
-    for (const auto& row : cases) {
-        CAPTURE(row.content);
-        CAPTURE(row.number);
-        backend jobs;
-        process worker =
-            start_worker(jobs.url(), "w",
-                         {{"TEST_MODE", row.mode}, {"OJS_TERMINATION_TYPE_FILE", mode_file(row.content)}});
-        const gate end;
-        const std::string id = jobs.push_one("test.gate", end.args());
-        REQUIRE(worker.prints("start " + id));
-        worker.signal(row.number);
-        if (!row.reclaims) {
-            REQUIRE(worker.prints("phase draining"));
-            end.open();
-        }
-        CHECK(worker.wait() == 0);
-        CHECK(jobs.state_of(id) == (row.reclaims ? "available" : "completed"));
-        CHECK(worker.count("Spot instance reclamation detected") == (row.reclaims ? 1 : 0));
-        if (row.reclaims) CHECK(jobs.event(job_event(id, "nack"))["details"]["reason"].is("spot_reclaim"));
-    }
-    process without_policy = start_worker("http://127.0.0.1:1", "v");
-    REQUIRE(without_policy.prints("worker started"));
-    without_policy.signal(SIGUSR1);
-    CHECK(without_policy.wait() == -SIGUSR1);
 }

@@ -98,8 +98,7 @@ TEST_CASE("launcher_admin: an operator can list, preview, roll, stop and watch t
     const pid_t last = pid_in(of.ask({"status"}), "kv-4");
     process watching = of.tool({"watch"});
     REQUIRE(watching.prints("ready 1 of 2"));
-    of.self().signal(SIGTERM);
-    CHECK_MESSAGE(of.self().wait() == 0, of.self().output());
+    CHECK_MESSAGE(of.self().end_by(SIGTERM) == 0, of.self().output());
     CHECK(watching.wait() == 0);
     INFO(watching.output());
     CHECK(watching.prints("kv-4           READY -> SHUTDOWN_REQUESTED (the launcher stops)"));
@@ -109,8 +108,7 @@ TEST_CASE("launcher_admin: an operator can list, preview, roll, stop and watch t
     CHECK(::access(of.socket().c_str(), F_OK) != 0);
 }
 
-TEST_CASE(
-    "launcher_admin: a process that hangs is killed, without a drain by --force, else at max_duration") {
+TEST_CASE("launcher_admin: a process that hangs is killed, by --force at once, else at max_duration") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
     const std::string forced = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});
@@ -125,8 +123,7 @@ TEST_CASE(
     CHECK(holds(of.ask({"stop", "kv"}), "stays empty until a rollout"));
 }
 
-TEST_CASE(
-    "launcher_admin: a failed rollout is retried as the flags say, else by its policy, until cancelled") {
+TEST_CASE("launcher_admin: a failed rollout is retried by its flags or policy, until it is cancelled") {
     daemon_of of(R"(, "--work-duration", "1ms")");
     REQUIRE(of.is_ready());
     const std::string failing = R"("health_check_timeout": "200ms", "retry_policy": "backoff", )"
@@ -161,21 +158,14 @@ TEST_CASE("launcher_admin: the file's TCP address overrides LAUNCHER_ADMIN, and 
     const std::string text = self.output();
     const std::size_t at = text.find("127.0.0.1:", text.find("launcher admin listening"));
     const std::string address = text.substr(at, text.find('"', at) - at);
-    const struct {
-        std::vector<std::string> flags;
-        int status;
-        const char* says;
-    } rows[] = {{{"--token-file", token}, 0, "kv"}, {{}, 1, "a bearer token is required: give --token-file"}};
-    for (const auto& row : rows) {
-        CAPTURE(row.says);
-        std::vector<std::string> command{program("launcher"), "status", "--admin", address};
-        command.insert(command.end(), row.flags.begin(), row.flags.end());
-        process asked(command, {});
-        CHECK(asked.wait() == row.status);
-        CHECK_MESSAGE(holds(asked.output(), row.says), asked.output());
-    }
-    self.signal(SIGTERM);
-    CHECK(self.wait() == 0);
+    const auto check_status = [&](const std::string& flags, int status, const char* says) {
+        process asked(words(program("launcher") + " status --admin " + address + flags), {});
+        CHECK(asked.wait() == status);
+        CHECK_MESSAGE(holds(asked.output(), says), asked.output());
+    };
+    check_status(" --token-file " + token, 0, "kv");
+    check_status("", 1, "a bearer token is required: give --token-file");
+    CHECK(self.end_by(SIGTERM) == 0);
     CHECK_FALSE(holds(self.output(), "s3cret"));
 }
 

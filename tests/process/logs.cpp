@@ -23,8 +23,7 @@ TEST_CASE("logs: every line of a JSON log has the specified fields and contains 
     REQUIRE(jobs.reaches(done, "completed"));
     const std::string stuck = jobs.push_one("test.sleep", "[60000,\"" + canary + "\"]");
     REQUIRE(worker.prints("start " + stuck));
-    worker.signal(SIGTERM);
-    REQUIRE(worker.wait() == 0);
+    REQUIRE(worker.end_by(SIGTERM) == 0);
 
     INFO(worker.output());
     CHECK(worker.count(canary) == 0);

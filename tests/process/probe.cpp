@@ -187,8 +187,7 @@ TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes
     CHECK(run.probe.count("median -") + run.probe.count("worst -") == 0);
 }
 
-TEST_CASE(
-    "shutdown-probe: a command or report file that cannot be used ends the probe with 70, as --help says") {
+TEST_CASE("shutdown-probe: a command or report file that cannot be used ends the probe with 70") {
     const std::string probe = program("shutdown-probe");
     process help({probe, "--help"}, {});
     CHECK(help.wait() == 0);
@@ -211,8 +210,7 @@ TEST_CASE("shutdown-probe: a command that exits fails the handshake, and its las
     CHECK(report.find("&lt;gone&gt; &amp; away") != std::string::npos);
 }
 
-TEST_CASE(
-    "shutdown-probe: --all continues after a failed handshake, and a command that exits passes no check") {
+TEST_CASE("shutdown-probe: --all continues after a failed handshake; a command that exits passes nothing") {
     process probe(
         {program("shutdown-probe"), "--all", "--scenario", "drain", "--scenario", "early-term", "--", "true"},
         {});
@@ -222,15 +220,13 @@ TEST_CASE(
     CHECK(probe.prints("0 pass, 9 fail, 1 skipped"));
 }
 
-TEST_CASE(
-    "shutdown-probe: each check is printed when it is judged; SIGTERM -> the totals and the report follow") {
+TEST_CASE("shutdown-probe: each check is printed once judged; SIGTERM -> totals and report follow") {
     const std::string report = scratch_file("probe.json");
     process probe({program("shutdown-probe"), "--json", report, "--scenario", "drain", "--scenario",
                    "grace-default", "--", program("broken_worker")},
                   {});
     REQUIRE(probe.prints("EXIT-0     PASS"));
-    probe.signal(SIGTERM);
-    CHECK(probe.wait() == 128 + SIGTERM);
+    CHECK(probe.end_by(SIGTERM) == 128 + SIGTERM);
     CHECK(probe.prints("8 pass, 0 fail, 0 skipped, 1 not judged, in "));
     CHECK(probe.prints("; ended by SIGTERM"));
     CHECK(json::parse(read_file(report))["checks"].items.size() == 8);
@@ -246,8 +242,7 @@ TEST_CASE("shutdown-probe: SIGINT ends the probe with 130, and with it the worke
     ::close(ends[1]);
     char byte = 0;
     REQUIRE(::read(ends[0], &byte, 1) == 1);
-    probe.signal(SIGINT);
-    CHECK(probe.wait() == 130);
+    CHECK(probe.end_by(SIGINT) == 130);
     CHECK(::read(ends[0], &byte, 1) == 0);  // nobody is left who could write
     ::close(ends[0]);
 }

@@ -6,14 +6,10 @@ using namespace test;
 
 namespace {
 
-std::uint16_t port_of(const backend& jobs) {
-    return static_cast<std::uint16_t>(std::stoi(jobs.url().substr(jobs.url().rfind(':') + 1)));
-}
-
 // A client of one stream.
 class stream {
   public:
-    explicit stream(const backend& jobs) : client_(port_of(jobs)) {
+    explicit stream(const backend& jobs) : client_(jobs.port()) {
         client_.send("GET /ojs/v1/queues/default/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     // Whether `text` arrives after what was read before.
@@ -110,7 +106,7 @@ TEST_CASE("dev_backend: a subscriber that does not read is disconnected, while t
     backend jobs;
     stream reads(jobs);
     REQUIRE(reads.opens());
-    peer::client idle(port_of(jobs));
+    peer::client idle(jobs.port());
     idle.send("GET /ojs/v1/queues/default/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     REQUIRE(peer::readable(idle.fd));
     const auto is_disconnected = [&] {
@@ -133,8 +129,7 @@ TEST_CASE("dev_backend: a subscriber that does not read is disconnected, while t
     CHECK(announced == pushed);
 }
 
-TEST_CASE(
-    "dev_backend: an event stream sends heartbeats, and at the shutdown server.shutdown as its last event") {
+TEST_CASE("dev_backend: an event stream sends heartbeats, and server.shutdown as its last event") {
     backend jobs({"--stream-heartbeat", "20ms"});
     stream to(jobs);
     REQUIRE(to.opens());

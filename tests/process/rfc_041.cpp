@@ -2,6 +2,7 @@
 
 #include "files.hpp"
 #include "harness.hpp"
+#include "text.hpp"
 
 using namespace test;
 using namespace std::chrono_literals;
@@ -106,52 +107,28 @@ ojs::group_options runners(int desired, const words& flags) {
 
 // ---- the seven of the RFC ----
 
-TEST_CASE(
-    "rfc_041: TestGracefulShutdownClean, -SlowDrain, -Hang, -RequestMore and -Crash end as the RFC "
-    "requires") {
+TEST_CASE("rfc_041: TestGracefulShutdownClean, -SlowDrain, -Hang, -RequestMore and -Crash end as required") {
     // What one child does after it was asked to shut down, and what its launcher makes of it.
+    using state = instance_state;
     const struct {
         std::string name;
-        words flags;
+        const char* flags;
         const char* says;       // in its log
         milliseconds min_time;  // of the shutdown
-        instance_state end;
-        milliseconds grace_period;
-        milliseconds max_duration;
-    } all[] = {{"clean",
-                {"--work-duration", "20ms"},
-                "process exited after its drain",
-                100ms,
-                instance_state::complete,
-                30s,
-                30s},
-               {"slow-drain",
-                {"--drain-duration", "3500ms"},
-                "shutdown progress",
-                3500ms,
-                instance_state::complete,
-                30s,
-                30s},
-               {"hang",
-                {},
-                "still running after SIGTERM; sending SIGKILL",
-                3200ms,
-                instance_state::forced,
-                2900ms,
-                3s},
-               // It would end but for what it asks.
-               {"request-more",
-                {"--drain-duration", "3500ms"},
-                "process exceeded its grace_period",
-                3500ms,
-                instance_state::complete,
-                3s,
-                30s},
-               {"crash", {}, "process crashed", 0ms, instance_state::crashed, 1h, 1h}};
+        state end;
+        milliseconds grace_period, max_duration;
+    } all[] = {
+        {"clean", "--work-duration 20ms", "process exited after its drain", 100ms, state::complete, 30s, 30s},
+        {"slow-drain", "--drain-duration 3500ms", "shutdown progress", 3500ms, state::complete, 30s, 30s},
+        {"hang", "", "still running after SIGTERM; sending SIGKILL", 3200ms, state::forced, 2900ms, 3s},
+        // It would end but for what it asks.
+        {"request-more", "--drain-duration 3500ms", "process exceeded its grace_period", 3500ms,
+         state::complete, 3s, 30s},
+        {"crash", "", "process crashed", 0ms, state::crashed, 1h, 1h}};
     // All of them at the same time, each a group of one.
     ojs::launcher_options options;
     for (const auto& each : all) {
-        words flags = each.flags;
+        words flags = test::words(each.flags);
         if (each.name != "clean") flags.insert(flags.begin(), {"--behavior", each.name});
         ojs::group_options group = runners(1, flags);
         group.name = each.name;
@@ -247,14 +224,12 @@ struct estate {
     }
     // The next launcher ends what is left before all else, and takes over the sockets and the names.
     void check_nothing_left(process& killed) const {
-        killed.signal(SIGKILL);
-        REQUIRE(killed.wait() == -SIGKILL);
+        REQUIRE(killed.end_by(SIGKILL) == -SIGKILL);
         process next = launch(config(1, "", R"(,"--initial-work","0")"));
         CHECK(next.prints("process ready"));
         CHECK(next.count("process crashed") == 0);
         CHECK(count_marked(state) == 1);  // its own
-        next.signal(SIGTERM);
-        CHECK(next.wait() == 0);
+        CHECK(next.end_by(SIGTERM) == 0);
         CHECK(count_marked(state) == 0);
     }
 };

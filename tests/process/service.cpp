@@ -1,38 +1,22 @@
 // Under a service manager: a fake notify socket hears what systemd would.
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include <filesystem>
 #include <fstream>
 
 #include "harness.hpp"
+#include "notify_socket.hpp"
 
 using namespace test;
 
 namespace {
 
-// The manager's end. Messages in the order they came.
-class notify_socket {
+// Messages in the order they came.
+class manager_end {
   public:
-    notify_socket() : path_(scratch_file("notify")), fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un where{};
-        where.sun_family = AF_UNIX;
-        REQUIRE(path_.size() < sizeof where.sun_path);
-        std::memcpy(where.sun_path, path_.c_str(), path_.size());
-        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&where), sizeof where) == 0);
-    }
-    ~notify_socket() { ::close(fd_); }
-
-    const std::string& path() const { return path_; }
-    const std::vector<std::string>& messages() {
-        char text[4096];
-        for (ssize_t n = 0; (n = ::recv(fd_, text, sizeof text, MSG_DONTWAIT)) > 0;)
-            messages_.emplace_back(text, static_cast<std::size_t>(n));
-        return messages_;
-    }
+    const std::string& path() const { return socket_.name(); }
     int count(const std::string& text) {
+        for (std::string next; (next = socket_.receive()) != "(nothing)";) messages_.push_back(next);
         int found = 0;
-        for (const std::string& each : messages()) found += each.find(text) != std::string::npos ? 1 : 0;
+        for (const std::string& each : messages_) found += each.find(text) != std::string::npos ? 1 : 0;
         return found;
     }
     bool hears(const std::string& text) {
@@ -40,8 +24,7 @@ class notify_socket {
     }
 
   private:
-    const std::string path_;
-    const int fd_;
+    const notify_socket socket_{scratch_file("notify")};
     std::vector<std::string> messages_;
 };
 
@@ -50,7 +33,7 @@ class notify_socket {
 // [River stuck programs (b)]
 TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensions and watchdog messages") {
     backend jobs;
-    notify_socket manager;
+    manager_end manager;
     process worker = start_worker(
         jobs.url(), "w",
         {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
@@ -74,8 +57,7 @@ TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensi
     // Renewed, each for longer than until the next.
     REQUIRE(eventually([&] { return manager.count("EXTEND_TIMEOUT_USEC=5000000") >= 2; }));
     CHECK(manager.hears("STATUS=draining, 2 jobs in flight"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
+    CHECK(worker.end_by(SIGTERM) == 0);
     CHECK(manager.hears("STATUS=terminated, "));
     CHECK(manager.count("READY=1") == 1);
     CHECK(manager.count("STOPPING=1") == 1);
@@ -83,11 +65,8 @@ TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensi
     CHECK(jobs.state_of(deaf) == "available");
 }
 
-TEST_CASE(
-    "service manager: a launcher sends READY=1 when each group has min_healthy, RELOADING=1 in a rollout, "
-    "and "
-    "EXTEND_TIMEOUT_USEC in its stop") {
-    notify_socket manager;
+TEST_CASE("service manager: a launcher sends READY=1, RELOADING=1 in a rollout, and extends its stop") {
+    manager_end manager;
     const std::string gate = scratch_file("gate");
     const std::string config = scratch_file("launcher.json");
     const std::string admin = "unix:" + scratch_file("sock");
@@ -138,7 +117,6 @@ TEST_CASE("service manager: a worker that may not change priority, policy or lim
     REQUIRE(worker.prints("start " + deaf));
     worker.signal(SIGTERM);
     REQUIRE(worker.prints("phase=draining"));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
+    CHECK(worker.end_by(SIGTERM) == 0);
     CHECK(jobs.state_of(deaf) == "available");
 }

@@ -52,8 +52,7 @@ int add_runs(process& worker, std::int64_t killed, std::map<std::string, std::ve
 
 }  // namespace
 
-TEST_CASE(
-    "spool: 8 workers killed at random -> each job ends once in done/, and is never run by two at once") {
+TEST_CASE("spool: 8 workers killed at random -> each job ends once in done/, never run by two at once") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<std::size_t>(number_from("OJS_TEST_SPOOL_JOBS", 400));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
@@ -85,8 +84,7 @@ TEST_CASE(
         std::this_thread::sleep_for(
             std::chrono::microseconds(random() % 30000));  // at any moment of its work
         const std::int64_t now = monotonic_ns();
-        victim.signal(SIGKILL);
-        CHECK(victim.wait() == -SIGKILL);
+        CHECK(victim.end_by(SIGKILL) == -SIGKILL);
         in_flight += add_runs(victim, now, runs);
         victim = start();
     }
@@ -132,8 +130,7 @@ TEST_CASE("spool: a worker without a backend runs the jobs added by worker --enq
     process worker({program("worker")}, settings);
     CHECK(eventually(
         [&] { return fs::exists(directory / "done") && names_in(directory / "done").size() == 2; }));
-    worker.signal(SIGTERM);
-    CHECK(worker.wait() == 0);
+    CHECK(worker.end_by(SIGTERM) == 0);
     const json done = json::parse(read_file(directory / "done" / (id + ".json")));
     CHECK(done["result"]["path"].is("/etc/passwd"));
 }

@@ -236,8 +236,7 @@ TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port 
     }
 }
 
-TEST_CASE(
-    "amqp_transport: a missing or deleted queue does not stop another, and is consumed once it exists") {
+TEST_CASE("amqp_transport: a missing or deleted queue stops no other, and is consumed once it exists") {
     lone_worker worker;
     const std::string missing = worker.queue + "-missing";
     worker.identity.queues = {missing};
@@ -306,8 +305,7 @@ TEST_CASE("amqp_transport: quiet returns unfetched messages to the queue, and a 
     CHECK(worker.count() == 2);
 }
 
-TEST_CASE(
-    "amqp_transport: a job that runs across a reconnect is settled exactly once, through its redelivery") {
+TEST_CASE("amqp_transport: a job that runs across a reconnect is settled once, through its redelivery") {
     transport_contract::relay wire(broker_port());
     lone_worker worker(options_at(wire.port()));
     worker.publish("same", "one");
@@ -404,8 +402,7 @@ TEST_CASE("amqp_transport: a worker runs a job only once when a reconnect redeli
     CHECK(runs == 2);
 }
 
-TEST_CASE(
-    "amqp_transport: no connection -> heartbeats fail before a drain, and report lost claims during it") {
+TEST_CASE("amqp_transport: no connection -> heartbeats fail, and in a drain report lost claims") {
     auto wire = std::make_unique<transport_contract::relay>(broker_port());
     lone_worker worker(options_at(wire->port()));
     worker.publish("1", "");
@@ -425,8 +422,7 @@ TEST_CASE(
     CHECK(worker.ack(held) == "gone");
 }
 
-TEST_CASE(
-    "amqp_transport: a failed message waits in the retry queue of its delay, and ends in the dead queue") {
+TEST_CASE("amqp_transport: a failed message waits in the retry queue, and ends in the dead queue") {
     ojs::amqp_options options = options_at();
     options.retry_delays = {300ms};
     lone_worker worker(options);
@@ -459,8 +455,7 @@ TEST_CASE("amqp_transport: a message whose attempts are used up is dead-lettered
     CHECK(worker.count() == 0);
 }
 
-TEST_CASE(
-    "amqp_transport: with use_dead_letter_exchange a failed message is rejected, without a dead queue") {
+TEST_CASE("amqp_transport: with use_dead_letter_exchange a failed message is rejected") {
     ojs::amqp_options options = options_at();
     options.use_dead_letter_exchange = true;
     lone_worker worker(options);

@@ -190,10 +190,8 @@ TEST_CASE("redis_streams: the transport contract passes, without the check for c
     if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
 }
 
-TEST_CASE_FIXTURE(
-    a_worker,
-    "redis_streams: an entry without the library's fields is a job, and args other than an array are "
-    "malformed") {
+TEST_CASE_FIXTURE(a_worker,
+                  "redis_streams: an entry of other fields is a job; args that are no array are malformed") {
     const std::string entry = redis.ask_one({"XADD", stream, "*", "user", "J\xC3\xBC", "quote", "\""});
     redis.ask(
         {"XADD", stream, "*", "id", "b", "type", "t", "body", std::string("\0\xff", 2), "max_attempts", "x"});
@@ -214,9 +212,8 @@ TEST_CASE_FIXTURE(
     CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
 }
 
-TEST_CASE_FIXTURE(
-    a_worker,
-    "redis_streams: entries with the id of a job that runs or was just settled get another job id") {
+TEST_CASE_FIXTURE(a_worker,
+                  "redis_streams: entries with the id of a running or just settled job get another") {
     for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
     const jobs both = worker.await(2);
     CHECK(both[0].id == "same");
@@ -251,9 +248,8 @@ TEST_CASE_FIXTURE(a_stream,
     CHECK(hasty.ack(taken) == "gone");
 }
 
-TEST_CASE_FIXTURE(
-    a_stream,
-    "redis_streams: an entry whose last attempt did not end moves to the dead stream without a run") {
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: an entry whose last attempt did not end moves to the dead stream") {
     ojs::redis_streams_options options = options_for();
     std::string logged;
     options.log = [&](const ojs::log_record& record) { logged += record.message; };
@@ -293,8 +289,8 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:alone"});
 }
 
-TEST_CASE_FIXTURE(
-    a_stream, "redis_streams: a worker claims the entries of a lost FETCH response again, and no others") {
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a worker claims again what a lost FETCH response had, no others") {
     transport_contract::relay relay(redis_port(), [](const std::string& request) {
         return request.find("EVALSHA") != std::string::npos;
     });
@@ -323,10 +319,8 @@ TEST_CASE_FIXTURE(a_worker, "redis_streams: the claim of an entry that is delete
     CHECK(worker.fetch()->empty());
 }
 
-TEST_CASE_FIXTURE(
-    a_stream,
-    "redis_streams: a failed entry returns after the delay of its attempt, and finally moves to the dead "
-    "stream") {
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a failed entry returns after its delay, and ends in the dead stream") {
     ojs::redis_streams_options options = options_for();
     options.retry_delays = {1h, 2h};
     lone_worker worker(stream, "alone", options);
@@ -351,9 +345,8 @@ TEST_CASE_FIXTURE(
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE_FIXTURE(
-    a_stream,
-    "redis_streams: with keep_entries each of two groups runs all entries once and retries its failures") {
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: with keep_entries each of two groups runs all and retries its failures") {
     ojs::redis_streams_options options = options_for();
     options.keep_entries = true;
     lone_worker failing(stream, "failing", options);
@@ -389,10 +382,8 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(worker.fetch_one().id == "without a handler");
 }
 
-TEST_CASE_FIXTURE(
-    a_stream,
-    "redis_streams: the consumer of a worker that leaves or stays idle is deleted, unless entries are "
-    "pending") {
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a consumer that leaves or stays idle is deleted, unless entries pend") {
     const auto consumers = [&] {
         texts out = redis.ask(
             {"EVAL",
@@ -420,9 +411,8 @@ TEST_CASE_FIXTURE(
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:tidy"});
 }
 
-TEST_CASE_FIXTURE(
-    a_worker,
-    "redis_streams: with full memory claims and ACKs continue, and a FAIL is refused and keeps its entry") {
+TEST_CASE_FIXTURE(a_worker,
+                  "redis_streams: with full memory claims and ACKs continue; a FAIL keeps its entry") {
     for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
     redis.ask({"XGROUP", "CREATE", stream, "ojs", "0"});
     const changed_option full(redis, "maxmemory", "1");
@@ -436,9 +426,8 @@ TEST_CASE_FIXTURE(
     CHECK(worker.ack(worker.fetch_one()) == "accepted");
 }
 
-TEST_CASE_FIXTURE(
-    a_stream,
-    "redis_streams: a read-only replica, a key of another type or a wrong password is named in the error") {
+TEST_CASE_FIXTURE(a_stream,
+                  "redis_streams: a read-only replica, a key of another type, a wrong password are named") {
     redis.ask({"XADD", stream, "*", "id", "a"});
     lone_worker worker(stream);
     const ojs::job got = worker.fetch_one();

@@ -161,9 +161,7 @@ TEST_CASE("draining server: a refused request gets its error status, and the con
     await_connections(server, 0);
 }
 
-TEST_CASE(
-    "draining server: a handler that throws, ends its thread or returns a bad response harms no other "
-    "request") {
+TEST_CASE("draining server: a handler that throws, ends its thread or answers badly harms no other") {
     draining_server server = start(
         [](const http_request& request) -> http_response {
             if (request.target == "/throw") throw std::runtime_error("secret");
@@ -264,11 +262,11 @@ TEST_CASE("draining server: an idle connection keeps no buffer") {
     std::deque<sent> clients;
     std::size_t before = 0;
     for (int i = 0; i < 20; ++i) {
-        if (i == 5) before = memory_used(true);
+        if (i == 5) before = memory_used();
         sent& client = clients.emplace_back(server, get("/", "Content-Length: 1000000\r\n") + large);
         CHECK(client.status() == "200");
     }
-    CHECK(memory_used(true) < before + 7 * large.size());  // 15 of them came since
+    CHECK(memory_used() < before + 7 * large.size());  // 15 of them came since
 }
 
 #endif
@@ -310,9 +308,7 @@ TEST_CASE("draining server: while unread responses exceed max_buffered, requests
     CHECK(verdict(server, last_get()) == "200");
 }
 
-TEST_CASE(
-    "draining server: a drain finishes requests in flight, closes idle connections and refuses new "
-    "requests") {
+TEST_CASE("draining server: a drain finishes requests in flight, closes idle connections, refuses new ones") {
     gate held;
     draining_server server = start(held.handler());
     sent idle(server, get("/"));
@@ -348,9 +344,7 @@ TEST_CASE(
 }
 
 // [GS 9.1]
-TEST_CASE(
-    "draining server: requests received before the drain get a response, also if unread, or 408 if "
-    "incomplete") {
+TEST_CASE("draining server: requests received before the drain get a response; incomplete ones get 408") {
     gate held;
     draining_server_options options = with_threads(1);
     options.request_timeout = 50ms;
@@ -372,8 +366,7 @@ TEST_CASE(
     check_result(drains.get(), 3, 0, 0);
 }
 
-TEST_CASE(
-    "draining server: a drain cuts connections at its deadline or when aborted, and waits for no handler") {
+TEST_CASE("draining server: at its deadline, or aborted, a drain cuts connections and awaits no handler") {
     const struct {
         const char* name;
         bool is_aborted;
@@ -487,9 +480,7 @@ TEST_CASE("draining server: under load, every request sent before the drain gets
     }
 }
 
-TEST_CASE(
-    "draining server: a connected client, or an idle one if there is a successor, has 100 ms for a last "
-    "request") {
+TEST_CASE("draining server: a client that is connected, or idle before a successor, has 100 ms to ask") {
     for (const bool has_successor : {false, true}) {
         for (const bool asks : {false, true}) {
             CAPTURE(has_successor);
@@ -518,8 +509,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "draining server: several addresses and shared ports are supported, and invalid addresses refused") {
+TEST_CASE("draining server: it takes several addresses and shared ports, and refuses invalid addresses") {
     const temporary_folder folder;
     const std::string path = folder.file("socket");
     const draining_server both = start(&echo, {}, "0,unix:" + path);
@@ -550,8 +540,7 @@ bool still_listens(int fd) {
     return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &out, &size) == 0 && out == 1;
 }
 
-TEST_CASE(
-    "draining server: an inherited socket keeps listening after a failed start(), a drain and the end") {
+TEST_CASE("draining server: an inherited socket listens on after a failed start(), a drain and the end") {
     const int listener = a_listener();
     const std::string given = "fd:" + std::to_string(listener);
     for (const std::string& bad : {given + ",host:80", given + "," + given, given + ",systemd:"}) {

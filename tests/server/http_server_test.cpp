@@ -140,8 +140,7 @@ struct own_folder {
     const std::string path = own.file("s");
 };
 
-TEST_CASE(
-    "http_server: a unix path that is not a dead socket's file is refused with busy and stays unchanged") {
+TEST_CASE("http_server: a unix path that is no dead socket's file is refused with busy and unchanged") {
     const own_folder folder;
     int fd = -1;
     const std::function<void()> all[] = {

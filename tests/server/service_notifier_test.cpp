@@ -1,45 +1,13 @@
 // The notify protocol, spoken to a socket of our own in the service manager's place.
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include "file_tree.hpp"
+#include "notify_socket.hpp"
 
 using namespace std::chrono_literals;
 using ojs::errc;
 using ojs::service_notifier;
+using manager = test::notify_socket;
 
 namespace {
-
-// What a service manager has: a datagram socket under a path or an abstract name.
-class manager {
-  public:
-    explicit manager(std::string name) : name_(std::move(name)) {
-        fd_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        sockaddr_un at{};
-        at.sun_family = AF_UNIX;
-        std::memcpy(at.sun_path, name_.data(), name_.size());
-        const bool is_abstract = name_.front() == '@';
-        if (is_abstract) at.sun_path[0] = '\0';
-        const std::size_t length = offsetof(sockaddr_un, sun_path) + name_.size() + (is_abstract ? 0U : 1U);
-        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&at), static_cast<socklen_t>(length)) == 0);
-    }
-    ~manager() {
-        ::close(fd_);
-        ::unlink(name_.c_str());
-    }
-    const std::string& name() const { return name_; }
-
-    // The next datagram; "(nothing)" where none is there. A datagram is in the queue once send() has returned.
-    std::string receive() const {
-        char buffer[8192];
-        const ssize_t got = ::recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
-        return got < 0 ? "(nothing)" : std::string(buffer, static_cast<std::size_t>(got));
-    }
-
-  private:
-    std::string name_;
-    int fd_ = -1;
-};
 
 using test::variables;
 

@@ -10,8 +10,7 @@
 
 using namespace spool_test;
 
-TEST_CASE(
-    "spool: a dead worker's job returns with its run counted, a live one's does not") {
+TEST_CASE("spool: a dead worker's job returns with its run counted, a live one's does not") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file, {0ms});
@@ -36,9 +35,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "spool: a dead worker's settled job cannot be moved to done/ yet -> its result stays, and it is moved "
-    "later") {
+TEST_CASE("spool: a dead worker's settled job cannot be moved to done/ yet -> it is moved later") {
     spool_dir dir;
     const fs::path dead = dir.leave_dead_worker(
         {{"a", noop}, {".claim.a", ""}, {".done.a", R"({"type":"noop","args":[],"result":1})"}});
@@ -60,8 +57,7 @@ TEST_CASE(
     CHECK(!fs::exists(dead));
 }
 
-TEST_CASE(
-    "spool: a file in a dead worker's folder that was never claimed moves to failed/ and does not run") {
+TEST_CASE("spool: a file in a dead worker's folder that nobody claimed moves to failed/, without a run") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         spool_dir dir({}, any_file);
@@ -262,9 +258,7 @@ TEST_CASE("spool: a folder on another file system or a bind mount is refused at 
     }
 }
 
-TEST_CASE(
-    "spool: a full or read-only disk, no free descriptor or a moved directory gives its error and loses no "
-    "job") {
+TEST_CASE("spool: a full or read-only disk, no descriptor or a moved directory is named; no job is lost") {
     const struct {
         int errnum;
         bool fails, acks;  // which of the two reports works nevertheless
@@ -333,9 +327,7 @@ TEST_CASE("spool: a removed folder is created again by the next FETCH, and the j
     }
 }
 
-TEST_CASE(
-    "spool: a transport's folder is removed -> it claims into a new one, and a report of an old job returns "
-    "gone") {
+TEST_CASE("spool: a transport's folder is removed -> it claims into a new one, an old job is gone") {
     opened_dir dir;
     for (const char* name : {"a", "b"}) dir.put(name);
     dir.fetch_one();
@@ -383,9 +375,7 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
     CHECK(!fs::exists(at.path() / "none"));
 }
 
-TEST_CASE(
-    "spool: others may write to the spool directory or a folder of it -> it is refused, the own group only "
-    "unless group_write is set") {
+TEST_CASE("spool: a folder that others may write to is refused, the own group's unless group_write is set") {
     for (const char* folder : {".", "request", "processing", "done", "failed"}) {
         CAPTURE(folder);
         spool_dir dir;

@@ -17,8 +17,7 @@ int lease_error([[maybe_unused]] const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE(
-    "spool: links, folders, FIFOs, devices, odd names and others' files are refused, reported once, kept") {
+TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are refused once, and kept") {
     for (const bool any_file : {false, true}) {
         CAPTURE(any_file);
         opened_dir dir(any_file);
@@ -64,8 +63,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "spool: backup, temporary and partial files are refused and reported once, unless any_name is set") {
+TEST_CASE("spool: backup, temporary and partial files are refused once, unless any_name is set") {
     const names side = test::words(
         "a~ #a# a.json.bak a.BAK a.orig a.tmp a.part a.swp a.filepart a.rej a.crdownload a.rpmsave "
         "a.dpkg-old "
@@ -148,8 +146,7 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
     }
 }
 
-TEST_CASE(
-    "spool: a malformed file moves to failed/ with its reason, after a crash too if it is no JSON object") {
+TEST_CASE("spool: a malformed file moves to failed/ with its reason, if no object after a crash too") {
     const struct {
         std::string text;
         const char* reason;

@@ -2,7 +2,7 @@
 #pragma once
 #include <sys/syscall.h>
 
-#include "../worker/recorder.hpp"
+#include "recorder.hpp"
 #include "files.hpp"
 #include "text.hpp"
 

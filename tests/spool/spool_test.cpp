@@ -95,9 +95,7 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
     }
 }
 
-TEST_CASE(
-    "spool: a job's file was removed or renamed -> its reports return gone, but any_file accepts its first "
-    "ACK") {
+TEST_CASE("spool: a job's file was removed or renamed -> reports are gone; any_file accepts one ACK") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
@@ -119,8 +117,7 @@ TEST_CASE(
     CHECK(jobs.listing().empty());
 }
 
-TEST_CASE(
-    "spool: a job of 1 MiB stays valid with the members added by failures; one byte more is malformed") {
+TEST_CASE("spool: a job of 1 MiB stays valid with what failures add; one byte more is malformed") {
     for (const std::size_t more : {0, 1}) {
         CAPTURE(more);
         opened_dir dir(false, {0ms, 0ms});
@@ -162,8 +159,7 @@ TEST_CASE("spool_enqueue: an invalid job or file name is refused, and no file is
     CHECK(!fs::exists(dir.path / "outside"));
 }
 
-TEST_CASE(
-    "spool_enqueue: a leftover file of a killed call is removed, unless it is new or open for writing") {
+TEST_CASE("spool_enqueue: what a killed call left is removed, unless it is new or open for writing") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     const std::string left = ".new.0123456789abcdef";

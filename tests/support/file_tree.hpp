@@ -14,10 +14,6 @@ class file_tree {
         REQUIRE(out);
         return *this;
     }
-    file_tree& folder(const std::string& path) {
-        std::filesystem::create_directories(root_ + path);
-        return *this;
-    }
     file_tree& fifo(const std::string& path) {
         REQUIRE(::mkfifo(place(path).c_str(), 0600) == 0);
         return *this;

@@ -60,11 +60,11 @@ inline int status_of(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// Of this process, in bytes: all of its address space, or what of it is in memory; 0: unknown.
-inline std::size_t memory_used(bool resident) {
+// What this process has in memory, in bytes; 0: unknown.
+inline std::size_t memory_used() {
     std::size_t all = 0, in_memory = 0;
     std::ifstream("/proc/self/statm") >> all >> in_memory;
-    return (resident ? in_memory : all) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    return in_memory * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 class pipe_ends {

@@ -128,25 +128,6 @@ class VariantTest(AmalgamateTest):
             self.assertEqual(fails, done.returncode != 0, done.stderr)
             self.assertEqual(fails, "#error a smaller variant of ojs_shutdown.hpp was included before" in done.stderr)
 
-    def test_the_template_lists_a_new_part_before_those_that_include_it_or_last_in_its_layer(self):
-        self.assertEqual(self.call().returncode, 0)
-        self.write("src/ojs/base/extra.hpp", "// Extra.\n")
-        self.write("src/ojs/base/alone.hpp", "// Alone.\n")
-        self.replace("src/ojs/base/text.hpp", "#include <errno.h>", '#include "extra.hpp"')
-        self.assertEqual(self.call().returncode, 0)
-        listed = amalgamate.LISTED.findall((self.root / "src/ojs_shutdown.hpp").read_text(encoding="utf-8"))
-        self.assertEqual(listed[1:5], [f"{name}.hpp" for name in ("base/extra", "base/text", "base/alone", "core/gate")])
-
-    def test_all_and_one_that_wants_a_library(self):
-        self.write("src/ojs_tls.hpp", SERVER.replace("server", "tls").replace("SERVER", "TLS"))
-        self.write("src/ojs/tls/tls.hpp", "// tls: encrypts.\nint encrypt();\n")
-        self.write("src/ojs/tls/tls.ipp", "int encrypt() { return 5; }\n")
-        self.assertIn("int serve() {", self.header("--with", "server"))
-        self.assertNotIn("encrypt", self.header("--all"))
-        text = self.header("--all", "--with", "tls")
-        self.assertIn("int serve() {", text)
-        self.assertIn("int encrypt() {", text)
-
 
 class CheckTest(AmalgamateTest):
     def test_a_header_that_is_missing_or_differs_in_a_byte_is_not_current(self):

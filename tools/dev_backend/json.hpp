@@ -31,7 +31,7 @@ class json_object {
     }
     json_object& text(std::string_view key, std::string_view value) {
         raw(key, {});
-        ojs::detail::append(text_, {ojs::detail::json_string{value}});
+        text_ += ojs::detail::json_quote(value);
         return *this;
     }
     json_object& number(std::string_view key, std::int64_t value) { return raw(key, std::to_string(value)); }
@@ -39,7 +39,7 @@ class json_object {
     template <class Texts = std::initializer_list<std::string_view>>
     json_object& texts(std::string_view key, const Texts& values) {
         return list(key, values, [](std::string& out, std::string_view value) {
-            ojs::detail::append(out, {ojs::detail::json_string{value}});
+            out += ojs::detail::json_quote(value);
         });
     }
     json_object& raws(std::string_view key, const std::vector<std::string>& jsons) {

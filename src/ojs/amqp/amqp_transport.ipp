@@ -114,7 +114,7 @@ class amqp_transport : public transport {
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
         unique_lock held(mutex_);
         set_worker(*request.worker);
-        while (!is_connected_ && problem_.empty() && changed_.wait_until(held, deadline)) {
+        while (!is_connected_ && problem_.empty() && !is_draining() && changed_.wait_until(held, deadline)) {
         }
         if (!is_connected_ && !is_draining()) return unreachable();
         heartbeat_response out;

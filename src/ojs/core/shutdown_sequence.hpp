@@ -58,10 +58,10 @@ struct sequence_options {
 class shutdown_sequence {
   public:
     /// `step` takes a const step_context& or nothing, and returns nothing or a result<void>. no_limit as `timeout`:
-    /// only that of run(). False if `step` is an empty function.
+    /// only that of run(). False if `call` is an empty function.
     template <class Step>
-    bool add(std::string name, Step&& step, std::chrono::milliseconds timeout = no_limit) {
-        return add_step({std::move(name), as_call(std::forward<Step>(step)), timeout});
+    bool add(std::string name, Step&& call, std::chrono::milliseconds timeout = no_limit) {
+        return add_step({std::move(name), as_call(std::forward<Step>(call)), timeout});
     }
     /// Runs all steps once and returns a result for each. Steps added meanwhile are for the next run.
     std::vector<step_result> run(const sequence_options& options = {});

@@ -35,7 +35,8 @@ inline bool has_ended(pid_t pid) {
 
 inline array<pid_t> all_processes() {
     array<pid_t> out;
-    DIR* const folder = OJS_SHUTDOWN_USE_PROC ? ::opendir("/proc") : nullptr;
+    if (!OJS_SHUTDOWN_USE_PROC) return out;
+    DIR* const folder = ::opendir("/proc");
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;

@@ -129,7 +129,9 @@ class wicked_transport final : public ojs::transport {
         if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_.heartbeat(request, deadline));
         ojs::heartbeat_request changed = request;
         if (breaks("BEATS-JOBS")) changed.active_jobs.clear();
-        if (breaks("CONT") && ojs::detail::lifecycle_access::requests(life_, ojs::event::resume_request) > 0 && !last) changed.state = "running";
+        if (breaks("CONT") &&
+            ojs::detail::lifecycle_access::requests(life_, ojs::event::resume_request) > 0 && !last)
+            changed.state = "running";
         ojs::result<ojs::heartbeat_response> got = inner_.heartbeat(changed, deadline);
         if (got) twist(*got);
         return got;

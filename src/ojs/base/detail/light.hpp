@@ -130,12 +130,10 @@ class array {
   public:
     array() = default;
     explicit array(std::size_t count) : data_(new T[count]()), size_(count), capacity_(count) {}
-    array(std::initializer_list<T> values) : array() {  // delegating: ~array() runs if this throws
-        reserve(values.size());
+    array(std::initializer_list<T> values) {
         for (const T& value : values) push_back(value);
     }
-    array(const array& other) : array() {
-        reserve(other.size_);
+    array(const array& other) {
         for (const T& value : other) push_back(value);
     }
     array(array&& other) noexcept { swap(other); }

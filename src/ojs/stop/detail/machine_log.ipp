@@ -10,9 +10,9 @@ namespace ojs::detail {
 class machine_log : public machine_state {
   protected:
     // `thing` is "job" or "item"; `unreported` says that one is left at the end.
-    machine_log(const loop_options& given, const char* component, lifecycle* followed, const char* thing,
+    machine_log(const loop_options& given, const char* name, lifecycle* followed, const char* thing,
                 const char* unreported)
-        : machine_state(given, component, followed), unreported_(unreported), thing_(thing) {}
+        : machine_state(given, name, followed), unreported_(unreported), thing_(thing) {}
 
     virtual std::vector<log_field> fields_of(const work& one) const = 0;
     virtual std::vector<log_field> in_flight_fields(const work& one) const { return fields_of(one); }

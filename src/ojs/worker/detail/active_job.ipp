@@ -70,7 +70,8 @@ struct active_job : work {
           lease(detail::max(min_lease,
                             job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
           leased_at(leased_since),
-          claim(job.claim) {}
+          claim(job.claim),
+          attempt(attempt_of(job)) {}
 
     // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response shows it.
     static constexpr milliseconds min_lease{20};
@@ -88,7 +89,7 @@ struct active_job : work {
     // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
     bool claim_again(ojs::job& claimed, milliseconds from) noexcept {
         const std::int64_t latest = attempt_of(claimed);
-        if (latest != 0 && latest < latest_attempt()) return true;  // the response is older than this claim
+        if (latest != 0 && latest < attempt) return true;  // the response is older than this claim
         is_superseded = is_superseded || fail_sent;
         if (is_superseded) return false;
         claimed_again = true;
@@ -99,7 +100,6 @@ struct active_job : work {
         is_lost = false;
         return true;
     }
-    std::int64_t latest_attempt() const noexcept { return claims > 0 ? attempt : attempt_of(job); }
     // For its own timeout or by the backend, not by a stop.
     bool cancel_alone(cancel_reason reason) {
         if (!cancel.request(reason)) return false;
@@ -122,7 +122,7 @@ struct active_job : work {
     std::uint32_t claims = 0;    // further ones
     milliseconds leased_at;      // by lease_clock(): when it was claimed or renewed
     std::string claim;           // of the latest claim, like the next
-    std::int64_t attempt = 0;    // 0: unknown
+    std::int64_t attempt;        // 0: unknown
     std::string saved;           // the checkpoint, JSON of this run; empty: none
     time_point due_at = never;   // when it times out; without a handler: when it is handed back
     time_point listed_at{};      // when the latest heartbeat was sent whose response lists it

@@ -196,7 +196,7 @@ class heartbeats {
                               &worker_.identity};
             {
                 const unique_lock held(worker_.guard);
-                asked.attempt = job.latest_attempt();
+                asked.attempt = job.attempt;
                 asked.claim = job.claim;
             }
             const result<bool> ours = worker_.call(

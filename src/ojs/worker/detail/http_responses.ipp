@@ -8,13 +8,6 @@
 
 namespace ojs::detail {
 
-// Retry-After: seconds, an hour at most. [RFC 9110 10.2.3]
-inline std::chrono::milliseconds retry_after(const http_response& response) {
-    std::uint64_t seconds = 0;
-    parse_number(find_header(response.headers, "Retry-After"), 3600, seconds);
-    return std::chrono::seconds(seconds);
-}
-
 // error.code of an API error; empty if the body is none.
 inline std::string api_error_code(const http_response& response) {
     std::string code;
@@ -28,37 +21,34 @@ inline std::string api_error_code(const http_response& response) {
 inline bool is_success(int status) noexcept {
     return status >= 200 && status < 300;
 }
-// Whether the API itself responds with this status. Any other 4xx may be a proxy's, which knows nothing of the job.
-inline bool is_api_error(const http_response& response, int status) {
-    return response.status == status && !api_error_code(response).empty();
+// Whether the API itself responds with one of these. Any other 4xx may be a proxy's, which knows nothing of the job.
+inline bool is_api_error(const http_response& response, std::string_view statuses) {
+    return is_listed(std::to_string(response.status), statuses) && !api_error_code(response).empty();
 }
 inline bool rejects_body(const http_response& response) {
-    return is_api_error(response, 400) || is_api_error(response, 422);
+    return is_api_error(response, "400 422");
 }
 inline bool ends_claim(const http_response& response) {
-    return is_api_error(response, 404) || is_api_error(response, 409) || is_api_error(response, 410);
-}
-
-// For a status other than 2xx. 401 and 403 are retried, because credentials may be fixed while the worker runs.
-inline errc errc_of(const http_response& response) {
-    const int status = response.status;
-    for (const int retryable : {401, 403, 408, 425, 429}) {
-        if (status == retryable) return errc::unavailable;
-    }
-    if (status < 400) return errc::bad_response;
-    return is_api_error(response, status) && status < 500 ? errc::rejected : errc::unavailable;
+    return is_api_error(response, "404 409 410");
 }
 
 // For a status other than 2xx. Quotes nothing but the error's code: a response may echo the request.
 inline error status_error(const std::string& request, const http_response& response) {
-    const int status = response.status;
+    const std::string status = std::to_string(response.status);
     const std::string code = api_error_code(response);
-    const char* const fix = status == 401 || status == 403 ? "; is OJS_AUTH_TOKEN right?"
-                            : status == 404 && request.find("/workers/") != std::string::npos
+    const bool is_login = is_listed(status, "401 403");  // retried, as credentials may be fixed meanwhile
+    const bool is_temporary = is_login || is_listed(status, "408 425 429") || response.status >= 500;
+    const char* const fix = is_login ? "; is OJS_AUTH_TOKEN right?"
+                            : response.status == 404 && has_part(request, "/workers/")
                                 ? "; is the base path of OJS_URL right?"
                                 : "";
-    return {errc_of(response), 0, cat({request, " answered ", status, code.empty() ? "" : ": ", code, fix}),
-            status, retry_after(response)};
+    std::uint64_t seconds = 0;  // an hour at most [RFC 9110 10.2.3]
+    parse_number(find_header(response.headers, "Retry-After"), 3600, seconds);
+    return {response.status < 400          ? errc::bad_response
+            : is_temporary || code.empty() ? errc::unavailable
+                                           : errc::rejected,
+            0, cat({request, " answered ", status, code.empty() ? "" : ": ", code, fix}), response.status,
+            std::chrono::seconds(seconds)};
 }
 
 // A job with an unusable id gets an empty one, and cannot be reported.

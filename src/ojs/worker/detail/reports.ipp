@@ -111,7 +111,7 @@ class reports {
             const unique_lock held(worker_.guard);
             if (sent_at >= worker_.reports_end()) return error{errc::timed_out, 0, "the stop is over"};
             about.claim = job.claim;
-            about.attempt = job.latest_attempt();
+            about.attempt = job.attempt;
             if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
         }
         result<settle_result> response = worker_.call([&](ojs::transport& transport) {
@@ -177,13 +177,15 @@ class reports {
         worker_.user.call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
     void log_status(const active_job& job, const job_report& report) const {
+        const bool is_gone = report.ended == job_status::gone;
         if (report.accepted())
             return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)],
                            report);
-        if (report.ended == job_status::unreported)
-            return log_job(job, log_level::error, "job could not be reported");
-        log_job(job, log_level::warn, "claim lost: another worker may have this job; its report is dropped");
+        log_job(job, is_gone ? log_level::warn : log_level::error,
+                is_gone ? "claim lost: another worker may have this job; its report is dropped"
+                        : "job could not be reported");
     }
+
     worker_state& worker_;
 };
 

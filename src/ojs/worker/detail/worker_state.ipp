@@ -130,8 +130,8 @@ class worker_state : public held_options<worker_options>, public machine {
         unique_lock held(guard);
         const std::uint64_t seen = beats.begun;
         if (job.lease_expired()) request_beat(time_point::min());
-        const auto has_ended = [&] { return beats.begun > seen && !beats.is_in_flight; };
-        while (job.lease_expired() && !has_ended() && beats.last_due_at == never &&
+        const auto has_beaten = [&] { return beats.begun > seen && !beats.is_in_flight; };
+        while (job.lease_expired() && !has_beaten() && beats.last_due_at == never &&
                changed.wait_until(held, deadline)) {
         }
         if (!job.lease_expired()) return true;

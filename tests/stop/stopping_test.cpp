@@ -389,28 +389,6 @@ TEST_CASE(
     CHECK(wire.settlements("deaf").size() == 1);
 }
 
-TEST_CASE("stopping: a stop cancels the jobs and calls their callbacks before its line is in the log") {
-    const shared_event cancelled = make_event();
-    const shared_event called = make_event();
-    worker_options options = patient();
-    options.log.level = log_level::info;
-    options.log.hook = [=](const log_record& record) {
-        if (value_of(record, "phase") == "stopping") CHECK((cancelled->wait() && called->wait()));
-    };
-    const shared_event listens = make_event();
-    busy_worker busy(options, [=](job_context& job) {
-        const cancel_registration kept = job.on_cancel([=] { called->set(); });
-        listens->set();
-        until_cancelled(job);
-        cancelled->set();
-        CHECK(called->wait());
-    });
-    REQUIRE(listens->wait());
-    busy.body->request_stop_and_cancel();
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
-}
-
 TEST_CASE("stopping: a report request -> the log lists the jobs in flight and whether they are cancelled") {
     recorder::transport wire;
     job timed = make_job("a");
@@ -690,19 +668,6 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
         for (const char* line : reclaim_lines) CHECK(log.count(line) == 1);
         CHECK(log.count(read_file) == 0);
     }
-}
-
-TEST_CASE("reclaim: SIGUSR1 ends an idle worker with status 0, and the lines about a reclaim are logged") {
-    recorder::transport wire;
-    lifecycle life(0ms);
-    worker_options options = recorder::options();
-    const kept_log log(options);
-    const auto idle = start_worker(wire, options, life, do_nothing);
-    send(life, SIGUSR1);
-    REQUIRE(idle->wait(deadline_after(guard)));
-    for (const char* line : reclaim_lines) CHECK(log.count(line) == 1);
-    CHECK(idle->exit_code() == 0);
-    check_last_word(wire);
 }
 
 TEST_CASE("stopping: where the first signal wins, later signals neither cancel jobs nor end the stop") {
