@@ -162,17 +162,6 @@ class Work(Adapter):
         row = self.db.job(soon)
         self.assertGreaterEqual(row["attempted_at"], row["scheduled_at"])
 
-    def test_jobs_of_kinds_it_does_not_know(self):
-        kinds = ["unknown", "a'b\"c\\d", "läuft\n\t{}", "%s%n$1::x;--", "k" * 127]
-        jobs = [self.db.one(kind) for kind in kinds]
-        worker = self.worker()
-        self.assertTrue(eventually(lambda: "no handler for this job type" in worker.said()), worker.said())
-        self.still_works(worker)
-        self.stop(worker)
-        for job in jobs:  # requeued without an attempt used up
-            row = self.db.job(job)
-            self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", 0, None), worker.said())
-
 
 class Notices(Adapter):
     """LISTEN, pauses, queues, cancellations by others."""
@@ -184,15 +173,6 @@ class Notices(Adapter):
                 self.becomes(self.db.one("noop"), "completed", worker)
             self.end_connections()
         self.becomes(self.db.one("noop"), "completed", worker)
-
-    def test_notifications_that_mean_nothing_do_nothing(self):
-        worker = self.worker()
-        self.becomes(self.db.one("noop"), "completed", worker)
-        for topic in ("river_insert", "river_control"):
-            for payload in ("", "{", "null", "{\"queue\": 7}", {"action": "cancel"}, {"action": "cancel", "job_id": "x"},
-                            {"action": "cancel", "job_id": 10**30, "queue": "default"}, {"action": ["pause"], "queue": {}}):
-                self.db.notify(topic, payload)
-        self.still_works(worker)
 
     def test_a_paused_queue_is_left_alone_until_it_is_resumed(self):
         for paused_first, notify in ((True, False), (False, True), (False, False)):

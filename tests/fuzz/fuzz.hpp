@@ -51,11 +51,9 @@ class input {
 inline void expect_printable(const std::string& text, std::size_t max) {
     expect(text.size() <= max, "a text is short", text);
     for (std::string_view rest = text; !rest.empty();) {
-        const std::size_t length = ojs::detail::utf8_length(rest);
-        expect(length > 0, "a text is UTF-8", text);
-        expect(!ojs::detail::is_control(ojs::detail::code_of(rest.substr(0, length))),
-               "a text holds no control character", text);
-        rest.remove_prefix(length);
+        const ojs::detail::character next = ojs::detail::take_character(rest);
+        expect(next.code != ojs::detail::character::none, "a text is UTF-8", text);
+        expect(!next.is_control(), "a text holds no control character", text);
     }
 }
 

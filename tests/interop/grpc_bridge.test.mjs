@@ -1,4 +1,4 @@
-// examples/grpc_bridge, called by two gRPC clients: connect-node's and that of `buf curl`, which is connect-go's.
+// examples/grpc_bridge, called by connect-node's gRPC client.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -12,7 +12,7 @@ import {
   ReadinessResponse_ReadinessState as Readiness,
   ShutdownStatus_State as State,
 } from "./generated/lifecycle_pb.js";
-import { Child, SERVICE, hasProgram, output, poll, program, refusal, startRunner, us } from "./harness.mjs";
+import { Child, hasProgram, poll, program, refusal, startRunner, us } from "./harness.mjs";
 
 const skip = hasProgram("grpc_bridge") ? false : "grpc_bridge is not built: libgrpc++ is missing";
 
@@ -80,15 +80,4 @@ test("gRPC: on SIGTERM the bridge finishes the call in progress, and takes no ot
   assert.equal((await underWay).state, State.SHUTDOWN_DRAINING);
   assert.equal(await bridge.end(), 0);
   await bridge.prints(/^drained$/);
-});
-
-test("gRPC: buf curl", { skip }, async (t) => {
-  const runner = await startRunner(t, "tcp", "--initial-work", "3");
-  const bridge = await startBridge(t, runner.address);
-  const running = await output([
-    ...[process.env.OJS_TEST_BUF, "curl", "--protocol", "grpc", "--http2-prior-knowledge"],
-    ...["--schema", process.env.OJS_TEST_PROTO, "-d", JSON.stringify(us), `${bridge.baseUrl}${SERVICE}GetShutdownStatus`],
-  ]);
-  assert.equal(running.status, 0, running.text);
-  assert.deepEqual(JSON.parse(running.text), { metrics: { inFlightRequests: 3 } });
 });

@@ -13,7 +13,6 @@ import { createConnectTransport } from "@connectrpc/connect-node";
 import { ProcessLifecycleInterface } from "./generated/lifecycle_pb.js";
 
 export const GUARD = 20_000; // ms to wait for what must happen: it ends a test that would hang, and proves nothing else
-export const SERVICE = `/${ProcessLifecycleInterface.typeName}/`;
 export const us = { processId: "kv-1" };
 
 export const program = (name) => join(process.env.OJS_TEST_BUILD, name);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "contract/lone_worker.hpp"
 #include "transport_contract.hpp"
 
 namespace {
@@ -32,7 +33,8 @@ class server_subject : public transport_contract::subject {
 
     traits can() const override { return can_; }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        return std::make_shared<ojs::http_transport>(open(as.worker_id));
+        return transport_contract::share(
+            ojs::result<ojs::transport_ref>(ojs::make_http_transport(open(as.worker_id))));
     }
     std::string push(const new_job& what) override {
         return ask("POST", "/ojs/v1/jobs",
@@ -54,7 +56,7 @@ class server_subject : public transport_contract::subject {
         options.headers.push_back({"X-OJS-Worker-ID", worker_id});
         const char* const token = std::getenv("OJS_AUTH_TOKEN");
         if (token != nullptr) options.bearer_token = token;
-        auto client = ojs::http_transport::make_client(url_, std::move(options));
+        auto client = ojs::make_backend_client(url_, std::move(options));
         if (!client) throw std::runtime_error(client.error().text);
         return std::move(*client);
     }

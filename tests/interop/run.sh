@@ -34,8 +34,7 @@ BUF=$(ls "$INTO"/node_modules/@bufbuild/buf-*/bin/buf 2>/dev/null) || leave_out 
 PATH=$INTO/node_modules/.bin:$PATH "$BUF" generate "$REPOSITORY/examples/proto"
 
 status=0
-OJS_TEST_BUILD=$BUILD OJS_TEST_BUF=$BUF OJS_TEST_PROTO=$REPOSITORY/examples/proto \
-    node --test --test-reporter=tap --test-concurrency=2 ./*.test.mjs >tap.log 2>&1 || status=$?
+OJS_TEST_BUILD=$BUILD node --test --test-reporter=tap --test-concurrency=2 ./*.test.mjs >tap.log 2>&1 || status=$?
 count() { sed -n "s/^# $1 //p" tap.log | tail -n 1; }
 grep -E '^ *ok .*# SKIP' tap.log | sed 's/^ *ok [0-9]* - //' || true
 failed=$(($(count fail) + $(count cancelled)))

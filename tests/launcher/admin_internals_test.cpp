@@ -180,25 +180,6 @@ TEST_CASE("launcher_admin: start() refuses a reachable address without a token")
     CHECK(holds(fault_of("nonsense"), "admin_address 'nonsense'"));
 }
 
-TEST_CASE("launcher_admin: the Unix socket is 0600; an address in use or an open folder is refused") {
-    const temporary_folder folder;
-    const std::string path = folder.file("admin.sock");
-    {
-        launcher_options options = served_options();
-        options.admin_address = "unix:" + path;
-        served of(options, 0);
-        of.start(2);
-        CHECK(of.kept.admin_address() == options.admin_address);
-        struct stat found {};
-        REQUIRE(::stat(path.c_str(), &found) == 0);
-        CHECK((found.st_mode & 0777) == 0600);
-        CHECK(holds(fault_of(options.admin_address), "admin_address 'unix:" + path + "'"));
-    }
-    CHECK(std::filesystem::is_empty(folder.path()));  // the socket went with the launcher
-    REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
-    CHECK(holds(fault_of("unix:" + path), "can be changed by, other users"));
-}
-
 TEST_CASE("launcher_admin: a rollout uses the reloaded configuration") {
     launcher_options options = served_options();
     result<group_options> given = error{errc::invalid_argument, 0, "no file"};

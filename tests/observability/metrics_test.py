@@ -304,6 +304,12 @@ class Scraped(unittest.TestCase):
         self.assertGreater(len(asked), 20)
         self.assertEqual(asked - names, set())
 
+    def test_the_pages_pass_the_linter(self):
+        for address in self.launcher.address, self.worker.address:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=GUARD) as page:
+                done = subprocess.run(["promtool", "check", "metrics"], input=page.read(), capture_output=True, timeout=GUARD)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""), address)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,10 +1,10 @@
 #include <future>
 
+#include "busy_worker.hpp"
 #include "files.hpp"
 #include "metrics_page.hpp"
 #include "raw_peer.hpp"
 #include "text.hpp"
-#include "busy_worker.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;

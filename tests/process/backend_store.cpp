@@ -158,11 +158,10 @@ TEST_CASE("store: SIGKILLs of dev_backend under four workers lose no accepted jo
     stored_backend jobs({"--retry-delay", "10ms", "--quiet"});
     std::vector<process> workers;
     for (int i = 0; i < 4; ++i) {
-        workers.push_back(start_worker(jobs->url(), "w" + std::to_string(i),
-                                       {{"OJS_CONCURRENCY", "4"},
-                                        {"OJS_POLL_INTERVAL", "5ms"},
-                                        {"OJS_VISIBILITY_TIMEOUT", "2s"},
-                                        {"OJS_REQUEST_TIMEOUT", "2s"}}));
+        workers.push_back(start_worker(
+            jobs->url(), "w" + std::to_string(i),
+            settings_from(
+                "OJS_CONCURRENCY=4 OJS_POLL_INTERVAL=5ms OJS_VISIBILITY_TIMEOUT=2s OJS_REQUEST_TIMEOUT=2s")));
     }
     std::vector<std::string> accepted;
     for (std::uint64_t kill = 0; kill < kills; ++kill) {

@@ -1,5 +1,6 @@
 // http_transport and dev_backend put through what every transport must do.
 #include "contract/doctest.hpp"
+#include "contract/lone_worker.hpp"
 #include "contract/relay.hpp"
 #include "harness.hpp"
 
@@ -26,9 +27,10 @@ class http_subject : public transport_contract::subject {
         ojs::http_client_options options;
         options.headers.push_back({"X-OJS-Worker-ID", as.worker_id});
         const std::string url = "http://127.0.0.1:" + std::to_string(relay_.port());
-        auto client = ojs::http_transport::make_client(url, std::move(options));
+        auto client = ojs::make_backend_client(url, std::move(options));
         if (!client) throw std::runtime_error(client.error().text);
-        return std::make_shared<ojs::http_transport>(std::move(*client));
+        return transport_contract::share(
+            ojs::result<ojs::transport_ref>(ojs::make_http_transport(std::move(*client))));
     }
     std::string push(const new_job& what) override {
         const std::string more = ",\"queue\":\"" + what.queue +

@@ -1,10 +1,8 @@
 // The flags of tools/worker: their output, exit status, and effect on real processes.
-#include "files.hpp"
 #include "harness.hpp"
 #include "text.hpp"
 
 using namespace test;
-namespace fs = std::filesystem;
 
 TEST_CASE("flags: wrong usage of a tool prints one error line, or the usage, and exits with 64") {
     const struct {
@@ -99,23 +97,5 @@ TEST_CASE("flags: --doctor warns of a shell as PID 1 that forwards no SIGTERM, b
         INFO(worker.output());
         CHECK(worker.count("warning  pid1-wrapper") == (is_shell ? 1 : 0));
     }
-}
-
-TEST_CASE("flags: --signal reaches a worker that runs under --init as PID 1") {
-    const std::vector<std::string> container = pid_namespace();
-    if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
-    const std::string path = scratch_file("worker");  // a program that no other process runs
-    fs::copy_file(program("worker"), path);
-    std::vector<std::string> command = container;
-    command.insert(command.end(), {path, "--init"});
-    process outside(command, {{"OJS_URL", "memory:"}});
-    REQUIRE(outside.prints("worker started"));
-    const std::string init = init_of(outside);
-    REQUIRE_FALSE(init.empty());
-    process joined({"nsenter", "--target", init, "--pid", "--mount", path, "--signal", "stop"}, {});
-    // The namespace may end before it has exited.
-    const int status = joined.wait();
-    CHECK((status == 0 || status == 128 + SIGKILL || status == -SIGKILL));
-    CHECK(outside.wait() == 0);
 }
 #endif

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "files.hpp"
+#include "text.hpp"
 
 extern char** environ;
 
@@ -178,6 +179,12 @@ std::string scratch_file(const std::string& name) {
     return folder.file(std::to_string(++number) + "-" + name);
 }
 
+environment settings_from(const std::string& text, environment more) {
+    for (const std::string& each : words(text))
+        more.emplace(each.substr(0, each.find('=')), each.substr(each.find('=') + 1));
+    return more;
+}
+
 // ---- process ----
 
 // test_worker, given a command, makes it die with us.
@@ -277,8 +284,7 @@ ojs::result<ojs::http_response> ask(const std::string& url, const std::string& m
                                     const ojs::http_headers& headers) {
     ojs::result<ojs::http_client> client = ojs::http_client::create(url);
     if (!client) return client.error();
-    return client->send({method, path, headers, body},
-                        {clock::now() + guard});
+    return client->send({method, path, headers, body}, {clock::now() + guard});
 }
 
 std::string backend::call(const char* method, const std::string& path, const std::string& body) {
@@ -344,13 +350,12 @@ void gate::open() const {
 // ---- workers ----
 
 process start_worker(const std::string& url, const std::string& id, const environment& extra) {
-    environment settings = {{"OJS_URL", url},
-                            {"OJS_WORKER_ID", id},
-                            {"OJS_HEARTBEAT_INTERVAL", "100ms"},
-                            {"OJS_POLL_INTERVAL", "20ms"},
-                            {"OJS_SIGNAL_DEBOUNCE", "50ms"}};
-    for (const auto& [name, value] : extra) settings[name] = value;
-    return process({program("test_worker")}, settings);
+    environment settings = extra;
+    settings.insert({{"OJS_URL", url}, {"OJS_WORKER_ID", id}});
+    return process(
+        {program("test_worker")},
+        settings_from("OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_SIGNAL_DEBOUNCE=50ms",
+                      std::move(settings)));
 }
 
 }  // namespace test

@@ -39,6 +39,8 @@ std::uint64_t number_from(const char* variable, std::uint64_t fallback);  // of 
 std::string scratch_file(const std::string& name);  // a new path; the folder is removed at exit
 
 using environment = std::map<std::string, std::string>;
+// `more`, and those of a text such as "A=1 B=2".
+environment settings_from(const std::string& text, environment more = {});
 
 // A program in a process group of its own, its output in a file. Whatever is left of it is killed with the object.
 class process {

@@ -1,5 +1,4 @@
-// The health server of a real worker and the example backend: probes, drain, a unix socket, metrics.
-#include "files.hpp"
+// The health server of a real worker and the example backend: probes, drain, a unix socket.
 #include "harness.hpp"
 
 using namespace test;
@@ -93,22 +92,4 @@ TEST_CASE("health: the unix socket is removed even if the worker exits while a h
     CHECK(tested.call("POST", "/stop").status == 202);
     CHECK(tested.worker.wait() == 0);
     CHECK(::access(path.c_str(), F_OK) != 0);
-}
-
-TEST_CASE("metrics: the page of a busy worker passes promtool's linter") {
-    backend jobs;
-    served tested(jobs.url(), {{"OJS_QUEUES", "default,we\"ird\\queue"}});
-    for (const std::string& id : jobs.push("test.sleep", "[1]", 5)) REQUIRE(jobs.reaches(id, "completed"));
-    REQUIRE(tested.worker.prints("start " + jobs.push_one("test.sleep", "[60000]")));
-    const ojs::http_response busy = tested.call("GET", "/metrics");
-    CHECK(ojs::find_header(busy.headers, "Content-Type") == "text/plain; version=0.0.4; charset=utf-8");
-    if (process({"/bin/sh", "-c", "promtool --version"}, {}).wait() != 0) {
-        MESSAGE("promtool is not installed: the linter was not asked");
-        return;
-    }
-    const std::string file = scratch_file("metrics");
-    write_file(file, busy.body);
-    process linter({"/bin/sh", "-c", "promtool check metrics <\"$0\"", file}, {});
-    CHECK(linter.wait() == 0);
-    CHECK(linter.output() == "");
 }

@@ -8,14 +8,12 @@ using namespace test;
 TEST_CASE("logs: every line of a JSON log has the specified fields and contains no argument or token") {
     const std::string canary = "canary-4711";
     backend jobs({"--faults", "e500:100,lose:50,reset:50", "--seed", "7"});
-    process worker = start_worker(jobs.url(), "w1",
-                                  {{"OJS_LOG_FORMAT", "json"},
-                                   {"OJS_LOG_LEVEL", "debug"},
-                                   {"OJS_LOG_ERROR_MESSAGES", "0"},
-                                   {"OJS_AUTH_TOKEN", "token-" + canary},
-                                   {"OJS_VISIBILITY_TIMEOUT", "1s"},
-                                   {"OJS_PROGRESS_INTERVAL", "20ms"},
-                                   {"OJS_SHUTDOWN_GRACE_PERIOD", "300ms"}});
+    process worker = start_worker(
+        jobs.url(), "w1",
+        settings_from(
+            "OJS_LOG_FORMAT=json OJS_LOG_LEVEL=debug OJS_LOG_ERROR_MESSAGES=0 OJS_VISIBILITY_TIMEOUT=1s "
+            "OJS_PROGRESS_INTERVAL=20ms OJS_SHUTDOWN_GRACE_PERIOD=300ms OJS_AUTH_TOKEN=token-" +
+            canary));
     const std::string arguments = "[\"" + canary + "\"]";
     for (const char* type : {"test.result", "test.throw_argument", "test.not_json", "no.such.type"})
         jobs.push(type, arguments, 10, R"(,"retry":{"max_attempts":1})");

@@ -27,10 +27,8 @@ std::vector<std::string> in_empty_root(std::vector<std::string> pid_namespace, c
 }
 
 environment settings_for(const std::string& url) {
-    return {{"OJS_URL", url},
-            {"OJS_WORKER_ID", "w"},
-            {"OJS_HEARTBEAT_INTERVAL", "100ms"},
-            {"OJS_POLL_INTERVAL", "20ms"}};
+    return settings_from("OJS_WORKER_ID=w OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_URL=" +
+                         url);
 }
 
 // Whether a SIGTERM would be kept now: blocked or handled.

@@ -187,15 +187,27 @@ TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes
     CHECK(run.probe.count("median -") + run.probe.count("worst -") == 0);
 }
 
-TEST_CASE("shutdown-probe: a command or report file that cannot be used ends the probe with 70") {
-    const std::string probe = program("shutdown-probe");
-    process help({probe, "--help"}, {});
-    CHECK(help.wait() == 0);
-    CHECK(help.prints("  1      a check fails, or none passes"));
-    process missing({probe, "--", "/nowhere/worker"}, {});
-    CHECK(missing.wait() == 70);
-    CHECK(missing.prints("/nowhere/worker: No such file or directory"));
-    CHECK(process({probe, "--json", "/nowhere/report", "--", "true"}, {}).wait() == 70);
+TEST_CASE(
+    "shutdown-probe: its status is 70 without a command or report, 1 if --all checks nothing that passes") {
+    const struct {
+        const char* flags;
+        int status;
+        words says;
+    } rows[] = {
+        {"--help", 0, {"  1      a check fails, or none passes"}},
+        {"-- /nowhere/worker", 70, {"/nowhere/worker: No such file or directory"}},
+        {"--json /nowhere/report -- true", 70, {}},
+        {"--all --scenario drain --scenario early-term -- true",
+         1,
+         {"the worker ended while it started; it exited with status 0", "EARLY      skipped",
+          "0 pass, 9 fail, 1 skipped"}},
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.flags);
+        process probe(test::words(program("shutdown-probe") + " " + row.flags), {});
+        CHECK(probe.wait() == row.status);
+        for (const std::string& text : row.says) CHECK_MESSAGE(probe.prints(text), text);
+    }
 }
 
 TEST_CASE("shutdown-probe: a command that exits fails the handshake, and its last output is shown") {
@@ -208,16 +220,6 @@ TEST_CASE("shutdown-probe: a command that exits fails the handshake, and its las
     const std::string report = read_file(xml);
     CHECK(report.find("failures=\"1\"") != std::string::npos);
     CHECK(report.find("&lt;gone&gt; &amp; away") != std::string::npos);
-}
-
-TEST_CASE("shutdown-probe: --all continues after a failed handshake; a command that exits passes nothing") {
-    process probe(
-        {program("shutdown-probe"), "--all", "--scenario", "drain", "--scenario", "early-term", "--", "true"},
-        {});
-    CHECK(probe.wait() == 1);
-    CHECK(probe.prints("the worker ended while it started; it exited with status 0"));
-    CHECK(probe.prints("EARLY      skipped"));
-    CHECK(probe.prints("0 pass, 9 fail, 1 skipped"));
 }
 
 TEST_CASE("shutdown-probe: each check is printed once judged; SIGTERM -> totals and report follow") {

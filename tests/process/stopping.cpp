@@ -109,11 +109,10 @@ TEST_CASE("worker: SIGHUP stops the worker, unless SIGHUP was ignored at start-u
 // [WP 3.1 (c)]
 TEST_CASE("worker: after fork() each child runs a worker of its own, and all stop with the parent") {
     backend jobs;
-    process parent({program("test_worker")}, {{"OJS_URL", jobs.url()},
-                                              {"OJS_CONCURRENCY", "1"},
-                                              {"OJS_POLL_INTERVAL", "10ms"},
-                                              {"OJS_HEARTBEAT_INTERVAL", "100ms"},
-                                              {"TEST_MODE", "prefork"}});
+    process parent({program("test_worker")},
+                   settings_from("OJS_CONCURRENCY=1 OJS_POLL_INTERVAL=10ms OJS_HEARTBEAT_INTERVAL=100ms "
+                                 "TEST_MODE=prefork OJS_URL=" +
+                                 jobs.url()));
     std::set<std::string> workers;
     jobs.event([&](const json& event) {
         if (event["event"].is("beat")) workers.insert(event["worker_id"].text);

@@ -54,7 +54,7 @@ FAULTS = [
           "            if (is_closed_) break;\n            ++of.idle;\n",
           "            ++of.idle;\n            if (is_closed_) break;\n"),
     Fault("370780a5 a job that a response holds twice is reported twice", "worker/detail/slots.ipp",
-          "} else if (!contains(seen, each.id)) {", "} else {"),
+          "i = claimed.size(); i-- > 1;)", "i = 0; i-- > 1;)"),
     Fault("4651b3ed a FETCH that ends the drain does not wake the turning thread", "worker/detail/slots.ipp",
           "        worker_.notify_if_idle();\n", ""),
     # Found by the simulation.

@@ -128,11 +128,16 @@ TEST_CASE("fetch: quiet and a stop end a long poll at once, and on_phase() gets 
     long_poll wire;
     worker_options settings = options();
     settings.request_timeout = 1h;
+    test::event resumed;
+    settings.on_transition = [&](const lifecycle_state& now) {
+        if (now.phase == phase::running) resumed.set();
+    };
     const auto worker = start_worker(wire, settings, do_nothing);
     REQUIRE(wire.waiting.wait_for(1));
     CHECK(worker->quiet());
     REQUIRE(wire.ended.wait_for(1));
     CHECK(worker->resume());
+    REQUIRE(resumed.wait());            // changes that follow each other fast may be one
     REQUIRE(wire.waiting.wait_for(2));  // with a new token
     REQUIRE(worker->stop(guard));
     CHECK(wire.ended.wait_for(2));

@@ -54,10 +54,10 @@ class backend {
     std::unique_ptr<http_server> server_;
 };
 
-std::unique_ptr<http_transport> connect(const backend& to, http_client_options options = {}) {
-    result<http_client> client = http_transport::make_client(to.url(), std::move(options));
+transport_ref connect(const backend& to, http_client_options options = {}) {
+    result<http_client> client = make_backend_client(to.url(), std::move(options));
     REQUIRE(client);
-    return std::make_unique<http_transport>(std::move(*client));
+    return make_http_transport(std::move(*client));
 }
 
 // "POST /workers/ack answered 400": without the address.
@@ -125,7 +125,7 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
 // [GS 7.2]
 TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON") {
     const backend peer(200, "{\"state\":\"completed\"}");
-    const std::unique_ptr<http_transport> wire = connect(peer);
+    const transport_ref wire = connect(peer);
     REQUIRE(wire->ack({{"j\n1"}, "{\"n\":9007199254740993}"}, soon()));
     CHECK(peer.last().target == "/ojs/v1/workers/ack");
     CHECK(parse(peer.last().body).get("job_id").to_str() == "j\n1");
@@ -159,7 +159,7 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
 TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs in both forms") {
     const backend peer(200,
                        "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
-    const std::unique_ptr<http_transport> wire = connect(peer);
+    const transport_ref wire = connect(peer);
     const result<heartbeat_response> got = beat(*wire);
     REQUIRE(got);
     CHECK(got->directive == directive::none);
@@ -228,13 +228,13 @@ struct downgrading {
     explicit downgrading(std::function<bool(const picojson::value&)> is_good, int refusal = 400,
                          bool active_jobs_as_count = false)
         : peer([=](const http_request& request) { return accept_if(is_good(parse(request.body)), refusal); }),
-          wire(*http_transport::make_client(peer.url()), active_jobs_as_count) {}
+          wire(make_http_transport(*make_backend_client(peer.url()), active_jobs_as_count)) {}
     std::string heartbeat() {
-        CHECK(beat(wire));
+        CHECK(beat(*wire));
         return sent();
     }
     std::string fail(const fail_request& request) {
-        CHECK(wire.fail(request, soon()));
+        CHECK(wire->fail(request, soon()));
         return sent();
     }
     std::string sent() {
@@ -250,7 +250,7 @@ struct downgrading {
     picojson::value last() const { return parse(peer.last().body); }
 
     const backend peer;
-    http_transport wire;
+    const transport_ref wire;
     std::size_t seen = 0;
 };
 
@@ -274,10 +274,9 @@ TEST_CASE("http: a heartbeat is sent again when its connection broke") {
         const std::string request = peer::read_message(fd);
         if (connection > 0 && !request.empty()) peer::send_text(fd, peer::ok("{}"));
     });
-    result<http_client> client = http_transport::make_client(dropping.url());
+    result<http_client> client = make_backend_client(dropping.url());
     REQUIRE(client);
-    http_transport wire(std::move(*client));
-    CHECK(beat(wire));
+    CHECK(beat(*make_http_transport(std::move(*client))));
     CHECK(dropping.connections() == 2);
 }
 
@@ -344,7 +343,7 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
 
 TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every route") {
     const backend sorry(202, "<html>Sorry, we are down for maintenance</html>");
-    const std::unique_ptr<http_transport> wire = connect(sorry);
+    const transport_ref wire = connect(sorry);
     const result<settle_result> acked = wire->ack({{"j"}, ""}, soon());
     REQUIRE(!acked);
     CHECK(route_of(acked.error().text) == "POST /workers/ack answered 202 with a body that is not JSON");
@@ -361,11 +360,11 @@ TEST_CASE(
     "repeated") {
     downgrading tested([](const picojson::value&) { return false; });
     for (int i = 0; i < 2; ++i) {
-        CHECK(test::code_of(beat(tested.wire)) == errc::rejected);
+        CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
         CHECK(tested.sent() == "full schema ");
     }
-    CHECK(!tested.wire.ack({{"j"}, ""}, soon()));
-    CHECK(!fetch(tested.wire));
+    CHECK(!tested.wire->ack({{"j"}, ""}, soon()));
+    CHECK(!fetch(*tested.wire));
     CHECK(tested.peer.requests().size() == 6);
 }
 
@@ -373,7 +372,7 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
     const std::string echo = R"({"error":{"code":"INVALID_PAYLOAD","message":"canary"},"you_said":"canary"})";
     for (const int status : {308, 400, 401, 500}) {
         const backend peer(status, echo, {{"Location", "/canary"}});
-        const std::unique_ptr<http_transport> wire = connect(peer);
+        const transport_ref wire = connect(peer);
         const std::string said = "answered " + std::to_string(status) + ": INVALID_PAYLOAD" +
                                  (status == 401 ? "; is OJS_AUTH_TOKEN right?" : "");
         CHECK(route_of(fetch(*wire).error().text) == "POST /workers/fetch " + said);
@@ -383,8 +382,8 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
     CHECK(fetch(*connect(lost)).error().text ==
           "POST " + lost.url() +
               "/ojs/v1/workers/fetch answered 404: not_found; is the base path of OJS_URL right?");
-    http_transport nobody(*http_transport::make_client("http://127.0.0.1:1/base"));
-    CHECK(fetch(nobody).error().text.find(
+    const transport_ref nobody = make_http_transport(*make_backend_client("http://127.0.0.1:1/base"));
+    CHECK(fetch(*nobody).error().text.find(
               "POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect") == 0);
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
         CHECK(route_of(connect(backend(400, body))->ack({{"j"}, ""}, soon()).error().text) ==
@@ -428,7 +427,7 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
             const bool is_of_api = body == api_error;
             const by_body& expected = is_of_api ? each.of_api : each.of_others;
             const backend peer(each.status, body, {{"Retry-After", "7"}});
-            const std::unique_ptr<http_transport> wire = connect(peer);
+            const transport_ref wire = connect(peer);
             const result<settle_result> acked = wire->ack({{"j"}, "1"}, soon());
             CHECK(outcome_of(acked) == expected.settling);
             if (!acked) {
@@ -451,7 +450,7 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
 TEST_CASE("http: a 2xx without a body is a success, and a FETCH without jobs") {
     for (const int status : {200, 202, 204}) {
         const backend silent(status);
-        const std::unique_ptr<http_transport> wire = connect(silent);
+        const transport_ref wire = connect(silent);
         CHECK(outcome_of(wire->ack({{"j"}, ""}, soon())) == "ok");
         CHECK(beat(*wire));
         if (status == 204) CHECK(fetch(*wire)->empty());
@@ -587,7 +586,7 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
             // Refuses what is more than the schema has, so that both forms of a FAIL are seen.
             return accept_if(request.body.find("\"type\"") == std::string::npos);
         });
-        const std::unique_ptr<http_transport> wire = connect(peer);
+        const transport_ref wire = connect(peer);
         const result<std::vector<job>> got = fetch(*wire);
         REQUIRE(got);
         REQUIRE(got->size() == 1);

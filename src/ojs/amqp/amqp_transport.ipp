@@ -172,7 +172,8 @@ class amqp_transport : public transport {
     result<void> await_next_turn(unique_lock& held, time_point deadline, const IsOver& is_over) {
         while (!is_connected_ && problem_.empty() && changed_.wait_until(held, deadline)) {
         }
-        const std::uint64_t number = turns_wanted_ = turns_wanted_ + 1;
+        const std::uint64_t number = turns_wanted_ + 1;  // under the lock
+        turns_wanted_ = number;
         wake_.notify();
         const auto is_done = [&] { return turns_done_ >= number || !is_connected_; };
         while (!is_over() && !is_done() && changed_.wait_until(held, deadline)) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <new>
 
 #include "detail/clock.ipp"
 #include "detail/files.ipp"
@@ -89,12 +90,14 @@ struct log_sink {
 
 // Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
 inline log_sink& sink() {
+    alignas(log_sink) static unsigned char storage[sizeof(log_sink)];  // so that the first needs no heap
+    static atomic<bool> is_storage_taken{false};
     static atomic<log_sink*> shared{nullptr};
     log_sink* found = shared.load();
     if (found != nullptr && found->owner == ::getpid()) return *found;
-    auto* const added = new log_sink;
+    log_sink* const added = is_storage_taken.exchange(true) ? new log_sink : ::new (storage) log_sink;
     if (shared.compare_exchange_strong(found, added)) return *added;
-    delete added;
+    if (static_cast<void*>(added) != storage) delete added;
     return *found;
 }
 

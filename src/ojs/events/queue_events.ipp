@@ -184,7 +184,7 @@ class event_transport final : public http_transport {
 
 inline result<transport_ref> open_with_events(const transport_setup& setup, http_client_options connection) {
     const worker_options& options = setup.options;
-    result<http_client> client = http_transport::make_client(options.url, connection);
+    result<http_client> client = make_backend_client(options.url, connection);
     if (!client) return client.error();
     result<endpoint> target = parse_url(options.url, bool(connection.https_stream));
     if (!target) return target.error();

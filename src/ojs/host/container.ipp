@@ -56,10 +56,6 @@ OJS_SHUTDOWN_INLINE container_info detect_container(const container_probe& probe
     return out;
 }
 
-inline bool is_kubernetes(const container_info& info) {
-    return info.platform != nullptr && std::string_view(info.platform->id) == "kubernetes";
-}
-
 inline constexpr const char* shell_names = "sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh";
 
 // "/usr/bin/sh" and "-sh" are "sh".
@@ -74,22 +70,6 @@ inline std::string interpreter_name(const process_facts& facts) {
     const array<std::string>& arguments = facts.arguments;
     const std::string out = arguments.empty() ? "" : program_name(arguments[0]);
     return out == "busybox" && arguments.size() > 1 ? program_name(arguments[1]) : out;
-}
-
-inline constexpr const char* shell_effect = "a shell, which does not pass signals on";
-
-// `wrapper`: what PID 1 is.
-inline std::string wrapper_problem(const container_info& info, const process_facts& self,
-                                   std::string_view wrapper) {
-    return cat({"process ", self.pid, " runs in a container (", info.platform->id, ") whose PID 1 is ",
-                wrapper,
-                ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"});
-}
-inline std::string wrapper_fix(const process_facts& self) {
-    const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
-    return cat({"write the command in exec form, CMD [\"", program,
-                "\"], or begin it with exec (sh -c 'exec ", program,
-                "'), or run it under an init such as tini"});
 }
 
 }  // namespace detail

@@ -18,11 +18,11 @@ class loop_core;
 struct loop_item;
 }  // namespace detail
 
-/// An item in flight: the log names it and the stop waits for it, until end() or the end of its scope. It may outlive
-/// its loop. Used by one thread at a time.
+/// An item in flight, or none: the log names it and the stop waits for it, until end() or the end of its scope. It may
+/// outlive its loop. Used by one thread at a time.
 class [[nodiscard]] item {
   public:
-    item() = default;  ///< none
+    item() = default;
     item(item&& other) noexcept = default;
     item& operator=(item other) noexcept {
         detail::swap(entry_, other.entry_);
@@ -74,7 +74,8 @@ class slot {
 
 /// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines
 /// and exit statuses hold, for items of any queue. Construct it in the first line of main: a stop signal during
-/// start-up is kept.
+/// start-up is kept. The destructor ends a loop that has begun, as stop_and_cancel() ends a worker, and restores the
+/// signals, see ~signals().
 ///
 ///     ojs::loop loop;
 ///     loop.consumers(8, [](ojs::slot& slot) {
@@ -97,7 +98,6 @@ class loop {
     loop(loop_options options, lifecycle& shared);
     loop(const loop&) = delete;
     loop& operator=(const loop&) = delete;
-    /// Ends a loop that has begun, as stop_and_cancel() ends a worker. Restores the signals, see ~signals().
     ~loop();
 
     /// run() calls `body(slot&)` on `count` threads (0: OJS_CONCURRENCY, 10 by default). The loop also stops when all

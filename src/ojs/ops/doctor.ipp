@@ -72,7 +72,7 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
 
 inline result<http_response> http_get(std::string_view url, const char* target,
                                       std::chrono::milliseconds timeout, http_client_options settings) {
-    result<http_client> client = http_transport::make_client(url, std::move(settings));
+    result<http_client> client = make_backend_client(url, std::move(settings));
     if (!client) return client.error();
     http_request request;
     request.target = target;

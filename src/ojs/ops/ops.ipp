@@ -76,8 +76,8 @@ class ops_extension final : public worker_extension {
 
   private:
     void warn_at_start() {
-        for (finding& found : startup_findings(worker_->settings))
-            write_finding(log_, found.id.c_str(), std::move(found.problem), std::move(found.fix));
+        for (const finding& found : startup_findings(worker_->settings))
+            write_finding(log_, found.id, found.problem, found.fix);
         const std::string missing = missing_handlers(worker_->job_types);
         if (!missing.empty() && !worker_->job_types.empty())
             log_.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",

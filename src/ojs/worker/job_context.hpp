@@ -95,9 +95,8 @@ class job_context {
     const std::string& queue() const noexcept { return claimed_.queue; }  ///< job::queue
     std::int64_t attempt() const noexcept { return claimed_.attempt; }    ///< 1 on the first run
     const ojs::job& job() const noexcept { return claimed_; }             ///< everything else
-    const std::string& args_json() const noexcept {
-        return claimed_.args_json;
-    }  ///< the arguments, a JSON array
+    /// The arguments, a JSON array.
+    const std::string& args_json() const noexcept { return claimed_.args_json; }
 
     /// Returns one argument, or a member of one that is an object, as std::string, bool, or any integer or
     /// floating-point type except character types. Integers are exact, floating-point numbers are read as double.

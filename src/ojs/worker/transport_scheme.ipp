@@ -19,9 +19,9 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     // ACK and FAIL name no worker; by this header a backend identifies the sender of a late repetition.
     connection.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
     if (options.http_events) return options.http_events(setup, std::move(connection));
-    result<http_client> client = http_transport::make_client(options.url, std::move(connection));
+    result<http_client> client = make_backend_client(options.url, std::move(connection));
     if (!client) return client.error();
-    return make_transport<http_transport>(std::move(*client), options.dialect.active_jobs_as_count);
+    return make_http_transport(std::move(*client), options.dialect.active_jobs_as_count);
 }
 
 // A URL as SCHEME:ADDRESS. [RFC 3986 3.1]
@@ -76,24 +76,23 @@ inline result<backend_url> read_url(const worker_options& options) {
     return bad_url(options, {errc::invalid_argument, 0, "leave out /ojs/v1, which is appended to the URL"});
 }
 
-inline result<transport_ref> call_open(const transport_scheme& scheme, const transport_setup& setup) {
-    const error none{errc::invalid_argument, 0, "the scheme's open function returned no transport"};
-    try {
-        result<transport_ref> opened = scheme.open ? scheme.open(setup) : none;
-        return opened && !*opened ? none : opened;
-    } catch (...) {
-        return error{errc::invalid_argument, 0,
-                     cat({"the scheme's open function threw an exception: ", thrown_text()})};
-    }
-}
-
 inline result<transport_ref> open_transport(const worker_options& options, const worker_identity& worker,
                                             log_hook log) {
     const result<backend_url> url = read_url(options);
     if (!url) return url.error();
     const transport_setup setup{options, url->address, worker, std::move(log)};
-    result<transport_ref> opened = url->added != nullptr ? call_open(*url->added, setup) : open_http(setup);
-    return opened ? opened : bad_url(options, opened.error());
+    const transport_scheme* const added = url->added;
+    error failure{errc::invalid_argument, 0, "the scheme's open function returned no transport"};
+    try {
+        result<transport_ref> opened = added == nullptr ? open_http(setup)
+                                       : added->open    ? added->open(setup)
+                                                        : transport_ref();
+        if (opened && *opened) return opened;
+        if (!opened) failure = opened.error();
+    } catch (...) {
+        failure.text = cat({"the scheme's open function threw an exception: ", thrown_text()});
+    }
+    return bad_url(options, std::move(failure));
 }
 
 }  // namespace ojs::detail

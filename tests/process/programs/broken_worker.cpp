@@ -81,12 +81,12 @@ std::atomic<int> spinning{0};
 class wicked_transport final : public ojs::transport {
   public:
     wicked_transport(ojs::http_client client, ojs::http_client other, ojs::lifecycle& life)
-        : inner_(std::move(client)), other_(std::move(other)), life_(life) {}
+        : inner_(ojs::make_http_transport(std::move(client))), other_(std::move(other)), life_(life) {}
 
     ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
                                              ojs::time_point deadline) override {
         if (dies) ::signal(SIGTERM, SIG_DFL);
-        ojs::result<std::vector<ojs::job>> got = inner_.fetch(request, deadline);
+        ojs::result<std::vector<ojs::job>> got = inner_->fetch(request, deadline);
         if (!got && got.error().code == ojs::errc::bad_response && breaks("HOSTILE")) ::_exit(3);
         if (breaks("IN-FLIGHT") && life_.phase() >= ojs::phase::draining) return std::vector<ojs::job>();
         return got;
@@ -96,8 +96,8 @@ class wicked_transport final : public ojs::transport {
         const auto now = count_settlement();
         if (breaks("LOST")) return ack_once(request, "", deadline);
         if (breaks("STRICT")) return ack_once(request, ",\"worker\":\"me\"", deadline);
-        if (breaks("ONCE")) static_cast<void>(inner_.ack(request, deadline));
-        ojs::result<ojs::settle_result> got = inner_.ack(request, deadline);
+        if (breaks("ONCE")) static_cast<void>(inner_->ack(request, deadline));
+        ojs::result<ojs::settle_result> got = inner_->ack(request, deadline);
         if (!got && breaks("AWAY-BACK")) return ojs::settle_result::accepted;
         return got;
     }
@@ -110,7 +110,7 @@ class wicked_transport final : public ojs::transport {
         ojs::fail_request changed = request;
         if (breaks("ATTEMPT") || breaks("HAND-BACK")) changed.requeue = false;
         if (breaks("GS-005-final")) changed.error.retryable = false;
-        ojs::result<ojs::settle_result> got = inner_.fail(changed, deadline);
+        ojs::result<ojs::settle_result> got = inner_->fail(changed, deadline);
         if (!got) call_failed = true;
         return got;
     }
@@ -126,20 +126,20 @@ class wicked_transport final : public ojs::transport {
                            (breaks("GS-004") && request.state == "quiet" && quiet_beats_++ > 0) ||
                            (breaks("LAST-BEAT") && last) || (breaks("BEATS-END") && settling_ > 0);
         if (muted) return ojs::heartbeat_response();
-        if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_.heartbeat(request, deadline));
+        if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_->heartbeat(request, deadline));
         ojs::heartbeat_request changed = request;
         if (breaks("BEATS-JOBS")) changed.active_jobs.clear();
         if (breaks("CONT") &&
             ojs::detail::lifecycle_access::requests(life_, ojs::event::resume_request) > 0 && !last)
             changed.state = "running";
-        ojs::result<ojs::heartbeat_response> got = inner_.heartbeat(changed, deadline);
+        ojs::result<ojs::heartbeat_response> got = inner_->heartbeat(changed, deadline);
         if (got) twist(*got);
         return got;
     }
 
     ojs::result<bool> confirm_claim(const ojs::job_request& query, ojs::time_point deadline) override {
         const bool ignores = breaks("CANCELLED") || breaks("FROZEN");
-        return ignores ? ojs::result<bool>(true) : inner_.confirm_claim(query, deadline);
+        return ignores ? ojs::result<bool>(true) : inner_->confirm_claim(query, deadline);
     }
 
   private:
@@ -153,7 +153,7 @@ class wicked_transport final : public ojs::transport {
         if (!breaks("NO-FETCH")) return;
         ojs::fetch_request more;
         more.worker = request.worker;
-        static_cast<void>(inner_.fetch(more, deadline));
+        static_cast<void>(inner_->fetch(more, deadline));
     }
 
     void twist(ojs::heartbeat_response& answer) {
@@ -176,7 +176,7 @@ class wicked_transport final : public ojs::transport {
         return ojs::settle_result::accepted;
     }
 
-    ojs::http_transport inner_;
+    const ojs::transport_ref inner_;
     ojs::http_client other_;
     ojs::lifecycle& life_;
     std::mutex one_by_one_;
@@ -277,8 +277,8 @@ int work(ojs::lifecycle& lifecycle) {
         health = serve_health(address, lifecycle);
         if (!*health) return ojs::report_usage(health->error());
     }
-    auto client = ojs::http_transport::make_client(options->url);
-    auto other = ojs::http_transport::make_client(options->url);
+    auto client = ojs::make_backend_client(options->url);
+    auto other = ojs::make_backend_client(options->url);
     if (!client || !other) return 64;
     wicked_transport transport(std::move(*client), std::move(*other), lifecycle);
     ojs::worker worker(*options, transport, lifecycle);

@@ -25,6 +25,7 @@ class text_part {
           kind_(std::is_signed_v<Number> ? kind::integer : kind::natural) {}
 
     bool is_number() const noexcept { return kind_ != kind::text; }
+    std::size_t size() const noexcept { return is_number() ? 20 : text_.size(); }  // at most
     void append_to(std::string& out) const {
         if (kind_ == kind::text) out.append(text_.data(), text_.size());
         if (kind_ == kind::integer) out += std::to_string(static_cast<long long>(number_));
@@ -45,7 +46,10 @@ inline void append(std::string& out, std::initializer_list<text_part> parts) {
 }
 
 inline std::string cat(std::initializer_list<text_part> parts) {
+    std::size_t size = 0;
+    for (const text_part& part : parts) size += part.size();
     std::string out;
+    out.reserve(size);
     append(out, parts);
     return out;
 }

@@ -25,10 +25,10 @@ class http_parser {
     }
     // Adds bytes and parses as far as possible. No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
-        append(kept_, {bytes});
-        std::string_view left = kept_;
+        if (!kept_.empty()) append(kept_, {bytes});
+        std::string_view left = kept_.empty() ? bytes : kept_;
         while (step(left)) continue;
-        kept_.erase(0, kept_.size() - left.size());
+        kept_ = std::string(left);
         if (state_ == state::complete) return status::complete;
         return state_ == state::failed ? status::failed : status::need_more;
     }
@@ -162,6 +162,7 @@ class http_parser {
         if (name.size() == line.size() || !is_token(name)) return fail(400, "a header has no valid name");
         const std::string_view value = trim_blanks(line.substr(name.size() + 1));
         if (!is_field_value(value)) return fail(400, "a header contains a control character");
+        if (message_.headers.empty()) message_.headers.reserve(8);
         if (in_head) message_.headers.push_back({std::string(name), std::string(value)});
         return true;
     }

@@ -310,6 +310,10 @@ class health_service : public ref_counted {
     atomic<int> drains_{0};
 };
 
+inline bool is_kubernetes(const container_info& info) {
+    return info.platform != nullptr && std::string_view(info.platform->id) == "kubernetes";
+}
+
 // The kubelet's probes come from outside the pod's network.
 inline void check_kubernetes_health(const endpoint& where, const container_info& info,
                                     std::vector<finding>& out) {

@@ -28,6 +28,22 @@ inline bool is_same_program(std::string_view root, const process_facts& a, const
            program_name(a.arguments[0]) == program_name(b.arguments[0]);
 }
 
+inline constexpr const char* shell_effect = "a shell, which does not pass signals on";
+
+// `wrapper`: what PID 1 is.
+inline std::string wrapper_problem(const container_info& info, const process_facts& self,
+                                   std::string_view wrapper) {
+    return cat({"process ", self.pid, " runs in a container (", info.platform->id, ") whose PID 1 is ",
+                wrapper,
+                ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"});
+}
+inline std::string wrapper_fix(const process_facts& self) {
+    const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
+    return cat({"write the command in exec form, CMD [\"", program,
+                "\"], or begin it with exec (sh -c 'exec ", program,
+                "'), or run it under an init such as tini"});
+}
+
 enum class pid1_kind {
     direct,    // signals reach us: PID 1 is this program, or the pause process of a pod
     forwards,  // a small init that forwards them

@@ -31,8 +31,16 @@ class machine_log : public machine_state {
             field("event", to_string(seen_.last_event)), field("mode", to_string(seen_.mode)),
             field("active_jobs", active())};
         // Else caused by the worker's own jobs, not by a request.
-        if (!is_late && seen_.last_event != event::drained && seen_.last_event != event::finished)
-            add_cause(fields);
+        const bool is_asked =
+            !is_late && seen_.last_event != event::drained && seen_.last_event != event::finished;
+        if (is_asked) fields.push_back(field("cause", to_string(seen_.cause.kind)));
+        if (is_asked && seen_.cause.kind == cause_kind::signal) {
+            const received_signal last = last_signal(seen_.cause.signal);
+            fields.push_back(field("signal", signal_name(seen_.cause.signal)));
+            fields.push_back(field("sender_pid", last.sender_pid));
+            fields.push_back(field("sender_uid", last.sender_uid));
+            fields.push_back(field("sender", last.sender_name));
+        }
         log.write({is_late ? log_level::warn : log_level::info,
                    before == seen_.phase ? "stop escalated" : "phase changed",
                    std::move(fields),
@@ -106,16 +114,6 @@ class machine_log : public machine_state {
     time_point draining_since_ = steady_clock::now();
 
   private:
-    void add_cause(std::vector<log_field>& fields) const {
-        fields.push_back(field("cause", to_string(seen_.cause.kind)));
-        if (seen_.cause.kind != cause_kind::signal) return;
-        const received_signal last = last_signal(seen_.cause.signal);
-        fields.push_back(field("signal", signal_name(seen_.cause.signal)));
-        fields.push_back(field("sender_pid", last.sender_pid));
-        fields.push_back(field("sender_uid", last.sender_uid));
-        fields.push_back(field("sender", last.sender_name));
-    }
-
     const char* const thing_;
     const time_point started_at_ = steady_clock::now();
 };

@@ -182,8 +182,8 @@ class machine_state : public ref_counted {
   protected:
     ref<work> make_taking() { return make_ref<work>(ojs::job(), new_member()); }
 
-    split_source group_;  // of all works: one store cancels them
-    ref<work> taking_ = make_taking();                          // guarded; ends with the next quiet
+    split_source group_;                // of all works: one store cancels them
+    ref<work> taking_ = make_taking();  // guarded; ends with the next quiet
 
   private:
     atomic<pid_t> owner_{0};  // the process that has started it; 0: none yet

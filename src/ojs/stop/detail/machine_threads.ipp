@@ -24,11 +24,8 @@ class machine_threads {
     // With `takes_signals`, programs that the thread starts inherit an open mask. Other threads call transports, hooks and
     // callbacks, which may need much stack. The guard is not held.
     result<void> start(const char* name, bool takes_signals, const function<void()>& body) {
-        thread_options wanted;
-        wanted.stack_size = options_.thread_stack_size;
-        if (!takes_signals) wanted.min_stack_size = 256 * 1024;
-        wanted.takes_signals = takes_signals;
-        wanted.name = name;
+        const std::size_t min_stack_size = takes_signals ? 0 : std::size_t{256} * 1024;
+        const thread_options wanted{options_.thread_stack_size, min_stack_size, takes_signals, name};
         const ref<entry> added = make_ref<entry>();
         {
             const unique_lock held(guard_);

@@ -7,8 +7,9 @@
 
 namespace ojs::detail {
 
-inline void write_finding(const logger& log, const char* id, std::string problem, std::string fix) {
-    log.write(log_level::warn, std::move(problem), {field("finding", id), field("fix", std::move(fix))});
+inline void write_finding(const logger& log, std::string_view id, std::string_view problem,
+                          std::string_view fix) {
+    log.write(log_level::warn, problem, {field("finding", id), field("fix", fix)});
 }
 
 // The drain and what follows it must fit into the time from SIGTERM to SIGKILL. doctor() says more. [GS 6.3]
@@ -34,14 +35,15 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
 // PID 1 of the container is a shell. [GS 4.3]
 inline void check_shell(const logger& log, const container_info& info, const container_probe& probe) {
     const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
-    const process_facts self = read_process(probe.root, "self");
     // PID 1 of the /proc of another PID namespace is not ours.
-    if (!info.in_container || pid == 1 || self.pid != pid) return;
+    if (!info.in_container || pid == 1 || read_process(probe.root, "self").pid != pid) return;
     const process_facts pid1 = read_process(probe.root, "1");
     if (is_listed(pid1.comm, shell_names) || is_listed(interpreter_name(pid1), shell_names))
-        write_finding(log, "pid1-wrapper",
-                      wrapper_problem(info, self, cat({"'", printable(pid1.comm, 64), "', ", shell_effect})),
-                      wrapper_fix(self));
+        write_finding(
+            log, "pid1-wrapper",
+            cat({"PID 1 of the container is '", printable(pid1.comm, 64),
+                 "', a shell, which does not pass signals on: SIGTERM may not reach the worker"}),
+            "write the command in exec form, begin it with exec, or run it under an init such as tini");
 }
 
 // Not in a container that was entered from a terminal.

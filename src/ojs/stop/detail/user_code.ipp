@@ -58,7 +58,6 @@ class user_call {
 class user_code {
   public:
     explicit user_code(const logger& log) : log_(log) {}
-    ~user_code() { delete_extensions(); }
 
     // Calls `code`, unless the worker is destroyed, and logs what it throws.
     template <class Code>
@@ -72,11 +71,10 @@ class user_code {
     }
     // Before other threads use them. After an error the caller calls stop_extensions().
     result<void> start_extensions(const machine_ref& machine, const loop_options& options) {
-        delete_extensions();  // of a failed start
+        extensions.clear();  // of a failed start
         for (const worker_extension_factory& factory : options.extensions) {
-            worker_extension* const made = factory.make ? factory.make() : nullptr;
-            if (made == nullptr)
-                return invalid(cat({"worker extension '", factory.name, "' cannot be made"}));
+            const ref<worker_extension> made(factory.make ? factory.make() : nullptr);
+            if (!made) return invalid(cat({"worker extension '", factory.name, "' cannot be made"}));
             extensions.push_back(made);
             ++running_extensions_;
             result<void> started = invalid(cat({"worker extension '", factory.name, "' threw in start()"}));
@@ -88,13 +86,14 @@ class user_code {
     // In reverse order. Idempotent.
     void stop_extensions(time_point deadline) {
         while (running_extensions_ > 0) {
-            worker_extension* const last = extensions[--running_extensions_];
-            call("a worker extension threw in stop()", [&] { last->stop(deadline); });
+            --running_extensions_;
+            call("a worker extension threw in stop()",
+                 [&] { extensions[running_extensions_]->stop(deadline); });
         }
     }
     template <class Code>
     void call_extensions(Code code) {
-        for (worker_extension* extension : extensions)
+        for (const ref<worker_extension>& extension : extensions)
             call("a worker extension threw; ignored", [&] { code(*extension); });
     }
     // Returns when to call it again.
@@ -120,14 +119,9 @@ class user_code {
     }
 
     drain_barrier callbacks;  // entered by the supervising thread, and for every call from another thread
-    array<worker_extension*> extensions;  // made before any thread starts
+    array<ref<worker_extension>> extensions;  // made before any thread starts
 
   private:
-    void delete_extensions() noexcept {
-        for (worker_extension* extension : extensions) delete extension;
-        extensions.clear();
-    }
-
     std::size_t running_extensions_ = 0;  // those that were not stopped
     const logger& log_;
 };

@@ -30,10 +30,8 @@ struct job_settlement {
 };
 
 // Exceptions are logged. No function may destroy the worker or wait for its end.
-class worker_extension {
+class worker_extension : public ref_counted {
   public:
-    virtual ~worker_extension() = default;
-
     // Before the first thread and the first request. An error or an exception ends the start: run() returns 64. The
     // extension may keep references to `machine` until stop().
     virtual result<void> start(const machine_ref& machine) = 0;

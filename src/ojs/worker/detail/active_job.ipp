@@ -8,21 +8,11 @@
 
 namespace ojs::detail {
 
-struct registered_handler : ref_counted {
-    registered_handler(std::string of, job_handler handler, handler_options given)
-        : type(std::move(of)), call(std::move(handler)), options(given) {}
-    const std::string type;
+struct registered_handler {
+    std::string type;
     job_handler call;
-    const handler_options options;
+    handler_options options;
 };
-using handler_list = array<ref<registered_handler>>;
-
-inline ref<registered_handler> find_handler(const handler_list& handlers, const std::string& type) {
-    for (const ref<registered_handler>& handler : handlers) {
-        if (handler->type == type) return handler;
-    }
-    return {};
-}
 
 // 0: the backend does not say.
 inline std::int64_t attempt_of(const job& claimed) noexcept {
@@ -64,9 +54,9 @@ struct job_report {
 struct active_job : work {
     // `default_lease` is for jobs without a visibility timeout.
     active_job(ojs::job&& claimed, split_source source, time_point claimed_at, milliseconds leased_since,
-               milliseconds default_lease, ref<registered_handler> registered)
+               milliseconds default_lease, registered_handler* registered)
         : work(std::move(claimed), std::move(source), claimed_at),
-          handler(std::move(registered)),
+          handler(registered),
           lease(detail::max(min_lease,
                             job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
           leased_at(leased_since),
@@ -76,8 +66,8 @@ struct active_job : work {
     // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response shows it.
     static constexpr milliseconds min_lease{20};
 
-    const ref<registered_handler> handler;  // null: none for its type
-    const milliseconds lease;               // how long the claim holds without a heartbeat
+    registered_handler* const handler;  // null: none for its type
+    const milliseconds lease;           // how long the claim holds without a heartbeat
 
     // ---- guarded by the machine's mutex, like the functions ----
 

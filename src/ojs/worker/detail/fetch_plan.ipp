@@ -1,4 +1,4 @@
-// fetch_plan: when a worker fetches and how many jobs, and what its free threads do, as functions of facts and the time.
+// fetch_plan: when a worker fetches, and how many jobs, as functions of facts and the time.
 #pragma once
 
 #include "../../base/detail/clock.ipp"

@@ -115,8 +115,9 @@ class reports {
             if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
         }
         result<settle_result> response = worker_.call([&](ojs::transport& transport) {
-            if (report.ack) return transport.ack({about, report.result_json}, deadline);
-            return transport.fail({about, report.failure, report.requeue, report.checkpoint}, deadline);
+            if (report.ack) return transport.ack({std::move(about), report.result_json}, deadline);
+            return transport.fail({std::move(about), report.failure, report.requeue, report.checkpoint},
+                                  deadline);
         });
         worker_.note_response(response, sent_at);
         return response;

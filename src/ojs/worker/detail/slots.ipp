@@ -16,8 +16,7 @@ class slots {
           max_threads_(static_cast<std::size_t>(detail::max<std::int64_t>(worker.options.concurrency, 1))),
           schedule_(worker.options.poll_interval, worker.options.heartbeat_interval) {}
 
-    result<void> start(handler_list handlers) {
-        handlers_ = std::move(handlers);
+    result<void> start() {
         unique_lock held(worker_.guard);
         return start_thread(held);
     }
@@ -55,10 +54,14 @@ class slots {
             const unique_lock held(worker_.guard);
             --held_jobs_;
         }
-        reports_.post(job, worker_.phases.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job));
+        return_unrun(job);
     }
 
   private:
+    void return_unrun(const ref<active_job>& job) const {
+        reports_.post(job, worker_.phases.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job));
+    }
+
     // ---- threads: the guard is held, and unlocked meanwhile ----
 
     result<void> start_thread(unique_lock& held) {
@@ -187,14 +190,18 @@ class slots {
 
     // Returns the number of jobs. Those that cannot run are being reported, or held.
     std::size_t accept(std::vector<job>& claimed, time_point sent, milliseconds leased_at) {
-        std::vector<std::string> seen;  // the first may be reported before the next is looked at
+        for (std::size_t i = claimed.size(); i-- > 1;) {  // one that the response holds twice counts once
+            std::size_t first = 0;
+            while (claimed[first].id != claimed[i].id) ++first;
+            if (first < i && !claimed[i].id.empty())
+                claimed.erase(claimed.begin() + static_cast<std::ptrdiff_t>(i));
+        }
         std::size_t added = 0;
         for (job& each : claimed) {
             if (each.id.empty()) {
                 record_unreportable(each);
-            } else if (!contains(seen, each.id)) {
-                seen.push_back(each.id);
-                if (admit(each, sent, leased_at)) ++added;
+            } else if (admit(each, sent, leased_at)) {
+                ++added;
             }
         }
         return added;
@@ -221,9 +228,7 @@ class slots {
             return false;
         }
         reports_.log_job(*job, log_level::debug, "job fetched");
-        if (is_refused)
-            reports_.post(job,
-                          worker_.phases.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job));
+        if (is_refused) return_unrun(job);
         if (!is_refused && !job->job.malformed.empty())
             reports_.log_job(*job, log_level::error, "the job cannot be read; it is requeued",
                              unstartable(worker_, *job));
@@ -255,8 +260,8 @@ class slots {
         return out;
     }
     ref<active_job> add(job& claimed, time_point sent, milliseconds leased_at) {
-        const ref<registered_handler> handler =
-            claimed.malformed.empty() ? find_handler(handlers_, claimed.type) : ref<registered_handler>();
+        registered_handler* const handler =
+            claimed.malformed.empty() ? worker_.find_handler(claimed.type) : nullptr;
         ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent, leased_at,
                                                    worker_.options.visibility_timeout, handler);
         worker_.add(ref<work>(out.get()));
@@ -293,10 +298,10 @@ class slots {
         wake_next(held);
         if (begin_job(*job)) {
             held.unlock();
-            const job_report report = call_handler(*job);
+            job_report report = call_handler(*job);
             held.lock();
             job->has_returned = true;
-            report_if_free(held, *job, report);
+            report_if_free(held, *job, std::move(report));
             worker_.leave(*job);
         } else {
             report_if_free(held, *job, unstarted(worker_));  // its claim is lost, or the stop was faster
@@ -342,7 +347,6 @@ class slots {
 
     worker_state& worker_;
     const reports& reports_;
-    handler_list handlers_;
     // Guarded.
     condition slot_due_;            // for idle threads: a ready job, the lead, or the end
     condition leader_due_;          // for the leader: a slot or the phase changed

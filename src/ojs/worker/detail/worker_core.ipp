@@ -21,13 +21,13 @@ class worker_core final : public worker_state {
             return false;
         }
         const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
-        if (find_handler(handlers_, type)) fault = "is registered twice";
+        if (find_handler(type) != nullptr) fault = "is registered twice";
         if (fault != nullptr) {
             if (handlers_valid_)
                 handlers_valid_ = invalid(cat({"the handler of job type '", printable(type), "' ", fault}));
             return false;
         }
-        handlers_.push_back(make_ref<registered_handler>(std::move(type), std::move(handler), wanted));
+        registered.push_back({std::move(type), std::move(handler), wanted});
         return true;
     }
     bool add_step(std::string name, function<void()> step, milliseconds timeout) {
@@ -47,7 +47,7 @@ class worker_core final : public worker_state {
     result<void> start(run_claim* claim) {
         result<void> valid = check_options(options);
         if (valid) valid = handlers_valid_;
-        if (valid && handlers_.empty()) valid = invalid("no handler is registered");
+        if (valid && registered.empty()) valid = invalid("no handler is registered");
         if (!valid) return valid;
         {
             const unique_lock held(guard);
@@ -102,7 +102,7 @@ class worker_core final : public worker_state {
         identity.labels = options.labels;
         identity.visibility_timeout = options.visibility_timeout;
         job_types.clear();
-        for (const ref<registered_handler>& handler : handlers_) job_types.push_back(handler->type);
+        for (const registered_handler& each : registered) job_types.push_back(each.type);
         if (transport != nullptr) return {};
         const result<transport_ref> opened =
             open_transport(options, identity, [this](const log_record& record) { log.write(record); });
@@ -125,7 +125,7 @@ class worker_core final : public worker_state {
             }
         });
         result<void> started = threads.prepare(task_kind::urgent, 1);
-        if (started) started = slots_.start(handlers_);
+        if (started) started = slots_.start();
         if (started) return started;
         threads.end_all();
         return started;
@@ -306,7 +306,6 @@ class worker_core final : public worker_state {
         log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});
     }
 
-    handler_list handlers_;
     result<void> handlers_valid_;  // the first refused one
     reports reports_{*this};
     heartbeats beats_{*this};

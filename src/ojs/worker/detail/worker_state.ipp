@@ -81,6 +81,14 @@ class worker_state : public held_options<worker_options>, public machine {
 
     // ---- jobs ----
 
+    // Null: none.
+    registered_handler* find_handler(const std::string& type) noexcept {
+        for (registered_handler& each : registered) {
+            if (each.type == type) return &each;
+        }
+        return nullptr;
+    }
+
     bool was_claimed_again(const active_job& job) const noexcept {
         const unique_lock held(guard);
         return job.claims > 0;
@@ -179,6 +187,7 @@ class worker_state : public held_options<worker_options>, public machine {
     transport_ref owned_transport;  // null: the caller's is used
     drain_barrier calls;            // to the transport
     drain_barrier handler_calls;
+    array<registered_handler> registered;  // before any thread starts
 
     // Guarded.
     beat_facts beats;
