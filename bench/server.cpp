@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::string_view request =
     "GET /bench HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n";
-constexpr std::string_view response =
-    "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: keep-alive\r\n\r\nhello\n";
+constexpr std::string_view response = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: keep-alive\r\n\r\nhello\n";
 
 sockaddr_in loopback(int port) {
     sockaddr_in out{};
@@ -69,14 +68,12 @@ int epoll_server(const arguments&) {
     const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
     watch(epoll, listener);
     const auto serve = [&](int fd) {
-        if (fd == listener)
-            return watch(epoll, ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (fd == listener) return watch(epoll, ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         char bytes[16 * 1024];
         const ssize_t got = ::recv(fd, bytes, sizeof bytes, 0);
         if (got <= 0)
             ::close(fd);
-        else if (std::string_view(bytes, static_cast<std::size_t>(got)).find("\r\n\r\n") !=
-                 std::string_view::npos)
+        else if (std::string_view(bytes, static_cast<std::size_t>(got)).find("\r\n\r\n") != std::string_view::npos)
             send_all(fd, response);
     };
     loop(epoll, serve, [] { return true; });

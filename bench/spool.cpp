@@ -79,10 +79,10 @@ int spool(const arguments& given) {
     const auto opened = ojs::open_spool(options);
     must(opened.has_value(), "open_spool");
     for (int round = 0; round < 15; ++round) {
-        const double ours = time_jobs(
-            root / "ours", [&](const std::string&) { claim_and_settle(**opened, has_result ? result : ""); });
-        const double floor = time_jobs(
-            root / "bare", [&](const std::string& name) { bare_job(root / "bare", name, has_result); });
+        const double ours =
+            time_jobs(root / "ours", [&](const std::string&) { claim_and_settle(**opened, has_result ? result : ""); });
+        const double floor =
+            time_jobs(root / "bare", [&](const std::string& name) { bare_job(root / "bare", name, has_result); });
         print(std::to_string(ours) + " " + std::to_string(floor));
     }
     return 0;

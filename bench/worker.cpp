@@ -90,10 +90,9 @@ void fetch_and_ack(int port, const std::string& count, stopwatch& watch) {
     constexpr std::string_view id_key = "\"id\":\"";
     const int fd = connected_socket(port);
     for (bool more = true; more;) {
-        const std::string fetched =
-            post(fd, "fetch",
-                 R"({"queues":["default"],"count":)" + count +
-                     R"(,"worker_id":"bench_bare_client","visibility_timeout_ms":30000})");
+        const std::string fetched = post(fd, "fetch",
+                                         R"({"queues":["default"],"count":)" + count +
+                                             R"(,"worker_id":"bench_bare_client","visibility_timeout_ms":30000})");
         std::size_t at = fetched.find(id_key);
         must(at != std::string::npos, "FETCH");
         for (; at != std::string::npos; at = fetched.find(id_key, at)) {

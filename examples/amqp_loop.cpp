@@ -38,8 +38,7 @@ class rabbit_queue {
         while (read()) settle(false);
     }
     void settle(bool done) {  // without its connection the broker delivers it again
-        if (broker_ && (done ? amqp_basic_ack(broker_, 1, tag_, 0) : amqp_basic_nack(broker_, 1, tag_, 0, 1)))
-            drop();
+        if (broker_ && (done ? amqp_basic_ack(broker_, 1, tag_, 0) : amqp_basic_nack(broker_, 1, tag_, 0, 1))) drop();
     }
 
   private:
@@ -51,8 +50,8 @@ class rabbit_queue {
         amqp_set_rpc_timeout(broker_, &limit);
         if (amqp_socket_open_noblock(amqp_tcp_socket_new(broker_), at.host, at.port, &limit)) return false;
         // Without heartbeats: nobody sends them while this thread works on a message.
-        const auto reply = amqp_login(broker_, *at.vhost ? at.vhost : "/", 0, 131072, 0,
-                                      AMQP_SASL_METHOD_PLAIN, at.user, at.password);
+        const auto reply =
+            amqp_login(broker_, *at.vhost ? at.vhost : "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, at.user, at.password);
         return reply.reply_type == AMQP_RESPONSE_NORMAL && amqp_channel_open(broker_, 1) &&
                amqp_basic_qos(broker_, 1, 0, 1, 0);
     }

@@ -39,8 +39,7 @@ int listen_for_lines(int port) {
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0)
-        return -1;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0) return -1;
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
     std::fprintf(stderr, "listening on 127.0.0.1:%d\n", ntohs(address.sin_port));
     return listener;
@@ -57,9 +56,8 @@ bool serve(line_peer& peer) {
     char bytes[4096];
     const int size = peer.unread > 0 ? std::min(peer.unread, 4096) : 4096;
     const bool sends = !peer.unsent.empty();
-    const ssize_t moved =
-        sends ? send(peer.fd, peer.unsent.data(), peer.unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
-              : recv(peer.fd, bytes, static_cast<std::size_t>(size), MSG_DONTWAIT);
+    const ssize_t moved = sends ? send(peer.fd, peer.unsent.data(), peer.unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                                : recv(peer.fd, bytes, static_cast<std::size_t>(size), MSG_DONTWAIT);
     if (moved <= 0) return moved < 0 && (errno == EAGAIN || errno == EINTR);
     if (sends) return peer.unsent.erase(0, static_cast<std::size_t>(moved)), true;
     if (peer.is_done()) return true;

@@ -40,8 +40,7 @@ class call : public grpc::ServerGenericBidiReactor {
     void OnReadDone(bool ok) override {
         if (method_ == "/demo/Hang") return;
         if (!ok) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "no request"});
-        if (method_ == "/demo/Work")
-            return wait(std::chrono::milliseconds(std::atoi(text_of(message_).c_str())));
+        if (method_ == "/demo/Work") return wait(std::chrono::milliseconds(std::atoi(text_of(message_).c_str())));
         if (method_ == "/demo/Watch") return StartWrite(&message_);
         Finish({grpc::StatusCode::UNIMPLEMENTED, method_});
     }

@@ -29,8 +29,7 @@ int listen_on(unsigned port) {
     address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0)
-        return -1;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 128) != 0) return -1;
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
     std::fprintf(stderr, "listening on 127.0.0.1:%d\n", ntohs(address.sin_port));
     return listener;
@@ -118,8 +117,7 @@ int main(int argc, char** argv) {
     ojs::sequence_options options;
     options.timeout = *timeout;
     options.progress = [](const ojs::step_result& step) {
-        std::fprintf(stderr, "\"%s\": %s %s\n", step.name.c_str(), ojs::to_string(step.status),
-                     step.error.c_str());
+        std::fprintf(stderr, "\"%s\": %s %s\n", step.name.c_str(), ojs::to_string(step.status), step.error.c_str());
     };
     bool all_done = true;
     for (const ojs::step_result& step : steps.run(options)) all_done &= step.status == ojs::step_status::done;

@@ -51,8 +51,7 @@ class kafka_member {
         ojs::completion_ledger::ticket ticket;  // destroyed without done(): Kafka delivers the message again
     };
 
-    kafka_member(const std::string& brokers, std::string topic, const std::string& group)
-        : topic_(std::move(topic)) {
+    kafka_member(const std::string& brokers, std::string topic, const std::string& group) : topic_(std::move(topic)) {
         rd_kafka_conf_t* const conf = rd_kafka_conf_new();
         rd_kafka_conf_set_rebalance_cb(
             conf, [](rd_kafka_t*, rd_kafka_resp_err_t change, partition_list* partitions, void* self) {
@@ -109,8 +108,7 @@ class kafka_member {
     message poll(int milliseconds, bool is_paused) {
         partition_list* assigned = nullptr;
         // Only at a change: a partition that is resumed, but was not paused, delivers messages again.
-        if (std::exchange(is_paused_, is_paused) != is_paused &&
-            rd_kafka_assignment(client_, &assigned) == 0) {
+        if (std::exchange(is_paused_, is_paused) != is_paused && rd_kafka_assignment(client_, &assigned) == 0) {
             (is_paused ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(client_, assigned);
             rd_kafka_topic_partition_list_destroy(assigned);
         }
@@ -158,14 +156,12 @@ class kafka_member {
         owned_list list;
         for (const auto& [partition, ledger] : ledgers_) {
             const auto next = static_cast<std::int64_t>(ledger.next_position());
-            if (next > 0)
-                rd_kafka_topic_partition_list_add(list.get(), topic_.c_str(), partition)->offset = next;
+            if (next > 0) rd_kafka_topic_partition_list_add(list.get(), topic_.c_str(), partition)->offset = next;
         }
         return list;
     }
     bool is_idle() const {
-        return std::all_of(ledgers_.begin(), ledgers_.end(),
-                           [](auto& each) { return each.second.in_flight() == 0; });
+        return std::all_of(ledgers_.begin(), ledgers_.end(), [](auto& each) { return each.second.in_flight() == 0; });
     }
 
     const std::string topic_;
@@ -184,10 +180,10 @@ void send(const char* brokers, const std::string& topic, std::string body) {
     rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* message, void* is_done) {
         *static_cast<bool*>(is_done) = message->err == RD_KAFKA_RESP_ERR_NO_ERROR;
     });
-    rd_kafka_t* const client = connect(RD_KAFKA_PRODUCER, conf, &is_sent,
-                                       {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
-    rd_kafka_producev(client, RD_KAFKA_VTYPE_TOPIC, topic.c_str(), RD_KAFKA_VTYPE_VALUE, &body[0],
-                      body.size(), RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END);
+    rd_kafka_t* const client =
+        connect(RD_KAFKA_PRODUCER, conf, &is_sent, {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
+    rd_kafka_producev(client, RD_KAFKA_VTYPE_TOPIC, topic.c_str(), RD_KAFKA_VTYPE_VALUE, &body[0], body.size(),
+                      RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END);
     rd_kafka_flush(client, 5000);  // message.timeout.ms is less
     rd_kafka_destroy(client);
     if (!is_sent) throw std::runtime_error("cannot send to " + topic);

@@ -92,8 +92,7 @@ void consume(ojs::slot& slot, Queue& queue, std::chrono::milliseconds time) {
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     const auto time = ojs::parse_duration(argc > 1 ? argv[1] : "2s");
-    if (argc > 2 || !time)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: own_loop [TIME]"});
+    if (argc > 2 || !time) return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: own_loop [TIME]"});
     memory_queue memory;
     pipe_queue pipe;
     for (int item = 1; item <= 4; ++item) memory.put(item), pipe.put(4 + item);

@@ -56,10 +56,9 @@ struct redis_queue {
         if (!to || to->err != 0) to.reset(redisConnectWithTimeout(host.c_str(), port, {1, 0}), redisFree);
         if (!to || to->err != 0) return nullptr;
         redisSetTimeout(to.get(), {2, 0});
-        const reply got(
-            static_cast<redisReply*>(redisCommand(to.get(), "EVAL %s 1 %s %s %s %s %s", script, key.c_str(),
-                                                  group.c_str(), consumer.c_str(), action, id.c_str())),
-            freeReplyObject);
+        const reply got(static_cast<redisReply*>(redisCommand(to.get(), "EVAL %s 1 %s %s %s %s %s", script, key.c_str(),
+                                                              group.c_str(), consumer.c_str(), action, id.c_str())),
+                        freeReplyObject);
         if (!got || got->type != REDIS_REPLY_ERROR) return got;
         ojs::write_log_line(STDERR_FILENO, std::string("redis: ") + got->str);
         freeReplyObject(redisCommand(to.get(), "XGROUP CREATE %s %s 0 MKSTREAM", key.c_str(), group.c_str()));
@@ -112,8 +111,8 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);  // hiredis may raise it
     if (argc < 3) return ojs::report_usage({ojs::errc::invalid_argument, 0, "HOST:PORT STREAM [GROUP]"});
     const std::string at = argv[1], host = at.substr(0, at.find(':')), port = at.substr(at.rfind(':') + 1);
-    const redis_queue queue{host, argv[2], argc > 3 ? argv[3] : "ojs",
-                            "loop-" + std::to_string(getpid()) + "-", std::atoi(port.c_str())};
+    const redis_queue queue{host, argv[2], argc > 3 ? argv[3] : "ojs", "loop-" + std::to_string(getpid()) + "-",
+                            std::atoi(port.c_str())};
     loop.consumers(0, [&](ojs::slot& slot) { consume(slot, queue); });
     loop.renew(1s, [renewals = queue](const auto& ids) mutable { return renew(renewals, ids); });
     return loop.run();

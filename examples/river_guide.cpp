@@ -55,8 +55,7 @@ int main(int argc, char** argv) {
     const std::string type = argc > 1 ? argv[1] : "good";
     const auto stage = ojs::parse_duration(argc > 2 ? argv[2] : "10s");
     if (argc > 3 || !stage || (type != "good" && type != "deaf" && type != "short")) {
-        return ojs::report_usage(
-            {ojs::errc::invalid_argument, 0, "usage: river_guide [good|deaf|short] [STAGE]"});
+        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: river_guide [good|deaf|short] [STAGE]"});
     }
     ojs::lifecycle signalled;  // stop_by_signals() acts on it
     auto sigint_or_term = ojs::signals::install(signalled);

@@ -45,23 +45,20 @@ void add_handlers(ojs::worker& worker, ojs::river_transport& river) {
         return job.sleep_for(requested_time(job)) ? ojs::outcome::done() : ojs::outcome::interrupted();
     });
     worker.register_handler("spin", spin);
-    worker.register_handler("fail",
-                            [](ojs::job_context&) { return ojs::outcome::retry("this kind always fails"); });
+    worker.register_handler("fail", [](ojs::job_context&) { return ojs::outcome::retry("this kind always fails"); });
     worker.register_handler("snooze", [&river](ojs::job_context& job) {
         return job.meta("snoozes").empty() ? river.snooze(job, requested_time(job)) : ojs::outcome::done();
     });
-    worker.register_handler("cancel",
-                            [&river](ojs::job_context& job) { return river.cancel(job, "not needed"); });
-    worker.register_handler(
-        "discard", [](ojs::job_context&) { return ojs::outcome::discard("this kind never succeeds"); });
+    worker.register_handler("cancel", [&river](ojs::job_context& job) { return river.cancel(job, "not needed"); });
+    worker.register_handler("discard",
+                            [](ojs::job_context&) { return ojs::outcome::discard("this kind never succeeds"); });
 }
 
 ojs::result<ojs::worker_options> read_options() {
     ojs::result<ojs::worker_options> options = ojs::worker_options::from_environment();
     if (!options) return options;
     const milliseconds grace = options->times.shutdown_grace_period;
-    const bool grace_is_set = !variable("OJS_SHUTDOWN_GRACE_PERIOD").empty() ||
-                              !variable("OJS_GRACE_PERIOD").empty() ||
+    const bool grace_is_set = !variable("OJS_SHUTDOWN_GRACE_PERIOD").empty() || !variable("OJS_GRACE_PERIOD").empty() ||
                               !variable("OJS_SHUTDOWN_TIMEOUT").empty();
     options->use(ojs::river_dialect());
     if (grace_is_set) options->times.shutdown_grace_period = grace;
@@ -77,15 +74,12 @@ int main(int argc, char** argv) {
             "Runs jobs of River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
         return 0;
     }
-    if (argc > 1)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help", 0, {}});
+    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help", 0, {}});
     ojs::result<ojs::worker_options> options = read_options();
     if (!options) return ojs::report_usage(options.error());
     ojs::river_options river_options;
     river_options.schema = variable("RIVER_SCHEMA");
-    river_options.on_notice = [](const std::string& text) {
-        std::fprintf(stderr, "river: %s\n", text.c_str());
-    };
+    river_options.on_notice = [](const std::string& text) { std::fprintf(stderr, "river: %s\n", text.c_str()); };
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), river_options);
     if (!river) return ojs::report_usage(river.error());
     ojs::worker worker(std::move(*options), **river);

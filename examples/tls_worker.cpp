@@ -23,8 +23,7 @@ int main(int argc, char** argv) {
         std::puts("usage: OJS_URL=https://HOST tls_worker\nRuns jobs of type hello.greet.");
         return 0;
     }
-    if (argc > 1)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help"});
+    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help"});
     auto options = ojs::worker_options::from_environment();
     if (!options) return ojs::report_usage(options.error());
     ojs::tls_options files;

@@ -31,9 +31,7 @@ static void restore_signals() {
 #ifdef __SANITIZE_THREAD__
 // A std::mutex, which only the tests have, is never destroyed as far as ThreadSanitizer sees: two on the same stack address
 // are one to it, and are taken in any order.
-extern "C" const char* __tsan_default_suppressions() {
-    return "deadlock:std::mutex::lock\n";
-}
+extern "C" const char* __tsan_default_suppressions() { return "deadlock:std::mutex::lock\n"; }
 #endif
 
 int main(int argc, char** argv) {

@@ -16,9 +16,7 @@
 
 namespace config_file {
 
-inline ojs::error wrong_usage(std::string text) {
-    return {ojs::errc::invalid_argument, 0, std::move(text)};
-}
+inline ojs::error wrong_usage(std::string text) { return {ojs::errc::invalid_argument, 0, std::move(text)}; }
 
 inline ojs::result<std::string> read_file(const std::string& path) {
     constexpr std::uintmax_t largest = 1024 * 1024;
@@ -78,9 +76,7 @@ inline bool read_toml_value(std::string_view text, picojson::value& out) {
     return is_in_both(out);
 }
 
-inline std::string shortened(std::string_view text) {
-    return std::string(text.substr(0, 60));
-}
+inline std::string shortened(std::string_view text) { return std::string(text.substr(0, 60)); }
 
 // Puts what the line says into `out`. Returns what is wrong with it; empty: nothing.
 inline std::string read_toml_line(std::string_view line, std::string& table, picojson::object& out) {
@@ -93,8 +89,7 @@ inline std::string read_toml_line(std::string_view line, std::string& table, pic
     }
     const std::size_t equals = line.find('=');
     const std::string key(trimmed(line.substr(0, equals)));
-    if (equals == std::string_view::npos || !is_bare_key(key))
-        return "'" + shortened(line) + "': must be KEY = VALUE";
+    if (equals == std::string_view::npos || !is_bare_key(key)) return "'" + shortened(line) + "': must be KEY = VALUE";
     picojson::value value;
     if (!read_toml_value(trimmed(line.substr(equals + 1)), value))
         return shortened(key) + ": must be a \"string\", number, boolean or array, on one line";

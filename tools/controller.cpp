@@ -120,8 +120,7 @@ std::string with_our_names(std::string text) {
         {"OJS_SHUTDOWN_GRACE_PERIOD", "termination_grace_period"},
     };
     for (const auto& [theirs, ours] : words) {
-        for (std::size_t at = text.find(theirs); at != std::string::npos;
-             at = text.find(theirs, at + ours.size()))
+        for (std::size_t at = text.find(theirs); at != std::string::npos; at = text.find(theirs, at + ours.size()))
             text.replace(at, theirs.size(), ours);
     }
     return text;
@@ -136,8 +135,7 @@ void print_library_record(const ojs::log_record& record) {
     if (std::any_of(record.fields.begin(), record.fields.end(), is_irrelevant_finding)) return;
     ojs::log_record ours = record;
     for (ojs::log_field& field : ours.fields) {
-        if (field.name == "fix" || field.name == "error")
-            field.value = with_our_names(std::move(field.value));
+        if (field.name == "fix" || field.name == "error") field.value = with_our_names(std::move(field.value));
     }
     print_record(ours);
 }
@@ -199,8 +197,7 @@ void read_command(const picojson::value& value, config& out) {
 
 void read_retry_delays(const picojson::value& value, config& out) {
     out.spool.retry_delays.clear();
-    for (const picojson::value& delay : read_array(value))
-        out.spool.retry_delays.push_back(read_duration(delay));
+    for (const picojson::value& delay : read_array(value)) out.spool.retry_delays.push_back(read_duration(delay));
 }
 
 void read_concurrency(const picojson::value& value, config& out) {
@@ -224,9 +221,7 @@ constexpr struct {
     {"concurrency", read_concurrency},
     {"retry_delays", read_retry_delays},
     {"termination_grace_period",
-     [](const picojson::value& value, config& out) {
-         out.options.times.shutdown_grace_period = read_duration(value);
-     }},
+     [](const picojson::value& value, config& out) { out.options.times.shutdown_grace_period = read_duration(value); }},
     {"container_grace_period",
      [](const picojson::value& value, config& out) {
          out.options.container_grace_period = read_duration(value);
@@ -236,8 +231,7 @@ constexpr struct {
      [](const picojson::value& value, config& out) { out.options.times.cancel_lead = read_duration(value); }},
     {"termination_type_file",
      [](const picojson::value& value, config& out) { out.options.termination_mode_file = read_text(value); }},
-    {"metrics_address",
-     [](const picojson::value& value, config& out) { out.health.address = read_text(value); }},
+    {"metrics_address", [](const picojson::value& value, config& out) { out.health.address = read_text(value); }},
     {"spot_instance_mode", read_spot_instance_mode},
 };
 
@@ -252,8 +246,7 @@ config defaults() {
     config out;
     out.options.use(ojs::dialect::spot_controller());
     out.options.concurrency = 1;
-    out.options.times.cancel_wait =
-        2s;  // for handlers to return after the SIGKILL at the end of the grace period
+    out.options.times.cancel_wait = 2s;  // for handlers to return after the SIGKILL at the end of the grace period
     out.options.log.hook = print_library_record;
     out.spool.any_file = true;
     return out;
@@ -317,8 +310,7 @@ ojs::result<void> check(const std::string& path, const config& config) {
     const auto program = check_program(path, config.command[0]);
     if (!program) return program;
     if (config.options.times.cancel_lead >= config.options.times.shutdown_grace_period) {
-        return wrong_usage(path +
-                           ": child_process_shutdown_timeout must be shorter than termination_grace_period");
+        return wrong_usage(path + ": child_process_shutdown_timeout must be shorter than termination_grace_period");
     }
     return {};
 }
@@ -391,8 +383,7 @@ class controller {
     void wait_for_remaining(GiveBack requeue) {
         for (auto& [id, child] : remaining_) {
             log(ojs::log_level::warn,
-                "Process " + process_name(id) +
-                    " does not end. Waiting for it, as its job must not be run beside it",
+                "Process " + process_name(id) + " does not end. Waiting for it, as its job must not be run beside it",
                 {field("pid", std::to_string(child.pid()))});
             static_cast<void>(child.wait());
             requeue(id);
@@ -452,8 +443,7 @@ class controller {
 
     // A shortage of the machine, or a program that is being replaced.
     static bool is_transient(const ojs::error& why) {
-        constexpr int passing[] = {EAGAIN, ENOMEM,  EMFILE, ENFILE, ENOSPC,
-                                   EDQUOT, ETXTBSY, EIO,    ESTALE, EPERM};
+        constexpr int passing[] = {EAGAIN, ENOMEM, EMFILE, ENFILE, ENOSPC, EDQUOT, ETXTBSY, EIO, ESTALE, EPERM};
         return why.code == ojs::errc::timed_out ||
                std::count(std::begin(passing), std::end(passing), why.sys_errno) > 0;
     }
@@ -495,8 +485,7 @@ class controller {
         }
         const auto log_lines_of = [&name](const char* stream) {
             return ojs::child_stream::lines([name, stream](std::string_view line) {
-                log(ojs::log_level::info, std::string(line),
-                    {field("process", name), field("stream", stream)});
+                log(ojs::log_level::info, std::string(line), {field("process", name), field("stream", stream)});
             });
         };
         out.output = log_lines_of("stdout");
@@ -518,8 +507,7 @@ class controller {
         }
         struct stat info {};
         if (::lstat(job.meta("spool_path").c_str(), &info) != 0 && errno == ENOENT)
-            log(ojs::log_level::info,
-                "Job " + job.id() + " removed or moved its own file; it is done without");
+            log(ojs::log_level::info, "Job " + job.id() + " removed or moved its own file; it is done without");
         if (job.stop_requested())
             log(ojs::log_level::info, "Job completed before grace period, cancelling context for cleanup");
         return ojs::outcome::done();
@@ -531,14 +519,12 @@ class controller {
         const std::string name = process_name(job.id());
         const bool reclaim = job.token().reason() == ojs::cancel_reason::spot_reclaim;
         if (reclaim) {
-            log(ojs::log_level::warn,
-                "Spot reclaim: Immediately killing process " + name + " to requeue job");
+            log(ojs::log_level::warn, "Spot reclaim: Immediately killing process " + name + " to requeue job");
         } else {
             log(ojs::log_level::warn, "Grace period is about to expire. Sending SIGTERM to process " + name);
         }
         const auto left = std::chrono::duration_cast<milliseconds>(job.deadline() - ojs::steady_clock::now());
-        const auto end =
-            reclaim ? child.kill(kill_timeout) : child.terminate(std::max(left, 0ms), kill_timeout);
+        const auto end = reclaim ? child.kill(kill_timeout) : child.terminate(std::max(left, 0ms), kill_timeout);
         if (!has_ended(end)) {
             here.keep_claimed(std::move(child));
             return ojs::outcome::interrupted("the controller is stopped");
@@ -556,8 +542,7 @@ class controller {
 
     static void log_running_job(const std::string& id) {
         log(ojs::log_level::info,
-            "Job " + process_name(id) +
-                " is currently processing. Will wait for completion or grace period expiry.");
+            "Job " + process_name(id) + " is currently processing. Will wait for completion or grace period expiry.");
     }
 
     const std::vector<std::string> command_;
@@ -576,8 +561,7 @@ class guarded_queue : public ojs::transport {
         : queue_(queue), children_(children), mode_file_(std::move(mode_file)) {}
 
     // Reads the file before each claim.
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point deadline) override {
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request, ojs::time_point deadline) override {
         ojs::fetch_request guarded = request;
         guarded.should_send = [&] {
             return !children_.back_off.holds_claims() && !is_reclaim_announced() && request.should_send();
@@ -587,8 +571,7 @@ class guarded_queue : public ojs::transport {
     ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return queue_.ack(request, deadline);
     }
-    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
-                                         ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
         if (children_.may_run(request.job_id))
             return ojs::error{ojs::errc::unavailable, 0, "its process may still run; the job stays claimed"};
         return queue_.fail(request, deadline);
@@ -597,9 +580,7 @@ class guarded_queue : public ojs::transport {
                                                    ojs::time_point deadline) override {
         return queue_.heartbeat(request, deadline);
     }
-    void on_work_available(ojs::function<void()> callback) override {
-        queue_.on_work_available(std::move(callback));
-    }
+    void on_work_available(ojs::function<void()> callback) override { queue_.on_work_available(std::move(callback)); }
 
   private:
     // A missing file announces nothing, nor does one from before the start.
@@ -628,8 +609,7 @@ void log_spool_event(const ojs::spool_event& event) {
                                         "Claimed jobs left in processing/: their controller may be alive",
                                         "A completed job is settled without its result"};
     log(event.kind == ojs::spool_event_kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
-        messages[static_cast<int>(event.kind)],
-        {{"name", event.name, false}, {"reason", event.reason, false}});
+        messages[static_cast<int>(event.kind)], {{"name", event.name, false}, {"reason", event.reason, false}});
 }
 
 // ---- commands ----
@@ -642,17 +622,15 @@ int run_controller(const std::string& path) {
     ojs::signal_options taken;
     taken.reclaim = true;
     taken.stop_signals = {SIGTERM, SIGINT, SIGHUP};
-    taken.third_signal_exits = false;  // the first signal wins
-    auto signals =
-        ojs::signals::install(lifecycle, taken);  // first: keeps a signal that arrives during start-up
+    taken.third_signal_exits = false;                        // the first signal wins
+    auto signals = ojs::signals::install(lifecycle, taken);  // first: keeps a signal that arrives during start-up
     if (!signals) return ojs::report_usage(signals.error());
     auto config = read_config(path);
     if (!config) return ojs::report_usage(config.error());
     const auto checked = check(path, *config);
     if (!checked) return ojs::report_usage(checked.error());
     if (config->has_spot_instance_mode) {
-        log(ojs::log_level::warn,
-            "spot_instance_mode is deprecated and ignored; the termination-mode file decides",
+        log(ojs::log_level::warn, "spot_instance_mode is deprecated and ignored; the termination-mode file decides",
             {{"file", config->options.termination_mode_file, false}});
     }
     config->spool.on_event = log_spool_event;
@@ -732,9 +710,7 @@ void restore_mode(const std::string& file, const ojs::termination_mode& before) 
 }
 
 // There is no controller, PID is not one, or no PID is given and /proc is missing.
-bool is_no_controller(const ojs::error& why) {
-    return why.sys_errno == ESRCH || why.code == ojs::errc::unsupported;
-}
+bool is_no_controller(const ojs::error& why) { return why.sys_errno == ESRCH || why.code == ojs::errc::unsupported; }
 
 // A hook that runs after the controller has ended must not report a failure to its container.
 int report_no_controller(const ojs::error& why, bool named) {
@@ -771,9 +747,7 @@ struct command_line {
     std::string config;
 };
 
-bool is_flag(std::string_view word) {
-    return word.substr(0, 1) == "-";
-}
+bool is_flag(std::string_view word) { return word.substr(0, 1) == "-"; }
 
 ojs::result<pid_t> read_pid(const std::string& text) {
     int number = 0;
@@ -818,7 +792,6 @@ int main(int argc, char** argv) {
     if (flags->mark_normal) return mark_normal(config);
     if (flags->reclaim) return reclaim(config, flags->pid);
     if (!config.empty()) return run_controller(config);
-    return ojs::report_usage(
-        wrong_usage(std::string("there is no configuration: give --config FILE, name it in ") +
-                    config_variable + ", or put it at " + default_config + "; see --help"));
+    return ojs::report_usage(wrong_usage(std::string("there is no configuration: give --config FILE, name it in ") +
+                                         config_variable + ", or put it at " + default_config + "; see --help"));
 }

@@ -153,8 +153,7 @@ bool replace_all(ojs::launcher& fleet) {
         const auto report = fleet.rollout(name, now->options);
         const std::string why = report ? report->error : report.error().text;
         const int replaced = report ? report->replaced : 0;
-        std::printf("%-8s replaced %d of %d%s%s\n", name, replaced, workers_each, why.empty() ? "" : ": ",
-                    why.c_str());
+        std::printf("%-8s replaced %d of %d%s%s\n", name, replaced, workers_each, why.empty() ? "" : ": ", why.c_str());
         std::fflush(stdout);
         if (replaced != workers_each) return false;
     }

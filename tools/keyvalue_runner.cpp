@@ -119,15 +119,13 @@ class server {
         const std::size_t cut = http.stop(ojs::steady_clock::now() + std::chrono::seconds(2));
         if (!store_.flush()) return ojs::error{ojs::errc::system, 0, "cannot write the file"};
         if (cut == 0) return {};
-        return ojs::error{ojs::errc::timed_out, 0,
-                          "drain timeout with " + std::to_string(cut) + " in-flight"};
+        return ojs::error{ojs::errc::timed_out, 0, "drain timeout with " + std::to_string(cut) + " in-flight"};
     }
 
   private:
     ojs::http_response serve(const ojs::http_request& request) {
         const std::string key = request.target.substr(1);
-        if (key.empty() || request.body.find('\n') != std::string::npos)
-            return text(400, "no such key or value\n");
+        if (key.empty() || request.body.find('\n') != std::string::npos) return text(400, "no such key or value\n");
         std::string value;
         if (request.method == "GET") return store_.get(key, value) ? text(200, value) : text(404, "");
         if (request.method == "DELETE") return text(store_.remove(key) ? 204 : 404, "");
@@ -172,8 +170,8 @@ int work(const settings& options, ojs::coordinator_options coordination, ojs::li
     if (!coordinator) return failed(coordinator.error());
     coordinator->warming("reads its file");
     keys.values().load();
-    auto http = ojs::http_server::start(
-        options.listen, [&keys](const ojs::http_request& request) { return keys.answer(request); });
+    auto http = ojs::http_server::start(options.listen,
+                                        [&keys](const ojs::http_request& request) { return keys.answer(request); });
     if (!http) return failed(http.error());
     const std::string where = "serving on " + http->address();
     std::printf("%s\n", where.c_str());

@@ -88,8 +88,7 @@ ojs::result<void> read_value(settings& out, const std::string& name, const std::
     } else if (name == "--initial-work") {
         char* end = nullptr;
         out.initial_work = std::strtoul(value.c_str(), &end, 10);
-        if (value.empty() || *end != '\0' || out.initial_work > 1000000)
-            return usage_error("not a number: " + value);
+        if (value.empty() || *end != '\0' || out.initial_work > 1000000) return usage_error("not a number: " + value);
     } else {
         return usage_error("unknown option " + name);
     }
@@ -162,8 +161,8 @@ class drain {
     }
 
     std::chrono::seconds estimate() const {
-        const milliseconds time = is_slow() ? options_.drain_duration
-                                            : options_.work_duration * static_cast<std::int64_t>(remaining_);
+        const milliseconds time =
+            is_slow() ? options_.drain_duration : options_.work_duration * static_cast<std::int64_t>(remaining_);
         return std::chrono::ceil<std::chrono::seconds>(time);
     }
     void report_remaining() {
@@ -179,8 +178,7 @@ class drain {
     }
     bool is_slow() const { return options_.behavior == "slow-drain" || options_.behavior == "request-more"; }
     ojs::result<void> timeout_error() const {
-        return ojs::error{ojs::errc::timed_out, 0,
-                          "drain timeout with " + std::to_string(remaining_) + " in-flight"};
+        return ojs::error{ojs::errc::timed_out, 0, "drain timeout with " + std::to_string(remaining_) + " in-flight"};
     }
 
     const settings& options_;
@@ -189,8 +187,7 @@ class drain {
 };
 
 // Reports ready after `ready_after`, unless cancelled first.
-void become_ready(const settings& options, ojs::shutdown_coordinator& coordinator,
-                  const ojs::cancel_token& token) {
+void become_ready(const settings& options, ojs::shutdown_coordinator& coordinator, const ojs::cancel_token& token) {
     if (options.ready_after.count() > 0 || options.never_ready) coordinator.warming();
     if (options.never_ready || !token.sleep_for(options.ready_after)) return;
     coordinator.ready();

@@ -87,8 +87,7 @@ Exit status of a worker:
 class crc32 {
   public:
     void add(std::string_view bytes) {
-        for (const char c : bytes)
-            value_ = table[(value_ ^ static_cast<unsigned char>(c)) & 0xffU] ^ value_ >> 8U;
+        for (const char c : bytes) value_ = table[(value_ ^ static_cast<unsigned char>(c)) & 0xffU] ^ value_ >> 8U;
     }
     // The state between two calls of add(), to continue elsewhere.
     std::uint32_t state() const { return value_; }
@@ -165,8 +164,7 @@ std::string version_of(const std::string& path) {
 #else
     const struct timespec changed = file.st_mtim;
 #endif
-    return std::to_string(file.st_size) + " " + std::to_string(changed.tv_sec) + "." +
-           std::to_string(changed.tv_nsec);
+    return std::to_string(file.st_size) + " " + std::to_string(changed.tv_sec) + "." + std::to_string(changed.tv_nsec);
 }
 
 // ---- checkpoints of text.count ----
@@ -214,13 +212,11 @@ bool read_checkpoint(const picojson::value& state, const count_order& order, pro
     std::int64_t in_word = 0;
     std::int64_t crc_state = 0;
     const auto size = static_cast<double>(std::strtoll(order.version.c_str(), nullptr, 10));
-    const bool complete = read_integer(state, "pass", max, out.pass) && out.pass > 0 &&
-                          read_integer(state, "offset", size, out.counts.bytes) &&
-                          read_integer(state, "lines", size, out.counts.lines) &&
-                          read_integer(state, "words", size, out.counts.words) &&
-                          read_integer(state, "in_word", 1, in_word) &&
-                          read_integer(state, "crc_state", 0xffffffff, crc_state) &&
-                          read_integer(state, "worked_ms", max, out.worked_ms);
+    const bool complete =
+        read_integer(state, "pass", max, out.pass) && out.pass > 0 &&
+        read_integer(state, "offset", size, out.counts.bytes) && read_integer(state, "lines", size, out.counts.lines) &&
+        read_integer(state, "words", size, out.counts.words) && read_integer(state, "in_word", 1, in_word) &&
+        read_integer(state, "crc_state", 0xffffffff, crc_state) && read_integer(state, "worked_ms", max, out.worked_ms);
     out.counts.in_word = in_word != 0;
     out.counts.checksum.restore(static_cast<std::uint32_t>(crc_state));
     return complete;
@@ -261,8 +257,7 @@ class text_count {
         while (std::feof(file.get()) == 0) {
             if (job_.cancel_requested()) return ojs::outcome::interrupted("cancelled while reading");
             const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), file.get());
-            if (std::ferror(file.get()) != 0)
-                return ojs::outcome::discard("text.count: cannot read " + order_.path);
+            if (std::ferror(file.get()) != 0) return ojs::outcome::discard("text.count: cannot read " + order_.path);
             at_.counts.add({chunk.data(), count});
             unsaved_ += static_cast<std::int64_t>(count);
             if (unsaved_ >= order_.checkpoint_bytes && !save()) {
@@ -281,8 +276,7 @@ class text_count {
 
     void note_time() {
         const auto worked = ojs::steady_clock::now() - began_;
-        at_.worked_ms =
-            worked_before_ + std::chrono::duration_cast<std::chrono::milliseconds>(worked).count();
+        at_.worked_ms = worked_before_ + std::chrono::duration_cast<std::chrono::milliseconds>(worked).count();
     }
 
     picojson::value result() const {
@@ -323,8 +317,7 @@ ojs::outcome count_text(ojs::job_context& job) {
 ojs::outcome sleep_a_while(ojs::job_context& job) {
     const auto ms = job.arg<std::int64_t>(0);
     if (!ms || *ms < 0) return ojs::outcome::discard("sleep needs a number of milliseconds");
-    if (!job.sleep_for(std::chrono::milliseconds(*ms)))
-        return ojs::outcome::interrupted("cancelled while sleeping");
+    if (!job.sleep_for(std::chrono::milliseconds(*ms))) return ojs::outcome::interrupted("cancelled while sleeping");
     return ojs::outcome::done();
 }
 
@@ -356,9 +349,7 @@ constexpr int any_number = 100000;
 constexpr flag_rule flag_rules[] = {
     {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 3}, {"--enqueue", 1, any_number}, {"--init", 0, 0}};
 
-ojs::error wrong_usage(const std::string& text) {
-    return {ojs::errc::invalid_argument, 0, text + "; see --help"};
-}
+ojs::error wrong_usage(const std::string& text) { return {ojs::errc::invalid_argument, 0, text + "; see --help"}; }
 
 ojs::result<pid_t> read_pid(std::string_view text) {
     int number = 0;
@@ -376,16 +367,14 @@ ojs::result<command_line> read_flags(int argc, char** argv) {
         if (flag != rule.name) continue;
         if (values < rule.min_values) return wrong_usage(flag + " needs a value");
         if (values > rule.max_values) {
-            return wrong_usage("'" + std::string(argv[2 + rule.max_values]) + "' is unexpected after " +
-                               flag);
+            return wrong_usage("'" + std::string(argv[2 + rule.max_values]) + "' is unexpected after " + flag);
         }
         out.flag = rule.name;
         if (values > 0) out.word = argv[2];
         out.values.assign(argv + 2, argv + argc);
         if (flag != "--signal") return out;
         out.wait = values > 1 && out.values.back() == "--wait";
-        if (values == 3 && !out.wait)
-            return wrong_usage("'" + std::string(argv[4]) + "' is unexpected after --signal");
+        if (values == 3 && !out.wait) return wrong_usage("'" + std::string(argv[4]) + "' is unexpected after --signal");
         const bool has_pid = values > (out.wait ? 2 : 1);
         const ojs::result<pid_t> pid = has_pid ? read_pid(argv[3]) : ojs::result<pid_t>(pid_t{0});
         if (!pid) return pid.error();
@@ -424,9 +413,8 @@ int wait_for_prestop_delay(pid_t pid) {
 int run_signal(std::string_view word, pid_t pid, bool wait) {
     const ojs::result<pid_t> sent = ojs::signal_worker(word, pid);
     if (sent) {
-        const bool printed =
-            std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) >= 0 &&
-            std::fflush(stdout) == 0;
+        const bool printed = std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) >= 0 &&
+                             std::fflush(stdout) == 0;
         const int status = wait ? wait_for_prestop_delay(*sent) : 0;
         return printed ? status : 1;
     }
@@ -472,8 +460,7 @@ int work() {
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);
     worker.register_handler("noop", [](ojs::job_context&) {});
-    worker.register_handler("fail",
-                            [](ojs::job_context&) { throw std::runtime_error("failing, as requested"); });
+    worker.register_handler("fail", [](ojs::job_context&) { throw std::runtime_error("failing, as requested"); });
     return worker.run();
 }
 

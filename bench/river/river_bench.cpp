@@ -28,9 +28,8 @@ struct connection : river::postgres_connection {
 void work(long long count) {
     connection database;
     for (;;) {
-        const river::postgres_rows claimed =
-            database.ask(river::sql::claim,
-                         {"default", count, "bench", 4194304LL, nullptr, "{}", 0LL, 9223372036854775807LL});
+        const river::postgres_rows claimed = database.ask(
+            river::sql::claim, {"default", count, "bench", 4194304LL, nullptr, "{}", 0LL, 9223372036854775807LL});
         if (claimed.size() == 0) return;
         river::postgres_array ids, attempts, actions, nulls;
         for (int row = 0; row < claimed.size(); ++row) {
@@ -42,11 +41,10 @@ void work(long long count) {
         // A concurrent claim that has seen a job before it was claimed locks its row for a moment, and the statement
         // skips what is locked.
         for (int settled = 0; settled < claimed.size();) {
-            settled +=
-                database
-                    .ask(river::sql::settle, {ids.text(), attempts.text(), actions.text(), nulls.text(),
-                                              nulls.text(), nulls.text(), "bench", "public.river_insert"})
-                    .size();
+            settled += database
+                           .ask(river::sql::settle, {ids.text(), attempts.text(), actions.text(), nulls.text(),
+                                                     nulls.text(), nulls.text(), "bench", "public.river_insert"})
+                           .size();
         }
     }
 }

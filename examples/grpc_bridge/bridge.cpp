@@ -32,9 +32,7 @@ struct settings {
     std::chrono::milliseconds limit{5000};
 };
 
-ojs::error wrong(const std::string& what) {
-    return {ojs::errc::invalid_argument, 0, what + "; see --help"};
-}
+ojs::error wrong(const std::string& what) { return {ojs::errc::invalid_argument, 0, what + "; see --help"}; }
 
 ojs::result<settings> read_arguments(int argc, char** argv) {
     settings out;
@@ -94,8 +92,7 @@ int serve(const settings& how, ojs::lifecycle& life) {
         say("draining");
         return service.drain(token);
     });
-    server->Shutdown(std::chrono::system_clock::now() +
-                     std::chrono::seconds(1));  // writes the last responses
+    server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));  // writes the last responses
     say(drained ? "drained" : drained.error().text);
     return drained ? 0 : 1;
 }

@@ -35,8 +35,7 @@ inline Status refused(const ojs::http_response& answer) {
     if (!json::JsonStringToMessage(answer.body, &body).ok() || body.fields().count("code") == 0)
         return {answer.status >= 500 ? StatusCode::UNAVAILABLE : StatusCode::UNKNOWN,
                 "the coordinator answered with status " + std::to_string(answer.status)};
-    return {code_named(body.fields().at("code").string_value()),
-            (*body.mutable_fields())["message"].string_value()};
+    return {code_named(body.fields().at("code").string_value()), (*body.mutable_fields())["message"].string_value()};
 }
 
 inline Status failed(const ojs::error& failure) {
@@ -54,18 +53,15 @@ class bridge final : public pb::ProcessLifecycleInterface::Service {
     void close() { gate_.close(); }
     // Returns an error if calls were cut.
     ojs::result<void> drain(const ojs::cancel_token& token) {
-        const ojs::cancel_registration cuts =
-            token.on_cancel([this] { cut_.cancel(ojs::cancel_reason::cancelled); });
+        const ojs::cancel_registration cuts = token.on_cancel([this] { cut_.cancel(ojs::cancel_reason::cancelled); });
         // Each call has its own timeout; this is a safeguard.
-        const std::uint64_t left =
-            gate_.wait_until(ojs::steady_clock::now() + limit_ + std::chrono::seconds(1));
+        const std::uint64_t left = gate_.wait_until(ojs::steady_clock::now() + limit_ + std::chrono::seconds(1));
         if (left == 0 && !token.cancelled()) return {};
         return ojs::error{ojs::errc::timed_out, 0, "calls were cut"};
     }
 
   private:
-    Status pass_on(const char* method, const grpc::ServerContext& context, const Message& asked,
-                   Message& answer) {
+    Status pass_on(const char* method, const grpc::ServerContext& context, const Message& asked, Message& answer) {
         const ojs::drain_barrier::ticket inside = gate_.enter();
         if (!inside) return {StatusCode::UNAVAILABLE, "the bridge shuts down"};
         ojs::http_request request;
@@ -91,8 +87,7 @@ class bridge final : public pb::ProcessLifecycleInterface::Service {
         return ojs::steady_clock::now() + (left < limit_ ? std::chrono::nanoseconds(left) : limit_);
     }
 
-    Status Shutdown(grpc::ServerContext* context, const pb::ShutdownRequest* asked,
-                    pb::ShutdownAck* answer) override {
+    Status Shutdown(grpc::ServerContext* context, const pb::ShutdownRequest* asked, pb::ShutdownAck* answer) override {
         return pass_on("Shutdown", *context, *asked, *answer);
     }
     Status GetShutdownStatus(grpc::ServerContext* context, const pb::ShutdownStatusRequest* asked,

@@ -23,8 +23,7 @@ int main(int argc, char** argv) {
     if (!signals || !timeout) return ojs::report_usage(!signals ? signals.error() : timeout.error());
     unsigned requested = 0;
     char rest = 0;
-    if (argc > 2 ||
-        (argc == 2 && (std::sscanf(argv[1], "%5u%c", &requested, &rest) != 1 || requested > 65535)))
+    if (argc > 2 || (argc == 2 && (std::sscanf(argv[1], "%5u%c", &requested, &rest) != 1 || requested > 65535)))
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: httplib_drain [PORT]"});
     const char* const duck = std::getenv("LAME_DUCK_MS");
     const std::chrono::milliseconds lame_duck(duck == nullptr ? 0 : std::atoi(duck));
@@ -40,9 +39,7 @@ int main(int argc, char** argv) {
         response.set_content("hello\n", "text/plain");
     });
     const bool bound = requested != 0 && server.bind_to_port("127.0.0.1", static_cast<int>(requested));
-    const int port = requested == 0 ? server.bind_to_any_port("127.0.0.1")
-                     : bound        ? static_cast<int>(requested)
-                                    : -1;
+    const int port = requested == 0 ? server.bind_to_any_port("127.0.0.1") : bound ? static_cast<int>(requested) : -1;
     if (port <= 0) return std::fprintf(stderr, "httplib_drain: cannot listen\n"), 1;
     std::thread listener([&] { server.listen_after_bind(); });
     std::fprintf(stderr, "listening on 127.0.0.1:%d\n", port);

@@ -28,14 +28,12 @@ std::string variable(const char* name) {
 // A claim or a report, sent as a prepared statement; not its preparation.
 bool is_claim_or_report(const std::string& request) {
     using namespace std::string_literals;
-    return request.find("\0claim\0"s) != std::string::npos ||
-           request.find("\0settle\0"s) != std::string::npos;
+    return request.find("\0claim\0"s) != std::string::npos || request.find("\0settle\0"s) != std::string::npos;
 }
 
 // Loses responses to claims and reports.
 struct losing_relay : transport_contract::relay {
-    losing_relay()
-        : relay(static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_PORT"))), is_claim_or_report) {}
+    losing_relay() : relay(static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_PORT"))), is_claim_or_report) {}
     std::string url() const { return variable("DATABASE_URL") + " port=" + std::to_string(port()); }
 };
 
@@ -137,8 +135,7 @@ class river_subject : public transport_contract::subject {
 
 struct lone_worker : transport_contract::lone_worker {
     explicit lone_worker(const char* queue, const std::string& url = variable("DATABASE_URL"))
-        : transport_contract::lone_worker(transport_contract::share(ojs::river_transport::create(url)),
-                                          queue) {
+        : transport_contract::lone_worker(transport_contract::share(ojs::river_transport::create(url)), queue) {
         identity.visibility_timeout = std::chrono::seconds(30);
     }
 };

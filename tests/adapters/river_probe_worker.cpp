@@ -19,8 +19,7 @@ std::string variable(const char* name) {
 void note(int file, const char* event, const ojs::job_context& job) {
     const std::string line = std::string(event) + " " + job.id() + " " + std::to_string(job.attempt()) + " " +
                              std::to_string(::getpid()) + " " + job.type() + "\n";
-    if (file >= 0 && ::write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-        std::abort();
+    if (file >= 0 && ::write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
 }
 
 // {"ms": N}, which the worker shows as [{"ms": N}].

@@ -12,29 +12,25 @@ namespace {
 using std::chrono::milliseconds;
 
 // [GS 6.1]
-TEST_CASE(
-    "parse_duration: units h, m, s and ms in descending order, or a plain number of seconds, are accepted") {
-    for (const std::string& form : test::words(
-             "500ms=500 30s=30000 1m30s=90000 1h=3600000 1m5ms=60005 0=0 1h2m3s4ms=3723004 1h1ms=3600001 "
-             "0s=0 0ms=0 5=5000 005=5000 90m=5400000 1500ms=1500 3600=3600000 3601s=3601000 "
-             "2147483s=2147483000 2147483647ms=2147483647 2147483s647ms=2147483647 "
-             "596h31m23s647ms=2147483647")) {
+TEST_CASE("parse_duration: units h, m, s and ms in descending order, or a plain number of seconds, are accepted") {
+    for (const std::string& form :
+         test::words("500ms=500 30s=30000 1m30s=90000 1h=3600000 1m5ms=60005 0=0 1h2m3s4ms=3723004 1h1ms=3600001 "
+                     "0s=0 0ms=0 5=5000 005=5000 90m=5400000 1500ms=1500 3600=3600000 3601s=3601000 "
+                     "2147483s=2147483000 2147483647ms=2147483647 2147483s647ms=2147483647 "
+                     "596h31m23s647ms=2147483647")) {
         CAPTURE(form);
         const std::size_t at = form.find('=');
-        CHECK(parse_duration(form.substr(0, at)).value_or(milliseconds(-1)).count() ==
-              std::stoll(form.substr(at + 1)));
+        CHECK(parse_duration(form.substr(0, at)).value_or(milliseconds(-1)).count() == std::stoll(form.substr(at + 1)));
     }
 }
 
-TEST_CASE(
-    "parse_duration: an invalid duration is refused with an error that quotes it, escaped and truncated") {
+TEST_CASE("parse_duration: an invalid duration is refused with an error that quotes it, escaped and truncated") {
     std::vector<std::string> bad = test::words(
         "-1s -0 +5s +5 1e9s 1.5s 0x10 1s1m 1m1m 1ms1s 1ms1ms ms s h 1d 1us 1S 1min 1sec 1hh 1m30 30s5 1,5s "
         "\xd9\xa3s "
         "2147483648ms 2147483648 2147484s 597h 596h31m23s648ms 18446744073709551616 18446744073709551617ms "
         "99999999999999999999999999h 9223372036854775807h");
-    for (const std::string_view each : {"", " ", "30 s", " 30s", "30s ", "30s\n", "5 5"})
-        bad.emplace_back(each);
+    for (const std::string_view each : {"", " ", "30 s", " 30s", "30s ", "30s\n", "5 5"}) bad.emplace_back(each);
     for (const char* each : {"30s_", "3_s", "_"}) {
         bad.emplace_back(each);
         bad.back()[bad.back().find('_')] = '\0';
@@ -50,13 +46,11 @@ TEST_CASE(
     CHECK(parse_duration(std::string(100000, '9')).error().text.size() < 200);
 }
 
-TEST_CASE(
-    "parse_duration: a plain number that is too large -> the error shows it as seconds and as milliseconds") {
+TEST_CASE("parse_duration: a plain number that is too large -> the error shows it as seconds and as milliseconds") {
     const std::pair<const char*, std::string> cases[] = {
         {"30000", "'30000' has no unit: 30000s (8h20m) or 30000ms (30s)?"},
         {"0086400", "'86400' has no unit: 86400s (24h) or 86400ms (1m26s400ms)?"},
-        {"2147483647",
-         "'2147483647' has no unit: 2147483647s (596523h14m7s) or 2147483647ms (596h31m23s647ms)?"}};
+        {"2147483647", "'2147483647' has no unit: 2147483647s (596523h14m7s) or 2147483647ms (596h31m23s647ms)?"}};
     for (const auto& [text, message] : cases) {
         const auto parsed = parse_duration(text);
         REQUIRE(test::code_of(parsed) == errc::invalid_argument);
@@ -85,8 +79,7 @@ void check_is_that_error(const error& found) {
     CHECK(found.retry_after == milliseconds(3));
 }
 
-TEST_CASE(
-    "result: copies, moves and assignments of values and errors destroy each stored value exactly once") {
+TEST_CASE("result: copies, moves and assignments of values and errors destroy each stored value exactly once") {
     const auto held = std::make_shared<int>(7);
     {
         using counted = result<std::shared_ptr<int>>;
@@ -200,8 +193,8 @@ TEST_CASE("parse_number: only decimal digits up to the limit are accepted; else 
         CHECK(parse_number(text, value, out));
         CHECK(out == value);
     }
-    std::vector<std::pair<std::string, std::uint64_t>> bad = {
-        {"", 9}, {" 1", 9}, {"1 ", 9}, {"10001", 10000}, {"9", 8}, {"18446744073709551615", 3}};
+    std::vector<std::pair<std::string, std::uint64_t>> bad = {{"", 9},          {" 1", 9}, {"1 ", 9},
+                                                              {"10001", 10000}, {"9", 8},  {"18446744073709551615", 3}};
     for (const std::string& each : test::words("-1 +1 1.0 1e3 0x1 a 18446744073709551616"))
         bad.emplace_back(each, UINT64_MAX);
     for (const auto& each : bad) {
@@ -224,12 +217,9 @@ TEST_CASE("printable: control characters are escaped, and long text is truncated
     CHECK(detail::errno_text(ECONNREFUSED) == "Connection refused (errno 111)");
 }
 
-int free_function(int x) {
-    return x + 1;
-}
+int free_function(int x) { return x + 1; }
 
-TEST_CASE(
-    "function: any callable can be stored, also a move-only lambda, and a void signature drops its result") {
+TEST_CASE("function: any callable can be stored, also a move-only lambda, and a void signature drops its result") {
     using whole = function<int(int)>;
     CHECK_FALSE(whole());
     CHECK_FALSE(whole(nullptr));
@@ -296,8 +286,7 @@ TEST_CASE("function: copies share one callable, and the last copy destroys it") 
     CHECK(witness.use_count() == 1);
 }
 
-TEST_CASE(
-    "thread: the body runs under a copy of the name, with signals blocked unless takes_signals is set") {
+TEST_CASE("thread: the body runs under a copy of the name, with signals blocked unless takes_signals is set") {
     const auto is_blocked = [] {
         sigset_t mask;
         pthread_sigmask(SIG_SETMASK, nullptr, &mask);

@@ -18,22 +18,20 @@ using test::eventually;
 using test::holds;
 
 log_record nasty_record() {
-    return {
-        log_level::warn,
-        "a \"quoted\"\nmessage\\",
-        {field("plain", "value"), field("count", 12), field("negative", -3LL), field("spaced", "two words"),
-         field("empty", ""), field("escape", "\x1b[31m"), field("line", "one\ntwo"),
-         field("nul", std::string_view("a\0b", 3)), field("utf8", "gr\xc3\xbc\xc3\x9f")}};
+    return {log_level::warn,
+            "a \"quoted\"\nmessage\\",
+            {field("plain", "value"), field("count", 12), field("negative", -3LL), field("spaced", "two words"),
+             field("empty", ""), field("escape", "\x1b[31m"), field("line", "one\ntwo"),
+             field("nul", std::string_view("a\0b", 3)), field("utf8", "gr\xc3\xbc\xc3\x9f")}};
 }
 
 // What a terminal obeys, or what turns the direction of writing: the first and the last of each kind, and their neighbours.
 const char* const controls[] = {"\xc2\x80",     "\xc2\x9b",     "\xc2\x9f",     "\xd8\x9c",
                                 "\xe2\x80\x8e", "\xe2\x80\x8f", "\xe2\x80\xa8", "\xe2\x80\xaa",
                                 "\xe2\x80\xae", "\xe2\x81\xa6", "\xe2\x81\xa9"};
-const char* const texts[] = {"\xc2\xa0",         "\xd8\x9b",        "\xd8\x9d",     "\xe2\x80\x8d",
-                             "\xe2\x80\x90",     "\xe2\x80\xa7",    "\xe2\x80\xaf", "\xe2\x81\xa5",
-                             "\xe2\x81\xaa",     "\xef\xbf\xbd",    "\xe4\xbd\xa0", "\xe3\x81\xa6",
-                             "\xf0\x92\x80\xae", "\xf0\x9f\x98\x80"};
+const char* const texts[] = {"\xc2\xa0",     "\xd8\x9b",     "\xd8\x9d",         "\xe2\x80\x8d",    "\xe2\x80\x90",
+                             "\xe2\x80\xa7", "\xe2\x80\xaf", "\xe2\x81\xa5",     "\xe2\x81\xaa",    "\xef\xbf\xbd",
+                             "\xe4\xbd\xa0", "\xe3\x81\xa6", "\xf0\x92\x80\xae", "\xf0\x9f\x98\x80"};
 
 TEST_CASE("log: no format writes a Unicode control character unescaped in message, field or worker id") {
     CHECK(detail::json_quote("\xc2\x9b|\xe2\x80\xae|\xd8\x9c|\x1f|\x7f|\"") ==
@@ -76,23 +74,20 @@ TEST_CASE("log: a line in JSON format parses as one object with every non-empty 
     CHECK(time == "0000-00-00T00:00:00.000Z");
     found.erase("timestamp");
     // What another parser writes of it again.
-    CHECK(
-        picojson::value(found).serialize() ==
-        R"({"attributes":{"count":12,"escape":"\u001b[31m","line":"one\ntwo","negative":-3,"nul":"a\u0000b",)"
-        R"("plain":"value","spaced":"two words","utf8":"gr)"
-        "\xc3\xbc\xc3\x9f"
-        R"("},"category":"worker",)"
-        R"("component":"worker","message":"a \"quoted\"\nmessage\\","severity":"WARN","severity_number":13})");
+    CHECK(picojson::value(found).serialize() ==
+          R"({"attributes":{"count":12,"escape":"\u001b[31m","line":"one\ntwo","negative":-3,"nul":"a\u0000b",)"
+          R"("plain":"value","spaced":"two words","utf8":"gr)"
+          "\xc3\xbc\xc3\x9f"
+          R"("},"category":"worker",)"
+          R"("component":"worker","message":"a \"quoted\"\nmessage\\","severity":"WARN","severity_number":13})");
 }
 
-TEST_CASE(
-    "log: the JSON format places job fields under ojs, error fields under error, others under attributes") {
-    log_record record{
-        log_level::error,
-        "job failed",
-        {field("job_id", "j1"), field("job_type", "t"), field("queue", "q"), field("attempt", 2),
-         field("error_type", "handler_error"), field("error", "why"), field("elapsed_ms", 5)},
-        "worker_1"};
+TEST_CASE("log: the JSON format places job fields under ojs, error fields under error, others under attributes") {
+    log_record record{log_level::error,
+                      "job failed",
+                      {field("job_id", "j1"), field("job_type", "t"), field("queue", "q"), field("attempt", 2),
+                       field("error_type", "handler_error"), field("error", "why"), field("elapsed_ms", 5)},
+                      "worker_1"};
     CHECK(as_json(record).get("category").to_str() == "error");
     record.level = log_level::info;
     const picojson::value found = as_json(record);
@@ -149,8 +144,8 @@ TEST_CASE("log: logfmt and text quote values where needed and escape control cha
 }
 
 TEST_CASE("log: only lines at or above the configured level are written, and off suppresses all") {
-    const std::vector<log_level> levels = {log_level::debug, log_level::info, log_level::warn,
-                                           log_level::error, log_level::off};
+    const std::vector<log_level> levels = {log_level::debug, log_level::info, log_level::warn, log_level::error,
+                                           log_level::off};
     std::string names;
     for (const log_level min : levels) {
         names += to_string(min) + std::string(" ");
@@ -227,12 +222,10 @@ TEST_CASE("log: a line to a closed pipe raises no SIGPIPE, and keeps its handler
 void fill(int writer, int free_pages) {
     const int size = ::fcntl(writer, F_GETPIPE_SZ);
     const std::string page(4096, 'z');
-    for (int i = 0; i < size / 4096 - free_pages; ++i)
-        REQUIRE(::write(writer, page.data(), page.size()) == 4096);
+    for (int i = 0; i < size / 4096 - free_pages; ++i) REQUIRE(::write(writer, page.data(), page.size()) == 4096);
 }
 
-TEST_CASE(
-    "log: nobody reads -> lines wait for a second in all, then are dropped, and their count is logged once") {
+TEST_CASE("log: nobody reads -> lines wait for a second in all, then are dropped, and their count is logged once") {
     const pipe_ends pipe;
     fill(pipe.writer(), 0);
     CHECK(test::status_of(test::forked([&] {  // a child has a budget and a count of its own

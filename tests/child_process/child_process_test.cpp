@@ -31,18 +31,14 @@ std::string read_all(int fd, bool one_line = false) {
         out += byte;
     }
 }
-std::string read_line(int fd) {
-    return read_all(fd, true);
-}
+std::string read_line(int fd) { return read_all(fd, true); }
 
 child_options command(std::vector<std::string> words) {
     child_options out;
     out.command = std::move(words);
     return out;
 }
-child_options shell(const std::string& script) {
-    return command({"/bin/sh", "-c", script});
-}
+child_options shell(const std::string& script) { return command({"/bin/sh", "-c", script}); }
 // With its output in a pipe, and with it that of all it starts.
 child_options piped(child_options options) {
     options.output = stream::pipe();
@@ -55,9 +51,7 @@ child_process started(const child_options& options) {
     return std::move(*child);
 }
 
-time_point soon() {
-    return deadline_after(hang_guard);
-}
+time_point soon() { return deadline_after(hang_guard); }
 
 child_exit ended(child_process& child) {
     const result<child_exit> end = child.wait(soon());
@@ -73,9 +67,7 @@ std::string output_of(child_options options) {
 }
 
 // Of its group, all of which holds the output: it is at its end when the last of them is gone.
-bool all_gone(const child_process& child) {
-    return read_all(child.output()).empty();
-}
+bool all_gone(const child_process& child) { return read_all(child.output()).empty(); }
 
 // Waits for standard input, which is in a pipe.
 child_options reading(const std::string& script) {
@@ -213,8 +205,8 @@ TEST_CASE("child_process: the child inherits the environment, and options.enviro
 }
 
 TEST_CASE("child_process: secrets and the service manager's variables are inherited only on request") {
-    const std::vector<const char*> own = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET",
-                                          "WATCHDOG_PID", "WATCHDOG_USEC"};
+    const std::vector<const char*> own = {"OJS_AUTH_TOKEN", "OJS_HEALTH_TOKEN", "NOTIFY_SOCKET", "WATCHDOG_PID",
+                                          "WATCHDOG_USEC"};
     for (const char* each : own) REQUIRE(::setenv(each, "canary", 1) == 0);
     REQUIRE(::setenv("OJS_AUTH_TOKEN_FILE", "another", 1) == 0);
     child_options options = command({"/usr/bin/env"});
@@ -305,8 +297,7 @@ TEST_CASE("child_process: line callbacks get every line, in pieces of at most 8,
     child_process child = started(options);
     CHECK(ended(child).ok());
     const std::string piece(8192, 'x');
-    CHECK(out == std::vector<std::string>{"first", "", piece, piece, piece.substr(0, 20000 - 2 * 8192),
-                                          "unfinished"});
+    CHECK(out == std::vector<std::string>{"first", "", piece, piece, piece.substr(0, 20000 - 2 * 8192), "unfinished"});
     CHECK(err == std::vector<std::string>{"wrong"});
 }
 
@@ -354,8 +345,7 @@ TEST_CASE("child_process: the child gets only descriptors 0, 1 and 2 and those i
     const int kept = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     REQUIRE(leaky > 2);
     REQUIRE(kept > 2);
-    child_options options =
-        shell("ls /proc/$$/fd; true");  // from another process: ls itself opens the folder
+    child_options options = shell("ls /proc/$$/fd; true");  // from another process: ls itself opens the folder
     CHECK(output_of(options) == "0\n1\n2\n");
     options.keep_descriptors = {kept, 0};
     CHECK(output_of(options) == "0\n1\n2\n" + std::to_string(kept) + "\n");
@@ -378,8 +368,7 @@ TEST_CASE("child_process: the child starts with no signal blocked or ignored, un
         // and its sigaction() does not touch them.
         const auto mask_after = [text = read_all(child->output())](const std::string& name) {
             const std::size_t at = text.find(name);
-            return at == std::string::npos ? ~0ULL
-                                           : std::strtoull(text.c_str() + at + name.size(), nullptr, 16);
+            return at == std::string::npos ? ~0ULL : std::strtoull(text.c_str() + at + name.size(), nullptr, 16);
         };
         const unsigned long long internal = 3ULL << 31;
         return mask_after("SigBlk:") == 0 && (mask_after("SigIgn:") & ~internal) == 0 ? 0 : 2;
@@ -445,8 +434,8 @@ TEST_CASE("child_process: a cancelled token ends the wait, not the child") {
 
 TEST_CASE("child_process: several threads can wait for one child while another thread signals it") {
     const pid_t other = forked([] { return 7; });
-    child_process child = started_ready(
-        shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done"));
+    child_process child =
+        started_ready(shell("exec 2>/dev/null; trap 'exit 6' USR1; echo ready; while :; do sleep 0.01; done"));
     std::atomic<int> right{0};
     at_once(5, [&](int thread) {
         if (thread == 0) return static_cast<void>(child.signal(SIGUSR1));
@@ -496,13 +485,12 @@ TEST_CASE("child_process: terminate() sends SIGTERM to the group, and SIGKILL af
         int code;
         int signal;
         const char* rest;
-    } rows[] = {
-        {"it obeys before its grace is over",
-         "exec 2>/dev/null; trap 'echo cleaned; exit 9' TERM; echo ready; while :; do sleep 0.01; done", 60s,
-         9, 0, "cleaned\n"},
-        {"it ignores SIGTERM", deaf_group, 50ms, 0, SIGKILL, ""},
-        {"its leader obeys, what that started does not",
-         "sh -c 'trap \"\" TERM; echo ready; sleep 60; sleep 60' & exec sleep 60", 50ms, 0, SIGTERM, ""}};
+    } rows[] = {{"it obeys before its grace is over",
+                 "exec 2>/dev/null; trap 'echo cleaned; exit 9' TERM; echo ready; while :; do sleep 0.01; done", 60s, 9,
+                 0, "cleaned\n"},
+                {"it ignores SIGTERM", deaf_group, 50ms, 0, SIGKILL, ""},
+                {"its leader obeys, what that started does not",
+                 "sh -c 'trap \"\" TERM; echo ready; sleep 60; sleep 60' & exec sleep 60", 50ms, 0, SIGTERM, ""}};
     for (const auto& row : rows) {
         CAPTURE(row.name);
         child_process child = started_ready(shell(row.script));
@@ -622,9 +610,8 @@ TEST_CASE("child_process: the child dies with its parent process, unless death_s
         CAPTURE(outlives);
         pipe_ends ends(O_CLOEXEC), input(O_CLOEXEC);
         const pid_t parent = forked([&] {
-            child_options options =
-                shell("while read -r line <&" + std::to_string(input.reader()) + "; do echo read $line >&" +
-                      std::to_string(ends.writer()) + "; done");
+            child_options options = shell("while read -r line <&" + std::to_string(input.reader()) +
+                                          "; do echo read $line >&" + std::to_string(ends.writer()) + "; done");
             options.keep_descriptors = {ends.writer(), input.reader()};
             if (outlives) options.death_signal = 0;
             input.close_writer();

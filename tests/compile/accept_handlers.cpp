@@ -5,9 +5,7 @@
 #define OJS_SHUTDOWN_SEPARATE
 #include <ojs_shutdown.hpp>
 
-ojs::outcome plain(ojs::job_context&) {
-    return {};
-}
+ojs::outcome plain(ojs::job_context&) { return {}; }
 void silent(const ojs::job_context&) noexcept {}
 
 void set_up(ojs::worker& worker, const ojs::job_handler& own) {
@@ -28,7 +26,7 @@ double sum_of(const ojs::job_context& job) {
 std::size_t all(const ojs::job_context& job) {
     return job.require<std::string>(0).size() + job.arg<std::string>(1)->size() +
            static_cast<std::size_t>(
-               sum_of<signed char, unsigned char, short, unsigned short, int, unsigned, long, unsigned long,
-                      long long, unsigned long long, std::size_t, std::int8_t, std::uint64_t, float, double,
-                      long double, bool>(job));
+               sum_of<signed char, unsigned char, short, unsigned short, int, unsigned, long, unsigned long, long long,
+                      unsigned long long, std::size_t, std::int8_t, std::uint64_t, float, double, long double, bool>(
+                   job));
 }

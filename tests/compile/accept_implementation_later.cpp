@@ -17,6 +17,4 @@ struct wake {};
 #error OJS_SHUTDOWN_INLINE leaks
 #endif
 
-const char* name_of_busy(error, signals, worker, job, detail::wake) {
-    return ojs::to_string(ojs::errc::busy);
-}
+const char* name_of_busy(error, signals, worker, job, detail::wake) { return ojs::to_string(ojs::errc::busy); }

@@ -12,6 +12,4 @@
 #error OJS_SHUTDOWN_DEFINE leaks
 #endif
 
-int main() {
-    return ojs::to_string(ojs::errc::busy) == nullptr;
-}
+int main() { return ojs::to_string(ojs::errc::busy) == nullptr; }

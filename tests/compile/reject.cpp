@@ -21,7 +21,7 @@ std::string_view view_argument(ojs::job_context& job) {
 void handlers(ojs::worker& of) {
     of.register_handler("a", [](ojs::job_context&) { return true; });     // expect: returns nothing, a result
     of.register_handler("b", [](ojs::job_context&) { return nullptr; });  // expect: returns nothing, a result
-    of.register_handler("c", [](ojs::job) {});  // expect: is called with an ojs::job_context&
+    of.register_handler("c", [](ojs::job) {});                            // expect: is called with an ojs::job_context&
 }
 
 ojs::drain_barrier copied_barrier(const ojs::drain_barrier& one) {

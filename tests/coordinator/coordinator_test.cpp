@@ -56,8 +56,7 @@ class push_receiver {
         : server_(http_server::start("127.0.0.1:0", [this, status](const http_request& request) {
               {
                   const std::lock_guard<std::mutex> held(mutex_);
-                  pushes_.push_back(request.target.substr(request.target.rfind('/') + 1) + " " +
-                                    request.body);
+                  pushes_.push_back(request.target.substr(request.target.rfind('/') + 1) + " " + request.body);
               }
               if (holds(request.target, "NotifyShutdownComplete")) complete.add();
               if (holds(request.target, "NotifyReady")) ready.add();
@@ -114,8 +113,7 @@ result<void> run_drained(shutdown_coordinator& coordinator, const cancel_token& 
 // run() on a thread of its own, whose drain waits to be let go or cancelled.
 class draining_program {
   public:
-    explicit draining_program(shutdown_coordinator& coordinator, result<void> end = {},
-                              const cancel_token& abort = {})
+    explicit draining_program(shutdown_coordinator& coordinator, result<void> end = {}, const cancel_token& abort = {})
         : thread_([this, &coordinator, end, abort] {
               const auto drain = [&](const cancel_token& until) -> result<void> {
                   token_ = until;
@@ -148,8 +146,7 @@ class draining_program {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(started,
-                  "coordinator: a Shutdown runs the drain, shows each state and reports completion") {
+TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each state and reports completion") {
     test::event hook_runs, hook_may_end;
     CHECK(coordinator.active());
     CHECK(coordinator.on_shutdown(
@@ -281,8 +278,7 @@ TEST_CASE("coordinator: a drain past its grace period requests more time only if
     CHECK(from_outside.status().additional_seconds == 5);
 }
 
-TEST_CASE_FIXTURE(started,
-                  "coordinator: readiness follows the program's state, its checks, a quiet and a Shutdown") {
+TEST_CASE_FIXTURE(started, "coordinator: readiness follows the program's state, its checks, a quiet and a Shutdown") {
     const auto state = [&] { return from_outside.readiness().state; };
     CHECK(state() == readiness_state::starting);
     CHECK_FALSE(from_outside.readiness().checks.grpc_server_ready);
@@ -402,8 +398,7 @@ TEST_CASE("coordinator: from_environment() reads the options, and its errors nam
                              {"OJS_LOG_LEVEL", "warn"},
                              {"OJS_LOG_FORMAT", "logfmt"}});
     REQUIRE(child);
-    CHECK(child->address + " " + child->process_id + " " + child->launcher_address ==
-          "unix:/run/x kv-1 127.0.0.1:9");
+    CHECK(child->address + " " + child->process_id + " " + child->launcher_address == "unix:/run/x kv-1 127.0.0.1:9");
     CHECK(child->log.level == log_level::warn);
     CHECK(child->log.format == log_format::logfmt);
     const std::pair<const char*, const char*> bad[] = {{"OJS_LOG_LEVEL", "loud"},
@@ -426,8 +421,7 @@ struct working {
         options.poll_interval = 1ms;
         options.times.shutdown_grace_period = 1h;
         works = std::make_unique<worker>(options, queue, life);
-        CHECK(
-            works->register_handler("job", [this, handler](job_context& job) { begun.set(), handler(job); }));
+        CHECK(works->register_handler("job", [this, handler](job_context& job) { begun.set(), handler(job); }));
         queue.push("job");
         coordinator = shutdown_coordinator::start_for(*works, life);
         REQUIRE(coordinator);

@@ -21,9 +21,7 @@ void fill(const array<message_field>& fields, int& next) {
             case field_kind::text: *static_cast<std::string*>(each.value) = text; break;
             case field_kind::flag: *static_cast<bool*>(each.value) = true; break;
             case field_kind::int32: *static_cast<std::int32_t*>(each.value) = -1000 - n; break;
-            case field_kind::int64:
-                *static_cast<std::int64_t*>(each.value) = (std::int64_t{1} << 60) + n;
-                break;
+            case field_kind::int64: *static_cast<std::int64_t*>(each.value) = (std::int64_t{1} << 60) + n; break;
             case field_kind::texts: *static_cast<texts*>(each.value) = {text, "", text + "\n\"\\ é"}; break;
             case field_kind::checks:
                 *static_cast<std::vector<readiness_check>*>(each.value) = {
@@ -71,8 +69,7 @@ std::string proto_type(const message_field& of) {
         case field_kind::int64: return "int64";
         case field_kind::texts: return "repeated string";
         case field_kind::checks: return "map<string, bool>";
-        case field_kind::enumeration:
-            return of.enumerated->name + std::string(of.enumerated->name).rfind('.') + 1;
+        case field_kind::enumeration: return of.enumerated->name + std::string(of.enumerated->name).rfind('.') + 1;
         case field_kind::messages: return cat({"repeated ", of.element(of.value, 0).name});
         case field_kind::message: return of.message_name;
     }
@@ -119,8 +116,7 @@ TEST_CASE("launcher messages: unset fields are not written, and null and unknown
     for (const auto& message : every_message()) {
         CHECK(message->write() == "{}");
         std::string json = R"({"":[],"x":{"state":7},"State":"?","ProcessId":0,"process-id":[null])";
-        for (const message_field& each : message->view().fields)
-            append(json, {",", json_quote(each.name), ":null"});
+        for (const message_field& each : message->view().fields) append(json, {",", json_quote(each.name), ":null"});
         CAPTURE(json);
         const auto read = message->fresh();
         REQUIRE(read->read(json + R"(,"x":1e9,"message_":"\ud83d\ude00"})").has_value());
@@ -170,8 +166,7 @@ TEST_CASE("launcher messages: unknown enum values, invalid UTF-8 and duplicates 
 }
 
 TEST_CASE("launcher messages: field names in snake_case and camelCase are read, with JSON escapes decoded") {
-    const auto read =
-        read_message<shutdown_request>(R"({"process_id":"\u006bv-1","gracePeriodSec\u006fnds":3})");
+    const auto read = read_message<shutdown_request>(R"({"process_id":"\u006bv-1","gracePeriodSec\u006fnds":3})");
     REQUIRE(read.has_value());
     CHECK(read->process_id == "kv-1");
     CHECK(read->grace_period_seconds == 3);
@@ -235,12 +230,9 @@ TEST_CASE("launcher messages: an error names the field and type, never parts of 
          "ReadinessChecks.custom_checks: not an object of true and false"},
         {fault_of<group_status>, R"({"processes":{}})", "GroupStatus.processes: not a list"},
         {fault_of<shutdown_status>, R"({"metrics":[]})", "ShutdownStatus.metrics: not an object"},
-        {fault_of<shutdown_status>, R"({"state":6})",
-         "ShutdownStatus.state: not a ShutdownStatus.State known here"},
-        {fault_of<shutdown_request>, R"({"processId":["hunter2"]})",
-         "ShutdownRequest.process_id: not a string"},
-        {fault_of<shutdown_request>, R"({"hunter2":1,"reason":{"hunter2":1}})",
-         "ShutdownRequest.reason: not a string"},
+        {fault_of<shutdown_status>, R"({"state":6})", "ShutdownStatus.state: not a ShutdownStatus.State known here"},
+        {fault_of<shutdown_request>, R"({"processId":["hunter2"]})", "ShutdownRequest.process_id: not a string"},
+        {fault_of<shutdown_request>, R"({"hunter2":1,"reason":{"hunter2":1}})", "ShutdownRequest.reason: not a string"},
         {fault_of<shutdown_status>, R"({"state":"HUNTER2"})",
          "ShutdownStatus.state: not a ShutdownStatus.State known here"},
         {fault_of<group_status>, R"({"processes":[{},{"shutdown":{"state":9}}]})",

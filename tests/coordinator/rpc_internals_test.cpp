@@ -111,10 +111,9 @@ TEST_CASE("rpc: rpc_call() returns the message of a 200, else an error by the Co
         std::optional<errc> code;
         const char* text;  // "": it names the request
     } rows[] = {{"200 OK", R"({"acknowledged":true,"estimatedSeconds":9})", std::nullopt, ""},
-                {"400 Bad Request", R"({"code":"failed_precondition","message":"one is in progress"})",
-                 errc::busy, "failed_precondition: one is in progress"},
-                {"404 Not Found", R"({"code":"not_found","message":"x\u0001"})", errc::rejected,
-                 R"(not_found: x\x01)"},
+                {"400 Bad Request", R"({"code":"failed_precondition","message":"one is in progress"})", errc::busy,
+                 "failed_precondition: one is in progress"},
+                {"404 Not Found", R"({"code":"not_found","message":"x\u0001"})", errc::rejected, R"(not_found: x\x01)"},
                 {"404 Not Found", R"({"code":"unimplemented"})", errc::unsupported, "unimplemented: "},
                 {"409 Conflict", R"({"code":"aborted"})", errc::rejected, "aborted: "},
                 {"404 Not Found", "not here\n", errc::unsupported, ""},
@@ -126,12 +125,11 @@ TEST_CASE("rpc: rpc_call() returns the message of a 200, else an error by the Co
         CAPTURE(row.body);
         peer::server other([&](int fd, int) {
             peer::read_message(fd);
-            peer::send_text(fd, std::string("HTTP/1.1 ") + row.status + "\r\nContent-Length: " +
-                                    std::to_string(row.body.size()) + "\r\n\r\n" + row.body);
+            peer::send_text(fd, std::string("HTTP/1.1 ") + row.status +
+                                    "\r\nContent-Length: " + std::to_string(row.body.size()) + "\r\n\r\n" + row.body);
         });
         http_client client = peer::make_client(other.url());
-        const auto got =
-            rpc_call<shutdown_ack>(client, "Shutdown", shutdown_request(), peer::call().deadline);
+        const auto got = rpc_call<shutdown_ack>(client, "Shutdown", shutdown_request(), peer::call().deadline);
         CHECK(test::code_of(got) == row.code);
         if (!row.code) CHECK(got->estimated_seconds == 9);
         const std::string request = "POST " + other.url() + "/" + lifecycle_service + "/Shutdown";

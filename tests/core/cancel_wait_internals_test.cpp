@@ -24,9 +24,7 @@ struct watched_mutex {
 };
 
 // One that hangs hangs the test, which waits for it at its end.
-bool returned(const std::future<void>& call) {
-    return call.wait_for(test::hang_guard) == std::future_status::ready;
-}
+bool returned(const std::future<void>& call) { return call.wait_for(test::hang_guard) == std::future_status::ready; }
 
 template <class Condition, class Mutex, class Lock>
 void check_wait_ends() {
@@ -74,8 +72,7 @@ TEST_CASE(
     CHECK_FALSE(source.has_pending_callbacks());
 }
 
-TEST_CASE(
-    "cancel_token: a cancellation between wait()'s last call of the predicate and its sleep ends the wait") {
+TEST_CASE("cancel_token: a cancellation between wait()'s last call of the predicate and its sleep ends the wait") {
     watched_mutex mutex;
     std::condition_variable_any changed;
     detail::split_source source;
@@ -167,8 +164,7 @@ TEST_CASE("cancel_token: fd() without free descriptors fails with EMFILE, and su
     CHECK(readable(source.token().fd().value_or(-1)));
 }
 
-TEST_CASE(
-    "cancel_token: fd() called by several threads during a cancellation returns one readable descriptor") {
+TEST_CASE("cancel_token: fd() called by several threads during a cancellation returns one readable descriptor") {
     for (int round = 0; round < 50; ++round) {
         detail::split_source source;
         std::atomic<int> notified{0};

@@ -37,8 +37,6 @@ class with_disposition {
     struct sigaction previous_ {};
 };
 
-inline void send_self(int number) {
-    REQUIRE(::kill(::getpid(), number) == 0);
-}
+inline void send_self(int number) { REQUIRE(::kill(::getpid(), number) == 0); }
 
 }  // namespace test

@@ -11,9 +11,7 @@ namespace {
 time_point guard() {
     return deadline_after(20s);  // only a hang takes this long
 }
-time_point passed() {
-    return steady_clock::now() - 1s;
-}
+time_point passed() { return steady_clock::now() - 1s; }
 
 }  // namespace
 
@@ -88,8 +86,7 @@ TEST_CASE("drain_barrier: the last leave() wakes all waiters, or close() does if
     }
 }
 
-TEST_CASE(
-    "drain_barrier: once wait_until() returns 0 the barrier may be destroyed while leave() still runs") {
+TEST_CASE("drain_barrier: once wait_until() returns 0 the barrier may be destroyed while leave() still runs") {
     for (int round = 0; round < 1000; ++round) {
         auto barrier = std::make_unique<drain_barrier>();
         drain_barrier::ticket tickets[3];

@@ -6,8 +6,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping,
-                                phase::terminated};
+constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping, phase::terminated};
 static_assert(sizeof all_phases / sizeof all_phases[0] == detail::phase_count);
 
 constexpr cause by_api{cause_kind::api, 0};
@@ -51,9 +50,8 @@ std::string shown(const lifecycle_state& state) {
 }
 
 bool same(const lifecycle_state& a, const lifecycle_state& b) {
-    return a.phase == b.phase && a.mode == b.mode && a.last_event == b.last_event &&
-           a.cause.kind == b.cause.kind && a.cause.signal == b.cause.signal &&
-           a.cancel_requested == b.cancel_requested && a.exit_now == b.exit_now &&
+    return a.phase == b.phase && a.mode == b.mode && a.last_event == b.last_event && a.cause.kind == b.cause.kind &&
+           a.cause.signal == b.cause.signal && a.cancel_requested == b.cancel_requested && a.exit_now == b.exit_now &&
            a.stop_signals == b.stop_signals && a.sequence == b.sequence && a.changed_ms == b.changed_ms;
 }
 
@@ -63,8 +61,7 @@ struct subscriber : test::pipe_ends {
     int changes() const {
         char bytes[4096];
         int total = 0;
-        for (ssize_t got = 0; (got = ::read(reader(), bytes, sizeof bytes)) > 0;)
-            total += static_cast<int>(got);
+        for (ssize_t got = 0; (got = ::read(reader(), bytes, sizeof bytes)) > 0;) total += static_cast<int>(got);
         return total / 8;
     }
 };
@@ -134,8 +131,7 @@ TEST_CASE("lifecycle: every event in every phase changes the state exactly as th
 }
 
 // [GS 4.2 (d)] [WP 2.3 (b)]
-TEST_CASE(
-    "lifecycle: a stop only escalates, up to exit at the third signal, and a resume ends only a quiet") {
+TEST_CASE("lifecycle: a stop only escalates, up to exit at the third signal, and a resume ends only a quiet") {
     using e = event;
     CHECK(walk({e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal}) ==
           "draining; stopping forced x2; stopping forced x3 exits; -; -");
@@ -148,10 +144,10 @@ TEST_CASE(
           "draining; stopping forced x2; -; terminated forced x2");
     CHECK(walk({e::stop_request, e::cancel_request, e::cancel_request, e::drained, e::finished}) ==
           "draining; stopping cancels; -; -; terminated cancels");
-    CHECK(walk({e::quiet_request, e::resume_request, e::quiet_request, e::resume_request,
-                e::quiet_request}) == "quiet; running; quiet; running; quiet");
-    CHECK(walk({e::quiet_request, e::stop_signal, e::resume_request, e::quiet_request, e::drained,
-                e::resume_request, e::quiet_request, e::finished, e::resume_request}) ==
+    CHECK(walk({e::quiet_request, e::resume_request, e::quiet_request, e::resume_request, e::quiet_request}) ==
+          "quiet; running; quiet; running; quiet");
+    CHECK(walk({e::quiet_request, e::stop_signal, e::resume_request, e::quiet_request, e::drained, e::resume_request,
+                e::quiet_request, e::finished, e::resume_request}) ==
           "quiet; draining; -; -; stopping; -; -; terminated; -");
 }
 
@@ -175,8 +171,7 @@ TEST_CASE("lifecycle: stop signals within the debounce time count as one; other 
     CHECK_FALSE(tested.state().exit_now);
 }
 
-TEST_CASE(
-    "lifecycle: report_request (SIGTTIN) -> it is counted and wakes subscribers; the phase is unchanged") {
+TEST_CASE("lifecycle: report_request (SIGTTIN) -> it is counted and wakes subscribers; the phase is unchanged") {
     lifecycle tested(0ms);
     const subscriber reader;
     REQUIRE(tested.subscribe(reader.writer()));
@@ -202,8 +197,7 @@ TEST_CASE("lifecycle: apply() keeps errno, also if notifying a subscriber fails"
 
 TEST_CASE("lifecycle: a debounce time beyond 32 bits does not wrap, and a negative debounce time is none") {
     using std::chrono::milliseconds;
-    for (const milliseconds gap :
-         {milliseconds(std::int64_t{1} << 32), milliseconds::max(), milliseconds(-1)}) {
+    for (const milliseconds gap : {milliseconds(std::int64_t{1} << 32), milliseconds::max(), milliseconds(-1)}) {
         CAPTURE(gap.count());
         lifecycle tested(gap);
         CHECK(tested.apply(event::stop_request, by_api));
@@ -261,9 +255,8 @@ TEST_CASE("lifecycle: to_string() returns the name of every event, phase, mode a
     for (const phase each : all_phases) add(each);
     for (int i = 0; i < 3; ++i) add(static_cast<stop_mode>(i));
     for (int i = 0; i < 5; ++i) add(static_cast<cause_kind>(i));
-    CHECK(
-        all ==
-        "stop_signal stop_request quiet_request resume_request reclaim cancel_request grace_expired drained "
-        "finished report_request mode_reclaim running quiet draining stopping terminated graceful forced "
-        "reclaim none signal directive api rpc ");
+    CHECK(all ==
+          "stop_signal stop_request quiet_request resume_request reclaim cancel_request grace_expired drained "
+          "finished report_request mode_reclaim running quiet draining stopping terminated graceful forced "
+          "reclaim none signal directive api rpc ");
 }

@@ -34,8 +34,7 @@ struct hanging_step {
 const auto fails = []() -> result<void> { return error{errc::system, 0, "is full"}; };
 
 // [GS 9.1]
-TEST_CASE(
-    "shutdown sequence: steps run once, in order, and a step that fails or throws stops no later step") {
+TEST_CASE("shutdown sequence: steps run once, in order, and a step that fails or throws stops no later step") {
     struct silence : std::exception {
         const char* what() const noexcept override { return nullptr; }
     };
@@ -55,9 +54,7 @@ TEST_CASE(
     CHECK(tested.timeout() == no_limit);
     sequence_options options;
     std::string progress;
-    options.progress = [&](const step_result& each) {
-        progress += each.name + ":" + to_string(each.status) + " ";
-    };
+    options.progress = [&](const step_result& each) { progress += each.name + ":" + to_string(each.status) + " "; };
     CHECK(shown(tested.run(options)) ==
           "first:done throws:threw:no disk anything:threw:an exception that is not a std::exception "
           "silence:threw:an exception without a text fails:failed:is full last:done ");
@@ -69,8 +66,7 @@ TEST_CASE(
     CHECK(ran == "13");
 }
 
-TEST_CASE(
-    "shutdown sequence: the total timeout ends a step with a longer timeout, and later steps still begin") {
+TEST_CASE("shutdown sequence: the total timeout ends a step with a longer timeout, and later steps still begin") {
     const hanging_step hangs;
     const auto next = std::make_shared<test::event>();
     const auto given = std::make_shared<time_point>();

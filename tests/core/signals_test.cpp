@@ -20,12 +20,8 @@ namespace {
 
 constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN};
 
-time_point guard() {
-    return deadline_after(test::hang_guard);
-}
-time_point passed() {
-    return steady_clock::now() - 1s;
-}
+time_point guard() { return deadline_after(test::hang_guard); }
+time_point passed() { return steady_clock::now() - 1s; }
 
 bool readable(int fd) {
     pollfd polled{fd, POLLIN, 0};
@@ -34,16 +30,12 @@ bool readable(int fd) {
 
 std::atomic<int> foreign_calls{0};
 
-void foreign_handler(int) {
-    ++foreign_calls;
-}
+void foreign_handler(int) { ++foreign_calls; }
 
 const signal_options with_reclaim{true, {SIGTERM, SIGINT}};
 
 // A third stop signal does not end the test itself.
-signal_options without_exit() {
-    return {false, {SIGTERM, SIGINT}, false};
-}
+signal_options without_exit() { return {false, {SIGTERM, SIGINT}, false}; }
 
 #ifdef __linux__
 TEST_CASE("signals: a SIGTTIN from the terminal stops the process and requests no report") {
@@ -82,8 +74,7 @@ bool refuse(long call, int argument) {
                             {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EINVAL},
                             {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
     const sock_fprog program{sizeof filter / sizeof *filter, filter};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 TEST_CASE("signals: if the kernel refuses a handler, install() fails and leaves nothing claimed") {
@@ -267,8 +258,7 @@ TEST_CASE("signals: install() over a foreign handler is refused with busy and le
         const result<signals> refused = signals::install(target);
         REQUIRE(test::code_of(refused) == errc::busy);
         CHECK(refused.error().sys_errno == 0);
-        CHECK(refused.error().text.find(signal_name(number) + " already has a handler in this process; ") ==
-              0);
+        CHECK(refused.error().text.find(signal_name(number) + " already has a handler in this process; ") == 0);
         CHECK((disposition_of(number).sa_handler == foreign_handler));
         CHECK_FALSE(detail::drives_signals(target));
         send_self(number);
@@ -381,8 +371,7 @@ TEST_CASE("signals: run() adds SIGUSR1 to an active installer, from its default 
     CHECK(target.state().mode == stop_mode::reclaim);
 }
 
-TEST_CASE(
-    "signals: a signal that cannot be a stop signal is refused with the reason, and nothing is claimed") {
+TEST_CASE("signals: a signal that cannot be a stop signal is refused with the reason, and nothing is claimed") {
     const std::pair<int, const char*> refused[] = {
         {SIGKILL, "SIGKILL cannot be handled"}, {SIGSTOP, "SIGSTOP cannot be handled"},
         {SIGSEGV, "SIGSEGV reports a fault"},   {SIGTSTP, "SIGTSTP already means quiet"},
@@ -425,8 +414,7 @@ TEST_CASE("signals: the program's own SIGHUP handler stays in place") {
 
 TEST_CASE("signals: signal_name() returns the name of a signal, or its number if there is no such signal") {
     std::string names;
-    for (const int number :
-         {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1, SIGKILL, SIGBUS, SIGRTMIN + 3})
+    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1, SIGKILL, SIGBUS, SIGRTMIN + 3})
         names += signal_name(number) + " ";
     CHECK(names == "SIGTERM SIGINT SIGTSTP SIGCONT SIGTTIN SIGUSR1 SIGKILL SIGBUS SIGRTMIN+3 ");
     for (const int none : {0, SIGRTMAX + 1}) CHECK(signal_name(none) == "signal " + std::to_string(none));
@@ -486,8 +474,7 @@ TEST_CASE("signals: a child made by any kind of fork dies of SIGTERM, or can cla
 }
 
 // [River shutdown code (f)]
-TEST_CASE(
-    "signals: wait() returns number 0 once its token is cancelled, and a later signal is still received") {
+TEST_CASE("signals: wait() returns number 0 once its token is cancelled, and a later signal is still received") {
     lifecycle target(0ms);
     signals installed = claim(target);
     cancel_source source;

@@ -16,9 +16,7 @@
 
 namespace test {
 
-inline long thread_id() {
-    return ::syscall(SYS_gettid);
-}
+inline long thread_id() { return ::syscall(SYS_gettid); }
 
 // False: it did not sleep within hang_guard.
 inline bool await_sleep(long thread) {

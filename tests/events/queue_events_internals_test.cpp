@@ -53,8 +53,8 @@ class listening {
     explicit listening(const std::string& url, const std::vector<std::string>& queues = {"default"},
                        http_client_options options = {}, detail::event_timeouts timeouts = {20s})
         : listener(detail::make_ref<detail::event_listener>(
-              detail::make_ref<detail::http_exchange>(*detail::parse_url(url, true), std::move(options)),
-              timeouts, queues)) {
+              detail::make_ref<detail::http_exchange>(*detail::parse_url(url, true), std::move(options)), timeouts,
+              queues)) {
         listener->set_callback([notified = notified] { notified->add(); });
         listener->start();
     }
@@ -102,8 +102,8 @@ TEST_CASE("event parser: a stream gives the events that the SSE standard defines
 
 TEST_CASE("event parser: an event with a line or data above the limit is cut, and the next event is whole") {
     const std::string half(detail::max_event_size / 2, 'x');
-    for (const std::string& text : {"data: " + half + half, "data: " + half + "\ndata: " + half + "x",
-                                    "event: e\n:" + half + half + "x"}) {
+    for (const std::string& text :
+         {"data: " + half + half, "data: " + half + "\ndata: " + half + "x", "event: e\n:" + half + half + "x"}) {
         const std::string read = read_events(text + "\n\ndata: b\n\n");
         CHECK(read.substr(0, 4) == "cut:");
         CHECK(read.substr(read.size() - 6) == ";|b\n;0");

@@ -58,8 +58,7 @@ TEST_CASE("termination mode: SPOT_RECLAIM or a missing file is a reclaim") {
     CHECK(::unlink(here.file.c_str()) == 0);
     check_reclaim(ojs::read_termination_mode(here.file), termination_evidence::missing,
                   "File " + here.file + " not found");
-    check_reclaim(ojs::read_termination_mode(here.file + "/below"), termination_evidence::missing,
-                  "not found");
+    check_reclaim(ojs::read_termination_mode(here.file + "/below"), termination_evidence::missing, "not found");
     check_reclaim(ojs::read_termination_mode(""), termination_evidence::missing, "not found");
 }
 
@@ -76,10 +75,8 @@ TEST_CASE("termination mode: content other than NORMAL_SHUTDOWN is a reclaim, an
         {"\xff\xfe\x1b[31m", "contains"},
         {std::string(3, '\0'), "contains"},
         {"x" + large, "more than 4 KiB"},
-        {"NORMAL_SHUTDOWN" + large,
-         "more than 4 KiB"}};  // the word is there, and then more than anybody reads
-    for (const auto& [content, text] : contents)
-        check_reclaim(here.with(content), termination_evidence::other, text);
+        {"NORMAL_SHUTDOWN" + large, "more than 4 KiB"}};  // the word is there, and then more than anybody reads
+    for (const auto& [content, text] : contents) check_reclaim(here.with(content), termination_evidence::other, text);
     CHECK_FALSE(here.with("NORMAL_SHUTDOWN" + std::string(4081, '\n')).is_reclaim());  // 4096 bytes
 }
 
@@ -104,8 +101,7 @@ TEST_CASE("termination mode: a FIFO, folder, device or socket counts as a reclai
     ::close(listener);
 }
 
-TEST_CASE(
-    "termination mode: a file that cannot be opened counts as a reclaim, with the cause in the message") {
+TEST_CASE("termination mode: a file that cannot be opened counts as a reclaim, with the cause in the message") {
     const folder here;
     if (::geteuid() != 0) {  // root may read everything
         here.with("NORMAL_SHUTDOWN");

@@ -19,8 +19,7 @@ using transport_contract::traits;
 
 class server_subject : public transport_contract::subject {
   public:
-    server_subject(std::string url, const std::set<std::string>& lacks)
-        : url_(std::move(url)), client_(open("push")) {
+    server_subject(std::string url, const std::set<std::string>& lacks) : url_(std::move(url)), client_(open("push")) {
         can_.requeue_spares_attempt = can_.jobs_outlive_worker = true;
         can_.largest_args = 200 * 1024;
         can_.lease = std::chrono::seconds(2);
@@ -33,8 +32,7 @@ class server_subject : public transport_contract::subject {
 
     traits can() const override { return can_; }
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
-        return transport_contract::share(
-            ojs::result<ojs::transport_ref>(ojs::make_http_transport(open(as.worker_id))));
+        return transport_contract::share(ojs::result<ojs::transport_ref>(ojs::make_http_transport(open(as.worker_id))));
     }
     std::string push(const new_job& what) override {
         return ask("POST", "/ojs/v1/jobs",
@@ -61,8 +59,7 @@ class server_subject : public transport_contract::subject {
         return std::move(*client);
     }
     // That member of the job in the response.
-    std::string ask(const char* method, const std::string& target, const std::string& body,
-                    const char* member) {
+    std::string ask(const char* method, const std::string& target, const std::string& body, const char* member) {
         ojs::http_request request;
         request.method = method;
         request.target = target;
@@ -70,12 +67,9 @@ class server_subject : public transport_contract::subject {
         const auto got = client_.send(request, {transport_contract::soon()});
         if (!got) throw std::runtime_error(got.error().text);
         const ojs::json_view all(got->body);
-        const ojs::json_view job =
-            all.member("job").type() == ojs::json_type::object ? all.member("job") : all;
+        const ojs::json_view job = all.member("job").type() == ojs::json_type::object ? all.member("job") : all;
         const auto found = job.member(member).string();
-        if (!found)
-            throw std::runtime_error(target + " is answered " + std::to_string(got->status) + ": " +
-                                     got->body);
+        if (!found) throw std::runtime_error(target + " is answered " + std::to_string(got->status) + ": " + got->body);
         return *found;
     }
 
@@ -94,15 +88,10 @@ int main(int argc, char** argv) {
         for (const transport_contract::contract_case& each : transport_contract::cases()) {
             // Such a server accepts the report of whoever it comes from.
             const bool applies = on.can().knows_holder || each.body != transport_contract::lease_expired;
-            const auto got =
-                applies ? transport_contract::run(each, on) : transport_contract::verdict{{}, "holder", 0};
+            const auto got = applies ? transport_contract::run(each, on) : transport_contract::verdict{{}, "holder", 0};
             const bool is_left_out = got.broken.empty() && !got.left_out.empty();
             ++(!got.broken.empty() ? failed : is_left_out ? skipped : passed);
-            std::printf("%s  %s\n",
-                        !got.broken.empty() ? "FAILED"
-                        : is_left_out       ? "skipped"
-                                            : "passed ",
-                        each.name);
+            std::printf("%s  %s\n", !got.broken.empty() ? "FAILED" : is_left_out ? "skipped" : "passed ", each.name);
             for (const std::string& what : got.broken) std::printf("         %s\n", what.c_str());
             std::fflush(stdout);
         }

@@ -21,8 +21,7 @@ launcher_options served_options() {
 
 // A launcher that listens on loopback.
 struct served : launched {
-    explicit served(launcher_options options = served_options(), int notes = 2)
-        : launched(std::move(options)) {
+    explicit served(launcher_options options = served_options(), int notes = 2) : launched(std::move(options)) {
         if (notes > 0) start(notes);
     }
     http_response ask(const std::string& method, const std::string& target, const std::string& body = "",
@@ -44,9 +43,7 @@ struct served : launched {
         while (out.status == 503 && steady_clock::now() < end) out = call("RollingReplace", body);
         return out;
     }
-    http_response get(const std::string& target, const http_headers& more = {}) {
-        return ask("GET", target, "", more);
-    }
+    http_response get(const std::string& target, const http_headers& more = {}) { return ask("GET", target, "", more); }
     // Of /events, asked with these headers.
     int status(const http_headers& more) { return get("/events", more).status; }
     // Asks from `after` on until a line holds `target`; all lines so far.
@@ -82,9 +79,7 @@ std::string fault_of(const std::string& address, const std::string& token = "") 
 }
 
 // The next number of /events.
-std::uint64_t last_number(const std::string& lines) {
-    return std::stoull(lines.substr(lines.rfind(':') + 1));
-}
+std::uint64_t last_number(const std::string& lines) { return std::stoull(lines.substr(lines.rfind(':') + 1)); }
 
 const std::string roll_kv = "{\"group\":\"kv\"}";
 
@@ -175,8 +170,7 @@ TEST_CASE("launcher_admin: start() refuses a reachable address without a token")
     options.admin_address = "0.0.0.0:0";
     options.admin_token = "s3cret";
     CHECK_FALSE(detail::admin_guard(options)->on_loopback);
-    CHECK(
-        holds(fault_of("127.0.0.1:0", "with blank"), "admin_token must consist of visible ASCII characters"));
+    CHECK(holds(fault_of("127.0.0.1:0", "with blank"), "admin_token must consist of visible ASCII characters"));
     CHECK(holds(fault_of("nonsense"), "admin_address 'nonsense'"));
 }
 
@@ -232,9 +226,8 @@ TEST_CASE("launcher_admin: the RFC's AdminService is served, and a shutdown show
     CHECK(holds(call("GetProcessStatus", R"({"process_id":"kv-1"})"), "\"state\":\"READY\""));
     CHECK(holds(call("StopProcess", R"({"processId":"kv-1","gracePeriodSeconds":20})"),
                 "is shutting down, grace period 10s, at most 10s (the group's max_duration)"));
-    CHECK(holds(
-        of.call("ShutdownGroup", R"({"group":"kv","gracePeriodSeconds":5,"maxShutdownSeconds":2})").body,
-        "is shutting down, grace period 2s, at most 2s (the requested maximum), and stays empty"));
+    CHECK(holds(of.call("ShutdownGroup", R"({"group":"kv","gracePeriodSeconds":5,"maxShutdownSeconds":2})").body,
+                "is shutting down, grace period 2s, at most 2s (the requested maximum), and stays empty"));
 }
 
 TEST_CASE("launcher_admin: /healthz returns 200 with the phase, and 503 while the launcher drains") {
@@ -243,8 +236,7 @@ TEST_CASE("launcher_admin: /healthz returns 200 with the phase, and 503 while th
     of.start(2);
     const http_response well = of.get("/healthz");
     CHECK(well.status == 200);
-    CHECK_MESSAGE(holds(well.body, "{\"phase\":\"running\",\"groups\":[{\"group\":\"kv\",\"desired\":2,"),
-                  well.body);
+    CHECK_MESSAGE(holds(well.body, "{\"phase\":\"running\",\"groups\":[{\"group\":\"kv\",\"desired\":2,"), well.body);
     CHECK(of.ask("HEAD", "/healthz").body.empty());
     of.kept.request_stop();
     REQUIRE(of.fleet.notes().wait_for(4));
@@ -287,8 +279,8 @@ TEST_CASE("status page: / serves the page with no-store and a strict Content-Sec
     CHECK(page.body == "<p>hello");
     CHECK(find_header(page.headers, "Content-Type") == "text/html; charset=utf-8");
     CHECK(find_header(page.headers, "Cache-Control") == "no-store");
-    for (const char* rule : {"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'",
-                             "base-uri 'none'", "require-trusted-types-for 'script'"})
+    for (const char* rule : {"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'",
+                             "require-trusted-types-for 'script'"})
         CHECK(holds(std::string(find_header(page.headers, "Content-Security-Policy")), rule));
     CHECK(of.get("/", {{"Sec-Fetch-Site", "none"}}).status == 200);  // as typed into a browser
     CHECK(of.ask("POST", "/").status == 405);

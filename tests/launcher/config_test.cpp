@@ -7,9 +7,8 @@ namespace {
 
 // What is wrong with a file of one group with these keys beside its name and its command.
 std::string fault(const std::string& members) {
-    const result<launcher_options> read =
-        read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"])" +
-                             (members.empty() ? "" : ", " + members) + "}]}");
+    const result<launcher_options> read = read_launcher_config(
+        R"({"process_groups": [{"name": "kv", "command": ["kv"])" + (members.empty() ? "" : ", " + members) + "}]}");
     if (read) return "";
     CHECK(read.error().code == errc::invalid_argument);
     const std::string way = "process_groups[0].";
@@ -87,12 +86,12 @@ TEST_CASE("launcher_config: retry_policy and retry set the retries and the back-
         {R"("retry_policy": "immediate")", 3, 0s, 0s},
         {R"("retry_policy": "immediate", "retry": {"max_retries": 7})", 7, 0s, 0s},
         {R"("retry_policy": "backoff")", 3, 1s, 30s},
-        {R"("retry": {"initial_backoff": "2s", "max_backoff": "4s", "max_retries": 1}, "retry_policy": "backoff")",
-         1, 2s, 4s}};
+        {R"("retry": {"initial_backoff": "2s", "max_backoff": "4s", "max_retries": 1}, "retry_policy": "backoff")", 1,
+         2s, 4s}};
     for (const auto& row : rows) {
         CAPTURE(row.members);
-        const result<launcher_options> read = read_launcher_config(
-            R"({"process_groups": [{"name": "kv", "command": ["kv"], )" + row.members + "}]}");
+        const result<launcher_options> read =
+            read_launcher_config(R"({"process_groups": [{"name": "kv", "command": ["kv"], )" + row.members + "}]}");
         REQUIRE(read);
         CHECK(read->groups[0].retry.max_retries == row.max_retries);
         if (row.max_retries == 0) continue;
@@ -111,10 +110,8 @@ TEST_CASE("launcher_config: an invalid group is refused with an error that names
         {R"("retry_policy": "backoff", "retry": {"pause": "1s"})", "retry.pause: unknown key"},
         {R"("retry_policy": "backoff", "retry": {"initial_backoff": "1m"})",
          "retry.max_backoff: is below initial_backoff"},
-        {R"("retry_policy": "backoff", "retry": {"max_backoff": 0})",
-         "retry.max_backoff: 0 is retry_policy immediate"},
-        {R"("retry_policy": "backoff", "retry": {"max_retries": 0})",
-         "retry.max_retries: 0 is retry_policy manual"},
+        {R"("retry_policy": "backoff", "retry": {"max_backoff": 0})", "retry.max_backoff: 0 is retry_policy immediate"},
+        {R"("retry_policy": "backoff", "retry": {"max_retries": 0})", "retry.max_retries: 0 is retry_policy manual"},
         {R"("retry": {"max_retries": 1})", "retry: not allowed with retry_policy manual"},
         {R"("retry_policy": "immediate", "retry": {"max_backoff": "1s"})",
          "retry.max_backoff: retry_policy is immediate, so there is no back-off"},
@@ -132,18 +129,14 @@ TEST_CASE("launcher_config: an invalid group is refused with an error that names
         {R"("environment": {"A": "a\u0000b"})", "environment.A: contains a NUL byte"},
         {R"("restart_policy": "sometimes")", "restart_policy: not never, on-failure or always"},
         {R"("health_check_timeout": 30000)", no_unit},
-        {R"("desired_instances": 2, "min_healthy_instances": 3)",
-         "min_healthy_instances (3) > desired_instances (2)"},
-        {R"("shutdown": {"grace_period": "20s"})",
-         "shutdown.max_duration (10s) < shutdown.grace_period (20s)"},
+        {R"("desired_instances": 2, "min_healthy_instances": 3)", "min_healthy_instances (3) > desired_instances (2)"},
+        {R"("shutdown": {"grace_period": "20s"})", "shutdown.max_duration (10s) < shutdown.grace_period (20s)"},
         {R"("pre_shutdown": {"timeout": "1s"})", "pre_shutdown.command: is empty"},
-        {R"("pre_shutdown": {"command": ["x"], "timeout": 0})",
-         "pre_shutdown.timeout: must be greater than 0"},
+        {R"("pre_shutdown": {"command": ["x"], "timeout": 0})", "pre_shutdown.timeout: must be greater than 0"},
         {R"("shutdown": {"grace_period": 0})", "shutdown.grace_period: must be greater than 0"},
         {R"("restart": {"initial_backoff": "1m"})", "restart.max_backoff: is below initial_backoff"},
         {R"("restart_policy": "never", "restart": {})", "restart: not allowed with restart_policy never"},
-        {R"("ready_url": "http://127.0.0.1:80")",
-         "ready_url: has_coordinator is true, so its coordinator is asked"}};
+        {R"("ready_url": "http://127.0.0.1:80")", "ready_url: has_coordinator is true, so its coordinator is asked"}};
     for (const auto& row : rows) CHECK_MESSAGE(fault(row.first) == row.second, row.first);
     CHECK(fault("\"" + std::string(5000, 'x') + "\": 1").size() < 200);
     CHECK(fault(R"("a\nb": 1)").find('\n') == std::string::npos);
@@ -156,8 +149,7 @@ TEST_CASE("launcher_config: an invalid group is refused with an error that names
     const auto ready_url = [](const std::string& url) {
         return fault("\"has_coordinator\": false, \"ready_url\": \"" + url + "\"");
     };
-    for (const char* url :
-         {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
+    for (const char* url : {"http://127.0.0.1:80", "http://[::1]:8080/ready?all", "unix:/run/{id}.sock:/ready"})
         CHECK(ready_url(url) == "");
     for (const char* url : {"127.0.0.1:80", "http://", "http://a/b c", "unix:", "ftp://a/"})
         CHECK(ready_url(url).compare(0, 11, "ready_url: ") == 0);
@@ -180,10 +172,8 @@ TEST_CASE("launcher_config: an invalid file is refused with an error that names 
         {R"({"process_groups": [{"name": "kv"}]})", "process_groups[0].command: is empty"},
         {second(R"("name": "a")"), "process_groups[1].name: same as in [0]"},
         {second(R"("name": "b", "id_prefix": "a")"), "process_groups[1].id_prefix: same as in [0]"},
-        {second(R"("name": "a-1", "id_prefix": "b")"),
-         "process_groups[1].name: could also be a process of [0]"},
-        {second(R"("name": "b-20", "id_prefix": "b")"),
-         "process_groups[1].name: could also be a process of [1]"},
+        {second(R"("name": "a-1", "id_prefix": "b")"), "process_groups[1].name: could also be a process of [0]"},
+        {second(R"("name": "b-20", "id_prefix": "b")"), "process_groups[1].name: could also be a process of [1]"},
         {second(R"("name": "a-b", "id_prefix": "a-1")"), ""},  // whose first process is a-1-1
         {second(R"("name": "a-", "id_prefix": "b")"), ""}};
     for (const auto& row : rows) CHECK_MESSAGE(fault_of_file(row.first) == row.second, row.first);
@@ -191,8 +181,7 @@ TEST_CASE("launcher_config: an invalid file is refused with an error that names 
         CAPTURE(none);
         CHECK_FALSE(fault_of_file(none).empty());
     }
-    for (const char* address :
-         {"", "nonsense", "http://127.0.0.1:1", "unix:", "example.org:80", "127.0.0.1:70000"}) {
+    for (const char* address : {"", "nonsense", "http://127.0.0.1:1", "unix:", "example.org:80", "127.0.0.1:70000"}) {
         const std::string error = fault_of_file(R"({"admin": ")" + std::string(address) + R"("})");
         CHECK_MESSAGE(error.rfind("admin: ", 0) == 0, address, error);
     }
@@ -215,10 +204,8 @@ TEST_CASE("check_group: an invalid time is refused with an error that names the 
         const char* fault;
     } rows[] = {
         {[](group&) {}, ""},
-        {[](group& of) { of.process.shutdown.poll_interval = 0ms; },
-         "shutdown.poll_interval: must be greater than 0"},
-        {[](group& of) { of.process.shutdown.kill_delay = -1ms; },
-         "shutdown.kill_delay: must not be negative"},
+        {[](group& of) { of.process.shutdown.poll_interval = 0ms; }, "shutdown.poll_interval: must be greater than 0"},
+        {[](group& of) { of.process.shutdown.kill_delay = -1ms; }, "shutdown.kill_delay: must not be negative"},
         {[](group& of) { of.process.unhealthy_after = 0; }, "unhealthy_after: must be greater than 0"},
         {[](group& of) { of.restart.max_backoff = no_limit; }, "restart.max_backoff: is longer than 24 days"},
         {[](group& of) { of.process.shutdown.max_duration = no_limit; }, ""}};

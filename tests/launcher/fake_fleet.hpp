@@ -164,8 +164,7 @@ class fake_fleet {
     }
 
   private:
-    result<detail::ref<detail::instance>> start(const detail::instance_spec& spec,
-                                                detail::instance_callback changed) {
+    result<detail::ref<detail::instance>> start(const detail::instance_spec& spec, detail::instance_callback changed) {
         process made;
         fate fate_of = fate::ready;
         {
@@ -206,10 +205,10 @@ struct fake_group {
         options_of_log.hook = std::move(log);
         context->log = detail::logger(options_of_log, "launcher");
         context->starter = fleet.starter();
-        context->routing = detail::make_ref<detail::routing_hooks>(
-            [&fleet](const process_info& of) { fleet.note("on " + of.id); },
-            [&fleet](const process_info& of) { fleet.note("off " + of.id); }, nullptr, context->log,
-            [this] { context->wake(); });
+        context->routing =
+            detail::make_ref<detail::routing_hooks>([&fleet](const process_info& of) { fleet.note("on " + of.id); },
+                                                    [&fleet](const process_info& of) { fleet.note("off " + of.id); },
+                                                    nullptr, context->log, [this] { context->wake(); });
         context->socket_folder = "/nowhere";
         context->wake = [this] {
             const std::lock_guard<std::mutex> held(mutex_);
@@ -287,9 +286,7 @@ struct fake_group {
 
 // One whose first processes are started.
 struct running_group : fake_group {
-    running_group(fake_fleet& fleet, group_options options) : fake_group(fleet, std::move(options)) {
-        turn();
-    }
+    running_group(fake_fleet& fleet, group_options options) : fake_group(fleet, std::move(options)) { turn(); }
 };
 
 inline group_options kv_group(int desired, int min_healthy, int max_surge) {

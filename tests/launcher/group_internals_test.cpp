@@ -41,8 +41,7 @@ TEST_CASE("process_group: a slot that has used up max_restarts stays empty until
     options.restart.max_restarts = 3;
     int reports = 0;
     fake_group kv(fleet, options, [&](const log_record& record) {
-        reports +=
-            record.message == "group degraded: too many restarts; a slot stays empty until the next rollout";
+        reports += record.message == "group degraded: too many restarts; a slot stays empty until the next rollout";
     });
     while (kv.turn() != time_point::max()) {
     }
@@ -163,8 +162,7 @@ TEST_CASE("process_group: crashed processes are restarted with new ids, in the o
 }
 
 TEST_CASE("restart_policy: the policy and the kind of exit decide whether a process is restarted") {
-    for (const restart_policy each :
-         {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
+    for (const restart_policy each : {restart_policy::never, restart_policy::on_failure, restart_policy::always}) {
         CAPTURE(to_string(each));
         for (const bool failed : {false, true}) {
             restart_options options;
@@ -202,8 +200,7 @@ TEST_CASE("restart_policy: max_restarts degrade the group, unless a process runs
     restart_history history(options);
     time_point now = steady_clock::now();
     history.started_at = now;
-    for (int i = 0; i < 3; ++i)
-        CHECK(plan_restart(options, true, history, now).restart_at != time_point::max());
+    for (int i = 0; i < 3; ++i) CHECK(plan_restart(options, true, history, now).restart_at != time_point::max());
     const restart_decision last = plan_restart(options, true, history, now + 59s);
     CHECK(last.degraded);
     CHECK(last.restart_at == time_point::max());

@@ -159,8 +159,7 @@ TEST_CASE("launcher: quiet, resume and force act on the processes, and unknown n
         REQUIRE(logged.wait_for(quiet ? 1 : 2));
         CHECK(of.kept.group("ps")->quiet == quiet);
     }
-    for (const char* reason : {"operator", "again"})
-        REQUIRE(of.kept.shut_down_process("kv-1", {reason, {}, {}}));
+    for (const char* reason : {"operator", "again"}) REQUIRE(of.kept.shut_down_process("kv-1", {reason, {}, {}}));
     REQUIRE(changes.wait_for(6 + 3));  // requested, draining, complete: the supervisor may be who asks
     CHECK(of.kept.process("kv-1")->state == instance_state::complete);
     REQUIRE(of.kept.force_process("ps-1"));

@@ -24,8 +24,7 @@ TEST_CASE("managed_instance: no event moves the state back (TestShutdownStateMac
         CHECK(next_state(from, event::forced) == state::forced);
         CHECK(next_state(from, event::crashed) == state::crashed);
         CHECK(next_state(from, event::completed) == state::complete);
-        CHECK(next_state(from, event::shutdown_requested) ==
-              (is_stopping(from) ? from : state::shutdown_requested));
+        CHECK(next_state(from, event::shutdown_requested) == (is_stopping(from) ? from : state::shutdown_requested));
         CHECK(next_state(from, event::draining) == (is_stopping(from) ? state::draining : from));
     }
 }

@@ -17,9 +17,7 @@ http_response answer(const std::string& body) {
     return out;
 }
 
-http_response says(const std::string& state) {
-    return answer("{\"state\":\"" + state + "\"}");
-}
+http_response says(const std::string& state) { return answer("{\"state\":\"" + state + "\"}"); }
 
 const http_response ack = answer(R"({"acknowledged":true})");
 
@@ -195,8 +193,7 @@ TEST_CASE("managed_instance: from start-up to a drained exit, every state is rep
     CHECK(it->info().startup_duration.count() > 0);
     it->shut_down({"a test", 1500ms, 1h});  // longer than granted
     CHECK(f.end_of(it) == state::complete);
-    CHECK(f.request ==
-          R"({"processId":"kv-1","reason":"a test","gracePeriodSeconds":2,"maxShutdownSeconds":10})");
+    CHECK(f.request == R"({"processId":"kv-1","reason":"a test","gracePeriodSeconds":2,"maxShutdownSeconds":10})");
     const process_info end = it->info();
     CHECK(end.exit.ok());
     CHECK_FALSE(end.killed);
@@ -262,31 +259,30 @@ TEST_CASE("managed_instance: max_duration ends requests for more time (TestShutd
         shutdown_timeouts times;
         std::vector<const char*> logged;  // what comes however late the process is polled
         bool stopped = false;
-    } rows[] = {
-        {"more time is requested", {{"GetShutdownStatus", always(more_time)}}, timeouts(100ms, 1s), {}},
-        // The grace period is sent as 1 s, and the process is polled once more at its end.
-        {"more time must be requested, and is",
-         {{"GetShutdownStatus", always(more_time)}},
-         timeouts(1s, 1100ms, true),
-         {"more time requested", "additional_seconds=3600", "shutdown_state=SHUTDOWN_BLOCKED"}},
-        {"more time must be requested, and is not", {}, timeouts(50ms, 1h, true), {}},
-        {"it reports COMPLETE and stays",
-         {{"GetShutdownStatus", always(says("SHUTDOWN_COMPLETE"))}},
-         timeouts(3s, 1h, false, 100ms),
-         {}},
-        {"invalid responses",
-         {{"GetReadinessStatus", always(answer("[[["))}, {"Shutdown", always(answer("\xff{"))}},
-         timeouts(100ms, 100ms),
-         {"no acknowledgement of the shutdown request; polling the process"}},
-        {"it says forever that it runs",
-         {{"GetShutdownStatus", always(says("RUNNING"))}},
-         timeouts(100ms, 100ms),
-         {"process exceeded its grace_period"}},
-        {"stopped, and its coordinator does not answer",
-         {{"Shutdown", [&](fixture&) { return release.wait(), ack; }}},
-         timeouts(100ms, 100ms),
-         {},
-         true}};
+    } rows[] = {{"more time is requested", {{"GetShutdownStatus", always(more_time)}}, timeouts(100ms, 1s), {}},
+                // The grace period is sent as 1 s, and the process is polled once more at its end.
+                {"more time must be requested, and is",
+                 {{"GetShutdownStatus", always(more_time)}},
+                 timeouts(1s, 1100ms, true),
+                 {"more time requested", "additional_seconds=3600", "shutdown_state=SHUTDOWN_BLOCKED"}},
+                {"more time must be requested, and is not", {}, timeouts(50ms, 1h, true), {}},
+                {"it reports COMPLETE and stays",
+                 {{"GetShutdownStatus", always(says("SHUTDOWN_COMPLETE"))}},
+                 timeouts(3s, 1h, false, 100ms),
+                 {}},
+                {"invalid responses",
+                 {{"GetReadinessStatus", always(answer("[[["))}, {"Shutdown", always(answer("\xff{"))}},
+                 timeouts(100ms, 100ms),
+                 {"no acknowledgement of the shutdown request; polling the process"}},
+                {"it says forever that it runs",
+                 {{"GetShutdownStatus", always(says("RUNNING"))}},
+                 timeouts(100ms, 100ms),
+                 {"process exceeded its grace_period"}},
+                {"stopped, and its coordinator does not answer",
+                 {{"Shutdown", [&](fixture&) { return release.wait(), ack; }}},
+                 timeouts(100ms, 100ms),
+                 {},
+                 true}};
     for (const auto& row : rows) {
         CAPTURE(row.name);
         fixture f(usual(row.answers));
@@ -297,8 +293,7 @@ TEST_CASE("managed_instance: max_duration ends requests for more time (TestShutd
         CHECK(f.shut_down(it) == state::forced);
         const process_info end = it->info();
         CHECK(end.exit.signal == (end.killed ? SIGKILL : SIGTERM));
-        if (end.killed)
-            CHECK(end.shutdown_duration >= 2 * row.times.kill_delay);  // after COMPLETE and SIGTERM
+        if (end.killed) CHECK(end.shutdown_duration >= 2 * row.times.kill_delay);  // after COMPLETE and SIGTERM
         CHECK(end.shutdown.state == shutdown_state::forced);
         if (row.times.max_duration < 1h) CHECK(end.shutdown_duration >= row.times.max_duration);
         for (const char* text : row.logged) CHECK_MESSAGE(f.logged(text), text);
@@ -315,8 +310,7 @@ TEST_CASE("managed_instance: Shutdown is sent after pre_shutdown has ended or re
                               of.end_child("0");
                               return ack;
                           }}}));
-        f.spec.options.pre_shutdown = {"sh", "-c",
-                                       "echo $OJS_PROCESS_ID $OJS_PROCESS_PID > \"$0\"; exec \"$1\" 1000",
+        f.spec.options.pre_shutdown = {"sh", "-c", "echo $OJS_PROCESS_ID $OJS_PROCESS_PID > \"$0\"; exec \"$1\" 1000",
                                        f.folder.file("hook"), hangs ? "sleep" : "true"};
         f.spec.options.pre_shutdown_timeout = hangs ? 500ms : test::hang_guard;
         const ref<instance> it = f.start_ready();
@@ -386,15 +380,14 @@ TEST_CASE("managed_instance: a lost Shutdown is sent again once the process repo
 // Also with force_without_request, where the last poll at the end of the grace period finds the request.
 TEST_CASE("managed_instance: a process that exits within report_time is complete, not forced") {
     for (const bool must_request : {false, true}) {
-        fixture f(usual(
-            {{"GetShutdownStatus", [](fixture& of) {
-                  if (of.logged("process exceeded its max_duration; waiting report_time for its report"))
-                      of.end_child("0");
-                  return answer(
-                      of.logged("process exceeded its grace_period")
-                          ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true,"additionalSeconds":9})"
-                          : R"({"state":"SHUTDOWN_DRAINING"})");
-              }}}));
+        fixture f(usual({{"GetShutdownStatus", [](fixture& of) {
+                              if (of.logged("process exceeded its max_duration; waiting report_time for its report"))
+                                  of.end_child("0");
+                              return answer(
+                                  of.logged("process exceeded its grace_period")
+                                      ? R"({"state":"SHUTDOWN_DRAINING","needMoreTime":true,"additionalSeconds":9})"
+                                      : R"({"state":"SHUTDOWN_DRAINING"})");
+                          }}}));
         f.spec.options.shutdown = timeouts(50ms, must_request ? 1500ms : 50ms, must_request);
         f.spec.options.shutdown.report_time = 1h;
         if (must_request) f.spec.options.shutdown.poll_interval = 1100ms;  // the grace is sent as 1 s
@@ -410,8 +403,7 @@ TEST_CASE("managed_instance: shut_down() and force() do not wait for a coordinat
         release.wait();
         return answer("{}");
     };
-    fixture f(
-        {{"GetReadinessStatus", silent}, {"Shutdown", silent}});  // an hour is how long each is waited for
+    fixture f({{"GetReadinessStatus", silent}, {"Shutdown", silent}});  // an hour is how long each is waited for
     const ref<instance> it = f.start();
     REQUIRE(asked.wait_for(1));
     it->shut_down({});
@@ -425,12 +417,8 @@ TEST_CASE("managed_instance: a process without a reachable coordinator is shut d
     fixture::answers answers;
     bool has_coordinator = true;
     SUBCASE("as is found out") {}
-    SUBCASE("as is known") {
-        has_coordinator = false;
-    }
-    SUBCASE("it stopped listening") {
-        answers["GetReadinessStatus"] = always(says("READY"));
-    }
+    SUBCASE("as is known") { has_coordinator = false; }
+    SUBCASE("it stopped listening") { answers["GetReadinessStatus"] = always(says("READY")); }
     fixture f(answers);
     f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
     f.spec.options.has_coordinator = has_coordinator;

@@ -79,15 +79,9 @@ TEST_CASE("rollout: a new process fails -> one configuration is left, or the rep
     const auto each_new = [](fate ends) -> decision {
         return [ends](std::uint64_t generation, int) { return generation == 1 ? fate::ready : ends; };
     };
-    const decision second_one = [](std::uint64_t, int started) {
-        return started == 4 ? fate::crashes : fate::ready;
-    };
-    const decision rollback_too = [](std::uint64_t, int started) {
-        return started >= 4 ? fate::crashes : fate::ready;
-    };
-    const decision old_ones = [](std::uint64_t generation, int) {
-        return generation == 1 ? fate::late : fate::ready;
-    };
+    const decision second_one = [](std::uint64_t, int started) { return started == 4 ? fate::crashes : fate::ready; };
+    const decision rollback_too = [](std::uint64_t, int started) { return started >= 4 ? fate::crashes : fate::ready; };
+    const decision old_ones = [](std::uint64_t generation, int) { return generation == 1 ? fate::late : fate::ready; };
     const char* const crashed = "exited with status 3 before it was ready";
     const char* const unhealthy = "was unhealthy before it was ready";
     const char* const missing = "could not be started: no such program";
@@ -154,9 +148,7 @@ TEST_CASE("rollout: a new process fails -> one configuration is left, or the rep
 TEST_CASE("rollout: canaries stay ready and pass canary_check first, or are rolled back") {
     using verdict = result<void> (*)(fake_fleet & fleet);
     const verdict passes = [](fake_fleet&) { return result<void>(); };
-    const verdict fails = [](fake_fleet&) -> result<void> {
-        return error{errc::rejected, 0, "too many errors"};
-    };
+    const verdict fails = [](fake_fleet&) -> result<void> { return error{errc::rejected, 0, "too many errors"}; };
     const verdict throws = [](fake_fleet&) -> result<void> { throw 1; };
     const verdict is_late = [](fake_fleet& fleet) {
         fleet.get("kv-5")->becomes(instance_state::unhealthy);
@@ -169,13 +161,12 @@ TEST_CASE("rollout: canaries stay ready and pass canary_check first, or are roll
         verdict check;
         std::string error;
         bool emptied = false;
-    } rows[] = {
-        {"the old ones are still there", 4, 4, 1, {"kv-5"}, passes, ""},
-        {"fewer are wanted than canaries", 3, 1, 2, {"kv-4"}, passes, ""},
-        {"an empty group", 2, 2, 1, {"kv-3"}, passes, "", true},
-        {"the check fails", 4, 4, 1, {"kv-5"}, fails, "canary check failed: too many errors"},
-        {"it throws", 4, 4, 1, {"kv-5"}, throws, "canary check failed: canary_check threw an exception"},
-        {"a canary does not stay ready", 4, 4, 1, {"kv-5"}, is_late, "became unhealthy"}};
+    } rows[] = {{"the old ones are still there", 4, 4, 1, {"kv-5"}, passes, ""},
+                {"fewer are wanted than canaries", 3, 1, 2, {"kv-4"}, passes, ""},
+                {"an empty group", 2, 2, 1, {"kv-3"}, passes, "", true},
+                {"the check fails", 4, 4, 1, {"kv-5"}, fails, "canary check failed: too many errors"},
+                {"it throws", 4, 4, 1, {"kv-5"}, throws, "canary check failed: canary_check threw an exception"},
+                {"a canary does not stay ready", 4, 4, 1, {"kv-5"}, is_late, "became unhealthy"}};
     for (const auto& row : rows) {
         CAPTURE(row.name);
         fake_fleet fleet;
@@ -215,10 +206,9 @@ TEST_CASE("rollout: a cancellation ends the new processes that are not available
         fate ends;              // of the new processes, from the second one on
         int canary, replaced;
         texts running;
-    } rows[] = {
-        {"a process starts", rollout_phase::starting, "start kv-4", fate::late, 0, 1, {"kv-2", "kv-3"}},
-        {"a retry is due later", rollout_phase::pausing, "start kv-4", fate::crashes, 0, 1, {"kv-2", "kv-3"}},
-        {"canaries are watched", rollout_phase::canaries, "start kv-3", fate::ready, 1, 0, {"kv-1", "kv-2"}}};
+    } rows[] = {{"a process starts", rollout_phase::starting, "start kv-4", fate::late, 0, 1, {"kv-2", "kv-3"}},
+                {"a retry is due later", rollout_phase::pausing, "start kv-4", fate::crashes, 0, 1, {"kv-2", "kv-3"}},
+                {"canaries are watched", rollout_phase::canaries, "start kv-3", fate::ready, 1, 0, {"kv-1", "kv-2"}}};
     for (const auto& row : rows) {
         CAPTURE(row.name);
         fake_fleet fleet;
@@ -231,9 +221,8 @@ TEST_CASE("rollout: a cancellation ends the new processes that are not available
         how.canary_wait = how.initial_backoff = how.max_backoff = 1h;
         const auto begun = kv.group->begin_rollout(kv_group(2, 2, 1), how);
         REQUIRE(begun);
-        kv.turn_until([&] {
-            return fleet.calls().back() == row.last_call && kv.group->info().rollout.phase == row.phase;
-        });
+        kv.turn_until(
+            [&] { return fleet.calls().back() == row.last_call && kv.group->info().rollout.phase == row.phase; });
         cancel_source source;
         source.cancel(cancel_reason::cancelled);
         rollout_report done;
@@ -262,9 +251,7 @@ TEST_CASE("rollout: a rollback cannot be cancelled, and is counted") {
     running_group kv(fleet, kv_group(2, 1, 1));
     CHECK(holds(kv.group->cancel_rollout("test").error().text, "no rollout is in progress"));
     REQUIRE(kv.group->begin_rollout(kv_group(2, 1, 1), {}));
-    const auto turn_until = [&](const char* call) {
-        kv.turn_until([&] { return fleet.calls().back() == call; });
-    };
+    const auto turn_until = [&](const char* call) { kv.turn_until([&] { return fleet.calls().back() == call; }); };
     turn_until("stop kv-1");
     CHECK(test::code_of(kv.group->shut_down({"test", {}, {}})) == errc::busy);
     fleet.get("kv-1")->becomes(instance_state::complete);

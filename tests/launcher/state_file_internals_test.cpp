@@ -11,9 +11,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-bool group_is_there(pid_t group) {
-    return ::kill(-group, 0) == 0;
-}
+bool group_is_there(pid_t group) { return ::kill(-group, 0) == 0; }
 
 // Runs until it is killed; the constructor waits for its start.
 class sleeper {
@@ -30,17 +28,14 @@ class sleeper {
     }
     sleeper(const sleeper&) = delete;
     sleeper& operator=(const sleeper&) = delete;
-    ~sleeper() {
-        ::kill(-process.pid(), SIGKILL);
-    }  // before the leader is reaped, unless a test has done that
+    ~sleeper() { ::kill(-process.pid(), SIGKILL); }  // before the leader is reaped, unless a test has done that
     child_exit end() {
         const result<child_exit> out = process.wait(deadline_after(test::hang_guard));
         REQUIRE(out);
         return *out;
     }
     state_entry entry() const {
-        return {"kv-1",        "kv \"1\"",  "unix:/somewhere",
-                process.pid(), ::getsid(0), start_ticks_of(process.pid())};
+        return {"kv-1", "kv \"1\"", "unix:/somewhere", process.pid(), ::getsid(0), start_ticks_of(process.pid())};
     }
     child_process process;
 
@@ -300,11 +295,9 @@ TEST_CASE("state_file: an invalid file is refused and left unchanged, and a part
     const std::string boot = test::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
     const std::string here =
         std::filesystem::read_symlink("/proc/self/ns/pid").string() + "@" + std::to_string(start_ticks_of(1));
-    const std::string head =
-        "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
+    const std::string head = "{\"boot_id\":\"" + boot + "\",\"pid_namespace\":\"" + here + "\",\"processes\":";
     const std::string init = R"([{"id":"a","group":"b","address":"c","session":1,"pid":1,"start_ticks":1}]})";
-    for (const std::string& text :
-         {std::string("my notes"), std::string("{}"), head + "[{}]}", head + init}) {
+    for (const std::string& text : {std::string("my notes"), std::string("{}"), head + "[{}]}", head + init}) {
         INFO(text);
         test::write_file(path, text);
         CHECK(test::code_of(state_file::open(path)) == errc::invalid_argument);

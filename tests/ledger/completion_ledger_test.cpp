@@ -86,8 +86,7 @@ TEST_CASE("completion_ledger: random sequences of calls agree with a naive model
                 std::swap(ended, tickets.back());
                 tickets.pop_back();
             }
-            equal = equal && ledger.next_position() == model.next_position() &&
-                    ledger.in_flight() == tickets.size();
+            equal = equal && ledger.next_position() == model.next_position() && ledger.in_flight() == tickets.size();
         }
         CHECK(equal);
     }

@@ -13,7 +13,6 @@ int main() {
     const bool seen = second_sees_installer(lifecycle);
     const bool busy = second_install_is_busy();
     if (!seen_before && installed && seen && busy) return 0;
-    std::printf("seen before: %d, installed: %d, seen: %d, busy: %d\n", seen_before, installed.has_value(),
-                seen, busy);
+    std::printf("seen before: %d, installed: %d, seen: %d, busy: %d\n", seen_before, installed.has_value(), seen, busy);
     return 1;
 }

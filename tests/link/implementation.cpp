@@ -8,7 +8,5 @@
 #ifdef __SANITIZE_THREAD__
 #include <poll.h>
 
-__attribute__((constructor)) static void make_place_for_signals() {
-    static_cast<void>(::poll(nullptr, 0, 0));
-}
+__attribute__((constructor)) static void make_place_for_signals() { static_cast<void>(::poll(nullptr, 0, 0)); }
 #endif

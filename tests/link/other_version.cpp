@@ -8,13 +8,9 @@ ojs::lifecycle life(std::chrono::milliseconds(0));
 
 }  // namespace
 
-const char* other_version() {
-    return OJS_SHUTDOWN_VERSION;
-}
+const char* other_version() { return OJS_SHUTDOWN_VERSION; }
 
-bool other_install() {
-    return ojs::signals::install(life).has_value();
-}
+bool other_install() { return ojs::signals::install(life).has_value(); }
 
 // 0: a worker has run a job and stopped. It needs threads, a log and a transport, all of this version.
 int other_runs_a_job() {

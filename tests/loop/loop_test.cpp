@@ -43,9 +43,8 @@ bool advance_until(loop& turned, Condition holds) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: a stop -> no item is taken, items in flight end, shutdown steps run, and the status is 0") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a stop -> no item is taken, items in flight end, shutdown steps run, and the status is 0") {
     loop one(options);
     counter begun;
     counter released;
@@ -81,8 +80,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
-    fixture,
-    "loop: quiet() cancels the token taking(); next() calls keep_alive, and returns only after resume()") {
+    fixture, "loop: quiet() cancels the token taking(); next() calls keep_alive, and returns only after resume()") {
     loop one(options);
     std::atomic<int> taken{0};
     counter kept_alive;
@@ -137,9 +135,8 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(one.report().completed == 0);
 }
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: a cancel callback blocks -> every item is still cancelled, and the phase becomes stopping") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a cancel callback blocks -> every item is still cancelled, and the phase becomes stopping") {
     loop one(options);
     counter begun;
     counter released;
@@ -164,8 +161,7 @@ TEST_CASE_FIXTURE(
     stopper.join();
 }
 
-TEST_CASE_FIXTURE(
-    fixture, "loop: a consumer throws -> the exception is logged, the loop stops, and the status is 70") {
+TEST_CASE_FIXTURE(fixture, "loop: a consumer throws -> the exception is logged, the loop stops, and the status is 70") {
     loop one(options);
     one.consumers(1, [](slot& slot) {
         if (slot.next()) throw std::runtime_error("no connection");
@@ -186,9 +182,8 @@ TEST_CASE_FIXTURE(fixture, "loop: all consumers return -> run() ends with status
     CHECK(seen == 0b1111);
 }
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: renew gets the ids in flight, during a drain too, and an id that renew returns is revoked") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: renew gets the ids in flight, during a drain too, and an id that renew returns is revoked") {
     loop one(options);
     counter renewed;
     std::atomic<bool> loses{false};
@@ -213,9 +208,8 @@ TEST_CASE_FIXTURE(
     CHECK(logged("item lost: another consumer may have it"));
 }
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: renew still runs after the last item has ended -> the shutdown steps wait for its return") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: renew still runs after the last item has ended -> the shutdown steps wait for its return") {
     loop one(options);
     test::event renews;
     std::atomic<bool> has_renewed{false};
@@ -268,14 +262,13 @@ TEST_CASE_FIXTURE(fixture, "loop: a child forked in a consumer takes no item and
     CHECK(one.report().completed == 1);
 }
 
-TEST_CASE_FIXTURE(
-    fixture, "loop: a consumer never returns -> its thread is logged and abandoned, and the status is 75") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a consumer never returns -> its thread is logged and abandoned, and the status is 75") {
     options.times.stop_timeout = 300ms;
     options.times.shutdown_grace_period = 0ms;
     const auto run = [&](int status_if_logged) {
         options.log.hook = [status_if_logged](const log_record& record) {
-            if (record.message == "threads have not ended; exiting without waiting for them")
-                ::_exit(status_if_logged);
+            if (record.message == "threads have not ended; exiting without waiting for them") ::_exit(status_if_logged);
         };
         if (status_if_logged == 0) options.log.hook = [](const log_record&) {};
         loop one(options);
@@ -290,8 +283,7 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
-    fixture,
-    "loop: advance() in an event loop -> fd() signals each phase, and the last item's end stops the loop") {
+    fixture, "loop: advance() in an event loop -> fd() signals each phase, and the last item's end stops the loop") {
     loop one(options);
     REQUIRE(one.advance());
     item first = one.begin("first");
@@ -313,9 +305,8 @@ TEST_CASE_FIXTURE(
     CHECK(one.report().completed == 2);
 }
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: an item does not end -> the item is listed as stuck and unreported, and the status is 75") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: an item does not end -> the item is listed as stuck and unreported, and the status is 75") {
     options.times.stop_timeout = 300ms;
     options.times.shutdown_grace_period = 0ms;
     options.stuck_after = 10ms;
@@ -338,8 +329,8 @@ TEST_CASE_FIXTURE(
     }
 }
 
-TEST_CASE_FIXTURE(
-    fixture, "loop: another thread begins items while run() starts -> every item is counted") {  // for TSan
+TEST_CASE_FIXTURE(fixture,
+                  "loop: another thread begins items while run() starts -> every item is counted") {  // for TSan
     options.extensions.add(ops({}));
     loop one(options);
     std::thread taker([&] {
@@ -365,9 +356,8 @@ TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and 
     CHECK_FALSE(called);
 }
 
-TEST_CASE_FIXTURE(
-    fixture,
-    "loop: the destructor waits for the consumers, and an item that outlives the loop can still end") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: the destructor waits for the consumers, and an item that outlives the loop can still end") {
     options.times.stop_timeout = 2s;  // for the item; the consumer ends in it
     item left;
     counter ended;
@@ -393,8 +383,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a second loop or run() beside a loop -> status
     CHECK(one.run() == 0);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a stop signal before run() -> the consumers take no item, and the status is 0") {
+TEST_CASE_FIXTURE(fixture, "loop: a stop signal before run() -> the consumers take no item, and the status is 0") {
     loop one(options);
     ::raise(SIGTERM);
     int taken = 0;
@@ -416,8 +405,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a report request -> the log lists the items in
     CHECK(advance_until(one, [&] { return !one.advance(); }));
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: the lifecycle that it follows becomes quiet and resumes -> the loop does, too") {
+TEST_CASE_FIXTURE(fixture, "loop: the lifecycle that it follows becomes quiet and resumes -> the loop does, too") {
     lifecycle shared(0ms);
     loop one(options, shared);
     REQUIRE(one.advance());
@@ -435,8 +423,7 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(one.exit_code() == 0);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: the grace period ends -> the items are cancelled, cancel_lead before its end") {
+TEST_CASE_FIXTURE(fixture, "loop: the grace period ends -> the items are cancelled, cancel_lead before its end") {
     for (const bool leads : {false, true}) {
         CAPTURE(leads);
         options.times.shutdown_grace_period = leads ? 1h : 5ms;

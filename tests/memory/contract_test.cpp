@@ -44,8 +44,7 @@ class modest_transport : public ojs::transport {
   public:
     explicit modest_transport(ojs::memory_transport& queue) : queue_(queue) {}
 
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point deadline) override {
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request, ojs::time_point deadline) override {
         auto got = queue_.fetch(request, deadline);
         if (!got) return got;
         for (ojs::job& each : *got) each.args_json = " " + each.args_json + "\n";
@@ -54,8 +53,7 @@ class modest_transport : public ojs::transport {
     ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return queue_.ack(request, deadline);
     }
-    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
-                                         ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
         ojs::fail_request plain;
         plain.job_id = request.job_id;
         plain.error = request.error;
@@ -131,8 +129,7 @@ std::vector<std::string> states(const memory_transport& queue) {
 }
 
 // [WP 6.3]
-TEST_CASE(
-    "memory_transport: fetch() takes queues in the requested order, and a requeued job keeps its place") {
+TEST_CASE("memory_transport: fetch() takes queues in the requested order, and a requeued job keeps its place") {
     memory_transport queue;
     queue.push("t", "[]", 3, "low");   // job-1
     queue.push("t", "[]", 3, "high");  // job-2
@@ -147,8 +144,7 @@ TEST_CASE(
     CHECK(states(queue) == names{"job-1 active", "job-2 active", "job-3 active", "job-4 active"});
 }
 
-TEST_CASE(
-    "memory_transport: only the latest settled jobs are kept, up to the limit, and all unsettled jobs") {
+TEST_CASE("memory_transport: only the latest settled jobs are kept, up to the limit, and all unsettled jobs") {
     memory_transport queue(2);
     for (int i = 0; i < 5; ++i) queue.push("t");
     CHECK(claim(queue, 4) == names{"job-1", "job-2", "job-3", "job-4"});

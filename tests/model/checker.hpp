@@ -80,8 +80,7 @@ class checker {
         if (running_ == nullptr) return;
         running_->waits_for = writes_ + 1;
         pass_on();
-        for (std::size_t at = 0; at < places_.size(); ++at)
-            raise(running_->knows, at, places_[at].values.size() - 1);
+        for (std::size_t at = 0; at < places_.size(); ++at) raise(running_->knows, at, places_[at].values.size() - 1);
     }
 
     // ---- for the tests ----
@@ -129,9 +128,7 @@ class checker {
         bool done = true;
     };
 
-    bool follows(std::size_t at) const {
-        return running_ != nullptr && at < followed_.size() && followed_[at];
-    }
+    bool follows(std::size_t at) const { return running_ != nullptr && at < followed_.size() && followed_[at]; }
     static void raise(view& of, std::size_t at, std::size_t to) {
         of[at] = std::max(of[at], static_cast<std::uint16_t>(to));
     }

@@ -17,9 +17,7 @@ inline namespace v0_1_0 {
 namespace detail {
 using model::atomic;
 }  // namespace detail
-inline void nanosleep(const timespec*, std::nullptr_t) {
-    model::the_checker().yield();
-}
+inline void nanosleep(const timespec*, std::nullptr_t) { model::the_checker().yield(); }
 }  // namespace v0_1_0
 }  // namespace ojs
 
@@ -27,9 +25,7 @@ namespace {
 
 // A mutex of the library, of the model's atomics.
 using model_mutex = model::atomic<bool>;
-model_mutex& model_of(pthread_mutex_t* native) {
-    return *reinterpret_cast<model_mutex*>(native);
-}
+model_mutex& model_of(pthread_mutex_t* native) { return *reinterpret_cast<model_mutex*>(native); }
 void lock_model(pthread_mutex_t* native) {
     bool locked = false;
     while (!model_of(native).compare_exchange_strong(locked, true, model::memory_order::acquire)) {
@@ -37,9 +33,7 @@ void lock_model(pthread_mutex_t* native) {
         locked = false;
     }
 }
-void unlock_model(pthread_mutex_t* native) {
-    model_of(native).store(false, model::memory_order::release);
-}
+void unlock_model(pthread_mutex_t* native) { model_of(native).store(false, model::memory_order::release); }
 
 }  // namespace
 
@@ -197,9 +191,7 @@ struct drain_that_is_noticed {
         asked = phases.drain_deadline();
         asked_again = phases.drain_deadline();
     }
-    bool is_wrong() const {
-        return asked != noticed || asked_again != noticed || noticed == ojs::detail::never;
-    }
+    bool is_wrong() const { return asked != noticed || asked_again != noticed || noticed == ojs::detail::never; }
 };
 
 // Handlers that finish in any order, and a consumer that commits what they did, or whose partition is revoked meanwhile.
@@ -225,8 +217,7 @@ struct out_of_order {
     }
     void commit() {
         const std::uint64_t next = ledger.next_position();
-        for (std::uint64_t i = 0; i < next; ++i)
-            wrong = effects[i].load(model::memory_order::relaxed) == 0 || wrong;
+        for (std::uint64_t i = 0; i < next; ++i) wrong = effects[i].load(model::memory_order::relaxed) == 0 || wrong;
     }
     void revoke() {
         ledger.forget();
@@ -249,12 +240,10 @@ void explore(const char* name, std::initializer_list<void (Scenario::*)()> threa
 
 int main() {
     using unordered = store_then_load;
-    const bool finds_it =
-        model::the_checker().explore<unordered>("(the checker: acquire and release do not do)",
-                                                {&unordered::add_to_a, &unordered::add_to_b}) > 0;
+    const bool finds_it = model::the_checker().explore<unordered>("(the checker: acquire and release do not do)",
+                                                                  {&unordered::add_to_a, &unordered::add_to_b}) > 0;
     explore("no FETCH is sent after a drain was reported over", {&intake::fetch, &intake::drain});
-    explore("the same where somebody else asked for quiet",
-            {&intake::fetch, &intake::quieten, &intake::look});
+    explore("the same where somebody else asked for quiet", {&intake::fetch, &intake::quieten, &intake::look});
     explore("the last change is found, and a stop at once", {&last_change::quieten, &last_change::stop});
     explore("nothing is written to a subscriber that has left",
             {&unsubscribe_under_way::quieten, &unsubscribe_under_way::leave});
@@ -263,7 +252,6 @@ int main() {
     explore("a drain has one end", {&drain_that_is_noticed::notice, &drain_that_is_noticed::ask});
     explore("what is committed has been done, by all handlers",
             {&out_of_order::handle_first, &out_of_order::handle_second, &out_of_order::commit});
-    explore("a revoked partition begins again beside a handler",
-            {&out_of_order::handle_both, &out_of_order::revoke});
+    explore("a revoked partition begins again beside a handler", {&out_of_order::handle_both, &out_of_order::revoke});
     return finds_it && wrong == 0 ? 0 : 1;
 }

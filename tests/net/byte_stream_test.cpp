@@ -71,17 +71,14 @@ class masking_stream : public byte_stream {
 
 http_client_options streamed(record& of) {
     http_client_options out;
-    out.https_stream = [&of](int socket, const std::string& host,
-                             const std::string&) -> result<byte_stream_ref> {
+    out.https_stream = [&of](int socket, const std::string& host, const std::string&) -> result<byte_stream_ref> {
         of.host = host;
         return byte_stream_ref(new masking_stream(socket, of));
     };
     return out;
 }
 
-std::string https(const peer::server& server) {
-    return "https" + server.url().substr(4);
-}
+std::string https(const peer::server& server) { return "https" + server.url().substr(4); }
 
 bool shakes(int fd) {
     char hello = 0;
@@ -251,8 +248,7 @@ TEST_CASE("http_client: a response that has arrived when the deadline passes is 
 TEST_CASE("http_client: a response that is incomplete when the deadline passes fails") {
     CHECK(test::code_of(receive_late({})) == errc::timed_out);
     CHECK(test::code_of(receive_late({peer::ok("hello").substr(0, 42)})) == errc::timed_out);
-    CHECK(test::code_of(receive_late({"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", ""})) ==
-          errc::disconnected);
+    CHECK(test::code_of(receive_late({"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", ""})) == errc::disconnected);
 }
 
 TEST_CASE("http_client: a peer that sends byte after byte cannot delay the deadline") {

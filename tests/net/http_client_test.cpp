@@ -7,8 +7,7 @@ using namespace std::chrono_literals;
 namespace {
 
 // What comes back when the peer answers the one request with `raw` and closes.
-result<http_response> answered(const std::string& raw, const std::string& method = "GET",
-                               bool byte_by_byte = false) {
+result<http_response> answered(const std::string& raw, const std::string& method = "GET", bool byte_by_byte = false) {
     peer::server server([&](int fd, int) {
         peer::read_message(fd);
         for (std::size_t at = 0; at < raw.size(); at += byte_by_byte ? 1 : raw.size()) {
@@ -48,9 +47,8 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
                        {"Host", "evil"},
                        {"Authorization", "Basic evil"}};
     REQUIRE(client.send(request, peer::call()));
-    CHECK(seen ==
-          "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
-              "\r\nX-All: 1\r\nAuthorization: Bearer t0k\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
+    CHECK(seen == "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
+                      "\r\nX-All: 1\r\nAuthorization: Bearer t0k\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
 }
 
 TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {
@@ -58,9 +56,8 @@ TEST_CASE("http_client: a target, method, header or token that could break the r
     const auto check_refused = [&](const http_request& request) {
         CHECK(test::code_of(client.send(request, peer::call())) == errc::invalid_argument);
     };
-    for (const std::string& bad :
-         {std::string(), std::string("x"), std::string("/a b"), std::string("/a\r\nX: y"),
-          std::string("/a\n"), std::string("/\x7f"), std::string("/a\0", 3)})
+    for (const std::string& bad : {std::string(), std::string("x"), std::string("/a b"), std::string("/a\r\nX: y"),
+                                   std::string("/a\n"), std::string("/\x7f"), std::string("/a\0", 3)})
         check_refused(peer::get(bad));
     http_request request = peer::get();
     for (const char* bad : {"", "GET /", "G\r\n", "GET\n"}) {
@@ -70,8 +67,8 @@ TEST_CASE("http_client: a target, method, header or token that could break the r
     request = peer::get();
     http_client_options options;
     for (const http_header& bad :
-         {http_header{"A", "b\r\nC: d"}, http_header{"A", "b\n"}, http_header{"A\r\n", "b"},
-          http_header{"", "b"}, http_header{"A:", "b"}, http_header{"A", std::string(1, '\0')}}) {
+         {http_header{"A", "b\r\nC: d"}, http_header{"A", "b\n"}, http_header{"A\r\n", "b"}, http_header{"", "b"},
+          http_header{"A:", "b"}, http_header{"A", std::string(1, '\0')}}) {
         request.headers = options.headers = {bad};
         check_refused(request);
         CHECK_FALSE(http_client::create("http://h", options));
@@ -84,8 +81,7 @@ TEST_CASE("http_client: a target, method, header or token that could break the r
 TEST_CASE("http_client: responses of every status and framing are returned as values") {
     const std::pair<std::string, std::string> responses[] = {
         {peer::ok("hello", "X-Y: z\r\n"), "200 hello z"},
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nab\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n",
-         "200 abc "},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nab\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n", "200 abc "},
         {"HTTP/1.0 200\r\n\r\nuntil the end", "200 until the end "},
         {"HTTP/1.1 302 Found\r\nLocation: http://other/\r\nContent-Length: 0\r\n\r\n", "302  "},
         {"HTTP/1.1 204 No Content\r\n\r\n", "204  "},
@@ -98,8 +94,7 @@ TEST_CASE("http_client: responses of every status and framing are returned as va
             CAPTURE(each.first);
             const result<http_response> got = answered(each.first, "GET", byte_by_byte);
             REQUIRE(got);
-            CHECK(std::to_string(got->status) + " " + got->body + " " +
-                      std::string(find_header(got->headers, "x-y")) ==
+            CHECK(std::to_string(got->status) + " " + got->body + " " + std::string(find_header(got->headers, "x-y")) ==
                   each.second);
         }
     }
@@ -339,8 +334,7 @@ TEST_CASE("http_client: a body that is larger than the limit is a bad response, 
     }
 }
 
-TEST_CASE(
-    "http_client: a request whose connection breaks is sent again only if it is repeatable, at most once") {
+TEST_CASE("http_client: a request whose connection breaks is sent again only if it is repeatable, at most once") {
     struct {
         bool is_repeatable;
         int answers_on;  // the connection that gets an answer; the ones before break
@@ -403,8 +397,7 @@ TEST_CASE(
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });
-    const result<http_response> read =
-        peer::make_client(reader.url()).send(request, peer::call(deadline_after(60s)));
+    const result<http_response> read = peer::make_client(reader.url()).send(request, peer::call(deadline_after(60s)));
     REQUIRE(read);
     CHECK(std::stoul(read->body) > request.body.size());
     peer::server server([](int fd, int) {
@@ -445,8 +438,7 @@ TEST_CASE("http_client: a child of fork() opens its own connection and leaves th
     ::close(kept);
 }
 
-TEST_CASE(
-    "http_client: an interruption at any moment ends the call without a retry and closes its connection") {
+TEST_CASE("http_client: an interruption at any moment ends the call without a retry and closes its connection") {
     enum moment { before, connecting, responding };
     const struct {
         moment when;

@@ -54,8 +54,7 @@ const http_limits small{1000, 5};
 TEST_CASE("http_parser: a request is parsed alike whole and byte by byte") {
     for (const bool byte_by_byte : {false, true}) {
         request_parser parser(65536, 8 << 20);
-        REQUIRE(feed(parser,
-                     "\r\nPOST /a?b HTTP/1.1\r\nhost:h\r\nX-Y: \t a b \t\r\nContent-Length: 3\r\n\r\nabc",
+        REQUIRE(feed(parser, "\r\nPOST /a?b HTTP/1.1\r\nhost:h\r\nX-Y: \t a b \t\r\nContent-Length: 3\r\n\r\nabc",
                      byte_by_byte) == status::complete);
         const auto& got = parser.message();
         CHECK(got.method + " " + got.target + " " + got.body == "POST /a?b abc");
@@ -69,8 +68,7 @@ TEST_CASE("http_parser: a request is parsed alike whole and byte by byte") {
 TEST_CASE("http_parser: pipelined requests are parsed one at a time") {
     request_parser parser(65536, 8 << 20);
     parser.begin();
-    REQUIRE(parser.feed("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\nGE") ==
-            status::complete);
+    REQUIRE(parser.feed("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\nGE") == status::complete);
     CHECK(parser.message().target == "/1");
     CHECK(parser.has_surplus());
     parser.begin();
@@ -100,8 +98,7 @@ TEST_CASE("http_parser: chunks are joined to a body, and malformed or oversized 
     CHECK(parser.message().body.size() == 20000);
     CHECK(verdict(chunked + "0\r\n\r\n") == 0);
     CHECK(verdict(chunked + "0\r\n") == -1);
-    check_all(400, chunked,
-              {"x\r\n", "-1\r\n", "\r\n", "0x3\r\n", "3\r\nabcd\r\n", "3\nabc\r\n", ";\r\n", "+3\r\n"});
+    check_all(400, chunked, {"x\r\n", "-1\r\n", "\r\n", "0x3\r\n", "3\r\nabcd\r\n", "3\nabc\r\n", ";\r\n", "+3\r\n"});
     check_all(413, chunked, {"ffffffffffffffffffff\r\n", "FFFFFFFFFFFFFFFF\r\n"});
     CHECK(verdict(chunked + "3\r\nabc\r\n3\r\nabc\r\n", small) == 413);
     check_all(400, chunked, {"0\r\n", "1;"}, std::string(2000, 'x'), small);
@@ -110,8 +107,7 @@ TEST_CASE("http_parser: chunks are joined to a body, and malformed or oversized 
 TEST_CASE("http_parser: a chunk size or length above 64 bits is refused instead of wrapping") {
     http_limits none;
     none.body = static_cast<std::size_t>(-1);
-    check_all(413, chunked,
-              test::words("10000000000000005 10000000000000000 fffffffffffffffff 100000000000000000000"),
+    check_all(413, chunked, test::words("10000000000000005 10000000000000000 fffffffffffffffff 100000000000000000000"),
               "\r\nhello\r\n0\r\n\r\n", none);
     CHECK(verdict(chunked + "ffffffffffffffff\r\nhello\r\n0\r\n\r\n", none) == -1);
     CHECK(verdict(chunked + "5\r\nhello\r\nfffffffffffffffb\r\n", none) == 413);  // what is there counts
@@ -123,8 +119,8 @@ TEST_CASE("http_parser: after a chunk size an extension is ignored, and other te
     const std::string after = "\r\nhello\r\n0\r\n\r\n";
     check_all(0, chunked, {"5", "5;a", "5;a=b", "5 ; a = b ;\tc", "5;a=\"\\\"; \x80\";b", "5 "}, after);
     check_all(400, chunked,
-              {"", " 5", "\t5", "5;a\rb", "5;a=\x7f", "5 5", "5\r", "\r5", zeros("5;_"), zeros("5_"), "5(b)",
-               "5,a", "0x5", "+5", "-5", "5h"},
+              {"", " 5", "\t5", "5;a\rb", "5;a=\x7f", "5 5", "5\r", "\r5", zeros("5;_"), zeros("5_"), "5(b)", "5,a",
+               "0x5", "+5", "-5", "5h"},
               after);
 }
 
@@ -141,8 +137,7 @@ TEST_CASE("http_parser: the host in an absolute target replaces the Host header"
     request_parser parser(65536, 8 << 20);
     const auto read = [&](const std::string& target, const std::string& version) {
         parser.begin();
-        REQUIRE(parser.feed("GET " + target + " HTTP/" + version + "\r\nHost: h\r\n\r\n") ==
-                status::complete);
+        REQUIRE(parser.feed("GET " + target + " HTTP/" + version + "\r\nHost: h\r\n\r\n") == status::complete);
         return parser.message().target + " of " + std::string(find_header(parser.message().headers, "Host"));
     };
     CHECK(read("http://other:80/x?y", "1.1") == "/x?y of other:80");
@@ -153,12 +148,12 @@ TEST_CASE("http_parser: the host in an absolute target replaces the Host header"
 }
 
 TEST_CASE("http_parser: malformed request lines and headers are refused with 400, other versions with 505") {
-    check_all(400, "",
-              {"GET\r\n", "GET /\r\n", "GET  HTTP/1.1\r\n", "G T / HTTP/1.1\r\n", " GET / HTTP/1.1\r\n",
-               "GET / HTTQ/1.1\r\n", "GET / HTTP/1.1x\r\n", "GET / HTTP/11\r\n", "GET / \r\n",
-               "G(T / HTTP/1.1\r\n", "GET / HTTP/1.1\nHost: h\n\n", "\n", "GET /\x01 HTTP/1.1\r\n",
-               "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-               "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", "\x16\x03\x01\x02\n"});
+    check_all(
+        400, "",
+        {"GET\r\n", "GET /\r\n", "GET  HTTP/1.1\r\n", "G T / HTTP/1.1\r\n", " GET / HTTP/1.1\r\n", "GET / HTTQ/1.1\r\n",
+         "GET / HTTP/1.1x\r\n", "GET / HTTP/11\r\n", "GET / \r\n", "G(T / HTTP/1.1\r\n", "GET / HTTP/1.1\nHost: h\n\n",
+         "\n", "GET /\x01 HTTP/1.1\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+         "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", "\x16\x03\x01\x02\n"});
     CHECK(verdict("GET / HTTP/2.0\r\n") == 505);
     check_all(400, get,
               {" folded: x\r\n", "No colon\r\n", "Bad name: x\r\n", "X : y\r\n", ": x\r\n", "X: a\rb\r\n",
@@ -169,14 +164,12 @@ TEST_CASE("http_parser: malformed request lines and headers are refused with 400
 
 TEST_CASE("http_parser: ambiguous, unsupported or too large lengths are refused") {
     check_all(400, get + "Content-Length:",
-              {" -1", " +1", " 1x", "", " 1, 1", " 1\r\nContent-Length: 2", " 0x1",
-               " 1\r\nTransfer-Encoding: chunked"},
+              {" -1", " +1", " 1x", "", " 1, 1", " 1\r\nContent-Length: 2", " 0x1", " 1\r\nTransfer-Encoding: chunked"},
               "\r\n\r\n");
     check_all(400, get + "Content-Length: ", {"99999999999999999999999", "18446744073709551617"}, "\r\n\r\n");
     CHECK(verdict(get + "Content-Length: 6\r\n\r\n", small) == 413);
     CHECK(verdict(get + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nx") == 0);
-    check_all(501, get + "Transfer-Encoding: ", {"gzip", "chunked\r\nTransfer-Encoding: chunked"},
-              "\r\n\r\n");
+    check_all(501, get + "Transfer-Encoding: ", {"gzip", "chunked\r\nTransfer-Encoding: chunked"}, "\r\n\r\n");
     CHECK(verdict("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n") == 501);
 }
 
@@ -184,7 +177,6 @@ TEST_CASE("http_parser: a head above its size limit is refused with 431, with or
     std::string many = get;
     std::string empty_lines;
     for (int i = 0; i < 1000; ++i) many += "X: y\r\n", empty_lines += "\r\n";
-    check_all(431, "",
-              {get + "X: " + std::string(2000, 'x'), "GET /" + std::string(2000, 'x'), many, empty_lines}, "",
+    check_all(431, "", {get + "X: " + std::string(2000, 'x'), "GET /" + std::string(2000, 'x'), many, empty_lines}, "",
               small);
 }

@@ -16,9 +16,7 @@ detail::connection_ref make_connection() {
     return detail::make_ref<detail::connection>(detail::unique_fd(ends[0]));
 }
 
-bool is_open(int fd) {
-    return ::fcntl(fd, F_GETFD) >= 0;
-}
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
 }  // namespace
 
@@ -42,11 +40,7 @@ TEST_CASE("idle connections: those that have expired, or had no recent response,
     const time_point now = steady_clock::now();
     idle.drop(now, time_point());
     CHECK(is_open(fd));
-    SUBCASE("expired") {
-        CHECK(!idle.take(now + 1min));
-    }
-    SUBCASE("no response since") {
-        idle.drop(now, now + 1s);
-    }
+    SUBCASE("expired") { CHECK(!idle.take(now + 1min)); }
+    SUBCASE("no response since") { idle.drop(now, now + 1s); }
     CHECK(!is_open(fd));
 }

@@ -41,10 +41,10 @@ result<T> as(std::string_view text) {
 }  // namespace
 
 TEST_CASE("json: valid JSON parses, with white space inside and around it") {
-    const std::vector<std::string> valid = test::words(
-        R"({} [] [[],{}] {"":{"":[]}} [true,false,null] "\"\\\/\b\f\n\r\t" "\u00e9\ud83d\ude00" true null)"
-        " 0 -0 10 -1.50 1e5 1E-5 0.1e+09 {\"1.\":\"007\"} \"\x7f\"",
-        {"{ \"a\" : [ 1 , { } ] , \"b\" : \"\\n\" }", " [1, 2.5, -3e2] \r\n"});
+    const std::vector<std::string> valid =
+        test::words(R"({} [] [[],{}] {"":{"":[]}} [true,false,null] "\"\\\/\b\f\n\r\t" "\u00e9\ud83d\ude00" true null)"
+                    " 0 -0 10 -1.50 1e5 1E-5 0.1e+09 {\"1.\":\"007\"} \"\x7f\"",
+                    {"{ \"a\" : [ 1 , { } ] , \"b\" : \"\\n\" }", " [1, 2.5, -3e2] \r\n"});
     for (const std::string& text : valid) {
         CAPTURE(text);
         CHECK(parses(text));
@@ -87,8 +87,8 @@ TEST_CASE("json: is_json() accepts values that the library cannot represent, but
     const std::string objects = repeat("{\"a\":", 200000);
     for (const std::string& text :
          {std::string("1e400"), std::string("-1e999"), std::string(400, '9'), std::string("\"\\ud800\""),
-          std::string("{\"\\udc00x\":[1e400,\"\\ud800\\u0041\"],\"a\":1,\"a\":2}"),
-          deep + repeat("]", 200000), objects + "1" + repeat("}", 200000)}) {
+          std::string("{\"\\udc00x\":[1e400,\"\\ud800\\u0041\"],\"a\":1,\"a\":2}"), deep + repeat("]", 200000),
+          objects + "1" + repeat("}", 200000)}) {
         CAPTURE(text.substr(0, 40));
         CHECK(is_json(text));
         CHECK(check_json("[" + text + "]").has_value());
@@ -154,8 +154,8 @@ TEST_CASE("json: read_json_string() reads a string as picojson does, and refuses
         CHECK(text == parse(source).get<std::string>());
     }
     text = "kept";
-    for (const char* source : {"", "\"", "x", "7", "\"a", "\"\\\"", "\"a\"b\"", "\"\\q\"", "\"\\u12\"",
-                               "\"\\ud800\"", "\"\\udc00\"", "\"a\nb\"", "[\"a\"]"}) {
+    for (const char* source : {"", "\"", "x", "7", "\"a", "\"\\\"", "\"a\"b\"", "\"\\q\"", "\"\\u12\"", "\"\\ud800\"",
+                               "\"\\udc00\"", "\"a\nb\"", "[\"a\"]"}) {
         CAPTURE(source);
         CHECK_FALSE(read_json_string(source, text));
     }
@@ -173,23 +173,21 @@ TEST_CASE("json: json_iterator visits values in order, and is_complete() shows w
         bool is_object;
         const char* text;
         std::string values;
-    } rows[] = {
-        {true, " { } ", ""},
-        {true, R"({"a":1})", "1;"},
-        {true, R"( {"a":[{"b":"}"}] , "c":nonsense} )", R"([{"b":"}"}];nonsense;)"},
-        {false, " [ ] ", ""},
-        {false, "[1,[2],{}]", "1;[2];{};"},
-        {false, R"( [ 1 , "a]\"" ,[2,[3]], {"k":[4]} ,null ] )", R"(1;"a]\"";[2,[3]];{"k":[4]};null;)"}};
+    } rows[] = {{true, " { } ", ""},
+                {true, R"({"a":1})", "1;"},
+                {true, R"( {"a":[{"b":"}"}] , "c":nonsense} )", R"([{"b":"}"}];nonsense;)"},
+                {false, " [ ] ", ""},
+                {false, "[1,[2],{}]", "1;[2];{};"},
+                {false, R"( [ 1 , "a]\"" ,[2,[3]], {"k":[4]} ,null ] )", R"(1;"a]\"";[2,[3]];{"k":[4]};null;)"}};
     for (const auto& row : rows) CHECK(walk(row.text, row.is_object) == "whole: " + row.values);
     for (const char* text : {"", "{", "[]", R"({"a")", R"({"a":)", R"({"a":1)", R"({"a":1,})", R"({"a":1}})",
-                             R"({"a":"})", R"({"a":[})", R"({"a":1 2})", R"({"a":1} x)", R"({"a":})",
-                             R"({a:1})", R"({"a":")", R"({"a\)", R"({"a" 1})", "{,", R"({"a":[]{"b":1}})"}) {
+                             R"({"a":"})", R"({"a":[})", R"({"a":1 2})", R"({"a":1} x)", R"({"a":})", R"({a:1})",
+                             R"({"a":")", R"({"a\)", R"({"a" 1})", "{,", R"({"a":[]{"b":1}})"}) {
         CAPTURE(text);
         CHECK(walk(text, true) == "cut");
         CHECK(raw_member(text, "b") == "");
     }
-    for (const char* text :
-         {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]", "[[][2]]", ",1]"}) {
+    for (const char* text : {"", "[", "{}", "[1", "[1,", "[1,]", "[1]]", "[1 2]", "[\"]", "[,]", "[[][2]]", ",1]"}) {
         CAPTURE(text);
         CHECK(walk(text, false) == "cut");
     }
@@ -198,10 +196,9 @@ TEST_CASE("json: json_iterator visits values in order, and is_complete() shows w
 TEST_CASE("json_view: type() names the type of a value, and each accessor reads only its own type") {
     const json_view all(R"( {"n":null,"b":true,"i":-42,"d":2.5,"s":"a\u00e4","l":[1,"x"],"o":{}} )");
     CHECK(all.type() == json_type::object);
-    const std::pair<const char*, json_type> types[] = {{"n", json_type::null},   {"b", json_type::boolean},
-                                                       {"i", json_type::number}, {"d", json_type::number},
-                                                       {"s", json_type::string}, {"l", json_type::array},
-                                                       {"o", json_type::object}, {"absent", json_type::none}};
+    const std::pair<const char*, json_type> types[] = {
+        {"n", json_type::null},   {"b", json_type::boolean}, {"i", json_type::number}, {"d", json_type::number},
+        {"s", json_type::string}, {"l", json_type::array},   {"o", json_type::object}, {"absent", json_type::none}};
     for (const auto& each : types) {
         CAPTURE(each.first);
         const auto& [name, type] = each;
@@ -242,8 +239,7 @@ TEST_CASE("json_view: integer() is exact over the whole range of 64 bits and ref
     CHECK(*json_view("-9223372036854775808").integer() == INT64_MIN);
     CHECK(*json_view("9007199254740993").integer() == 9007199254740993);
     CHECK(*json_view("-0").integer() == 0);
-    for (const char* none :
-         {"9223372036854775808", "-9223372036854775809", "1.0", "1e3", "01", "\"1\"", "-", ""}) {
+    for (const char* none : {"9223372036854775808", "-9223372036854775809", "1.0", "1e3", "01", "\"1\"", "-", ""}) {
         CAPTURE(none);
         CHECK_FALSE(json_view(none).integer());
     }
@@ -297,7 +293,6 @@ TEST_CASE("json_view: conversion to picojson refuses deep, malformed or mistyped
     CHECK(as<picojson::value>("null")->is<picojson::null>());
     CHECK(as<picojson::object>("[]").error().code == errc::invalid_argument);
     CHECK(as<picojson::array>("{}").error().code == errc::invalid_argument);
-    const std::vector<std::string> bad = {
-        repeat("{\"a\":", 200000), repeat("[", 200000), "[1e999]", "007", "1 2", ""};
+    const std::vector<std::string> bad = {repeat("{\"a\":", 200000), repeat("[", 200000), "[1e999]", "007", "1 2", ""};
     for (const std::string& text : bad) CHECK(test::code_of(as<picojson::value>(text)) == errc::bad_response);
 }

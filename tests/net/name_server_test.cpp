@@ -29,14 +29,12 @@ struct backend_by_name {
         hangs_until = nullptr;
         answered_with = "127.0.0.1";
         open_first();
-        client = std::make_unique<http_client>(
-            peer::make_client(std::string("http://") + backend_name + ":" + port.text()));
+        client =
+            std::make_unique<http_client>(peer::make_client(std::string("http://") + backend_name + ":" + port.text()));
         REQUIRE(answers());
     }
     void open_first() { first = std::make_unique<peer::server>(answer_and_close, port.number()); }
-    void open_second() {
-        second = std::make_unique<peer::server>(answer_and_close, port.number(), 0x7f000002);
-    }
+    void open_second() { second = std::make_unique<peer::server>(answer_and_close, port.number(), 0x7f000002); }
     bool answers() const { return bool(client->send(peer::get(), peer::call())); }
 
     const peer::reserved_port port;
@@ -51,8 +49,7 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
     using signature = int(const char*, const char*, const addrinfo*, addrinfo**);
     static auto* const real = reinterpret_cast<signature*>(::dlsym(RTLD_NEXT, "getaddrinfo"));
     const bool is_numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
-    if (is_numeric || host == nullptr || std::strcmp(host, backend_name) != 0)
-        return real(host, service, hints, found);
+    if (is_numeric || host == nullptr || std::strcmp(host, backend_name) != 0) return real(host, service, hints, found);
     ++lookups;
     const char* address = answered_with;
     test::event* const hang = hangs_until;

@@ -19,8 +19,8 @@ errc fault(std::string_view url) {
 
 std::string shown(const result<endpoint>& url) {
     REQUIRE(url);
-    return detail::cat({url->is_secure ? "secure " : "", url->host, " ", url->port, " ", url->base, " ",
-                        url->name, " ", url->unix_path});
+    return detail::cat({url->is_secure ? "secure " : "", url->host, " ", url->port, " ", url->base, " ", url->name, " ",
+                        url->unix_path});
 }
 
 }  // namespace
@@ -63,12 +63,12 @@ TEST_CASE("url: an unusable URL is refused with the reason on one line") {
 }
 
 TEST_CASE("listen address: a port, host and port, or unix path is accepted, and other text is refused") {
-    const std::pair<const char*, const char*> forms[] = {
-        {"8080", "127.0.0.1:8080"},       {":0", "127.0.0.1:0"},  {"0.0.0.0:80", "0.0.0.0:80"},
-        {"localhost:80", "127.0.0.1:80"}, {"[::]:80", "[::]:80"}, {"unix:/tmp/x", "unix:/tmp/x"}};
+    const std::pair<const char*, const char*> forms[] = {{"8080", "127.0.0.1:8080"},   {":0", "127.0.0.1:0"},
+                                                         {"0.0.0.0:80", "0.0.0.0:80"}, {"localhost:80", "127.0.0.1:80"},
+                                                         {"[::]:80", "[::]:80"},       {"unix:/tmp/x", "unix:/tmp/x"}};
     for (const auto& [address, name] : forms) CHECK(parse_listen_address(address)->name == name);
-    for (const char* address : {"", ":", "x", "1.2.3.4", "1.2.3.4:", "name:80", "[::1]", "::1:80", "*:80",
-                                "1.2.3.4:65536", "unix:x"}) {
+    for (const char* address :
+         {"", ":", "x", "1.2.3.4", "1.2.3.4:", "name:80", "[::1]", "::1:80", "*:80", "1.2.3.4:65536", "unix:x"}) {
         CAPTURE(address);
         CHECK(test::code_of(parse_listen_address(address)) == errc::invalid_argument);
     }
@@ -78,9 +78,8 @@ TEST_CASE("listen address: a port, host and port, or unix path is accepted, and 
 }
 
 TEST_CASE("url: is_fixed_host() refuses every Host header that DNS could redirect, and wildcard addresses") {
-    for (const std::string& host :
-         test::words("127.0.0.1 127.0.0.1:80 10.1.2.3:65535 [::1] [::1]:8080 [fe80::1]:1 "
-                     "localhost LocalHost:8080 localhost:0")) {
+    for (const std::string& host : test::words("127.0.0.1 127.0.0.1:80 10.1.2.3:65535 [::1] [::1]:8080 [fe80::1]:1 "
+                                               "localhost LocalHost:8080 localhost:0")) {
         CAPTURE(host);
         CHECK(detail::is_fixed_host(host));
     }
@@ -108,8 +107,7 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, and a list
         const bool is_bound = ::bind(caller.get(), any_port.get(), any_port.length) == 0;
         if (!is_bound && any_port.storage.ss_family == AF_INET6) continue;  // a machine without IPv6
         REQUIRE(is_bound);
-        CHECK(detail::connect_to(caller.get(), detail::local_address(caller.get()), deadline) ==
-              ECONNREFUSED);
+        CHECK(detail::connect_to(caller.get(), detail::local_address(caller.get()), deadline) == ECONNREFUSED);
 
         const detail::unique_fd listener = detail::open_socket(any_port.storage.ss_family);
         REQUIRE(::bind(listener.get(), any_port.get(), any_port.length) == 0);
@@ -122,8 +120,8 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, and a list
 TEST_CASE("connect: keep-alive and user timeout of a TCP socket are set to 20 seconds") {
     const detail::unique_fd listener = detail::open_socket(AF_INET);
     REQUIRE(::listen(listener.get(), 1) == 0);
-    const auto socket = detail::connect_socket({detail::local_address(listener.get())},
-                                               deadline_after(std::chrono::seconds(5)), "h");
+    const auto socket =
+        detail::connect_socket({detail::local_address(listener.get())}, deadline_after(std::chrono::seconds(5)), "h");
     REQUIRE(socket);
     const auto option = [&](int level, int name) {
         int value = -1;
@@ -133,8 +131,7 @@ TEST_CASE("connect: keep-alive and user timeout of a TCP socket are set to 20 se
     };
     CHECK(option(SOL_SOCKET, SO_KEEPALIVE) == 1);
 #if defined(TCP_KEEPIDLE) && defined(TCP_USER_TIMEOUT)
-    CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) +
-              option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
+    CHECK(option(IPPROTO_TCP, TCP_KEEPIDLE) + option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT) ==
           20);
     CHECK(option(IPPROTO_TCP, TCP_USER_TIMEOUT) == 20000);
 #endif

@@ -62,12 +62,11 @@ TEST_CASE(
         CAPTURE(each.variable);
         const std::string variable = each.variable;
         const std::size_t end = std::min(variable.find('='), variable.size());
-        const ojs::detail::container_info info = ojs::detail::detect_container(probe(
-            "/nowhere", {{variable.substr(0, end), end < variable.size() ? variable.substr(end + 1) : "1"}}));
+        const ojs::detail::container_info info = ojs::detail::detect_container(
+            probe("/nowhere", {{variable.substr(0, end), end < variable.size() ? variable.substr(end + 1) : "1"}}));
         const milliseconds fitting = each.granted - 5s;  // the longest grace period
-        const std::string granted =
-            ojs::format_duration(each.granted) + " that " + each.name + " grants" +
-            (each.setting.empty() ? "" : " unless " + each.setting + " says otherwise");
+        const std::string granted = ojs::format_duration(each.granted) + " that " + each.name + " grants" +
+                                    (each.setting.empty() ? "" : " unless " + each.setting + " says otherwise");
         worker_options options = with(fitting, 0s);
         options.heartbeat_interval = fitting - 1ms;
         const std::vector<finding> fits = check_budget(options, 0s, info);
@@ -183,16 +182,14 @@ namespace {
 
 std::vector<finding> look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
     std::vector<finding> out;
-    for (const finding& each :
-         doctor(quiet_options(), ojs::ops_options(), 500ms, probe(tree.root(), set, pid))) {
+    for (const finding& each : doctor(quiet_options(), ojs::ops_options(), 500ms, probe(tree.root(), set, pid))) {
         if (each.id.compare(0, 4, "pid1") == 0) out.push_back(each);
     }
     return out;
 }
 
 // In a container whose PID 1 is another program than ours.
-std::vector<finding> findings_of(const std::string& comm, const std::string& command,
-                                 const variables& set = {}) {
+std::vector<finding> findings_of(const std::string& comm, const std::string& command, const variables& set = {}) {
     file_tree tree;
     with_us(tree).process("1", 1, 0, comm, command, "other").file("/.dockerenv", "");
     return look(tree, set);
@@ -201,8 +198,7 @@ std::vector<finding> findings_of(const std::string& comm, const std::string& com
 }  // namespace
 
 // [GS 4.3 (c)]
-TEST_CASE(
-    "pid1: a PID 1 that passes no signals on is reported, with its command line up to an argument or value") {
+TEST_CASE("pid1: a PID 1 that passes no signals on is reported, with its command line up to an argument or value") {
     const struct {
         const char* comm;
         const char* command;
@@ -297,19 +293,18 @@ TEST_CASE("pid1: a shell between an init and the process is reported only if PID
 }
 
 // [GS 8.1 (a)]
-TEST_CASE(
-    "pid1: dumb-init is a warning unless its options or environment keep SIGTSTP from becoming SIGSTOP") {
+TEST_CASE("pid1: dumb-init is a warning unless its options or environment keep SIGTSTP from becoming SIGSTOP") {
     const std::string tstp = std::to_string(SIGTSTP);
     for (const std::string& options :
-         {"-vc"s, "--single-child"s, "-r|15:3|-c"s, "-r|" + tstp + ":" + tstp, "-r" + tstp + ":0",
-          "-vr" + tstp + ":15", "--rewrite|" + tstp + ":15", "--rewrite=" + tstp + ":15"}) {
+         {"-vc"s, "--single-child"s, "-r|15:3|-c"s, "-r|" + tstp + ":" + tstp, "-r" + tstp + ":0", "-vr" + tstp + ":15",
+          "--rewrite|" + tstp + ":15", "--rewrite=" + tstp + ":15"}) {
         CAPTURE(options);
         CHECK(findings_of("dumb-init", "dumb-init|" + options + "|./worker").empty());
     }
     for (const std::string& command :
-         {"/usr/bin/dumb-init|--|./worker"s, "dumb-init|--|./worker|-c"s,
-          "dumb-init|./worker|--single-child"s, "dumb-init|-r|15:3|--|./worker"s,
-          "dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker", "dumb-init|-r"s}) {
+         {"/usr/bin/dumb-init|--|./worker"s, "dumb-init|--|./worker|-c"s, "dumb-init|./worker|--single-child"s,
+          "dumb-init|-r|15:3|--|./worker"s, "dumb-init|-r|" + tstp + ":" + std::to_string(SIGSTOP) + "|./worker",
+          "dumb-init|-r"s}) {
         CAPTURE(command);
         const std::vector<finding> found = findings_of("dumb-init", command);
         check_found(found, "pid1-sigtstp", severity::warning, "SIGSTOP");

@@ -18,9 +18,7 @@ std::vector<finding> ask(const worker_options& options, const ojs::detail::conta
     return doctor(options, ops, timeout, where);
 }
 
-std::string inspect_mine(std::string_view address) {
-    return "cannot use " + std::string(address);
-}
+std::string inspect_mine(std::string_view address) { return "cannot use " + std::string(address); }
 
 // What doctor() finds for a worker with this environment: variables, and of "docker", "shell" (above it in a container),
 // "pod" and "no-ops" (the extension is not added) what holds. ROOT is that of the file system.
@@ -32,8 +30,7 @@ std::vector<finding> ask_for(const std::string& environment) {
     bool has_ops = true;
     pid_t pid = 1;
     for (std::string word : words(environment)) {
-        for (std::size_t at = 0; (at = word.find("ROOT")) != std::string::npos;)
-            word.replace(at, 4, tree.root());
+        for (std::size_t at = 0; (at = word.find("ROOT")) != std::string::npos;) word.replace(at, 4, tree.root());
         const std::size_t end = word.find('=');
         if (end != std::string::npos) set[word.substr(0, end)] = word.substr(end + 1);
         if (word == "no-ops") has_ops = false;
@@ -41,24 +38,21 @@ std::vector<finding> ask_for(const std::string& environment) {
         if (word == "docker" || word == "shell") tree.file("/.dockerenv", "");
         if (word == "pod") tree.file("/var/run/secrets/kubernetes.io/serviceaccount/namespace", "default");
     }
-    with_us(tree).process("1", 1, 0, pid == 7 ? "sh" : "worker",
-                          pid == 7 ? "/bin/sh|-c|./worker" : "./worker");
+    with_us(tree).process("1", 1, 0, pid == 7 ? "sh" : "worker", pid == 7 ? "/bin/sh|-c|./worker" : "./worker");
     ojs::result<worker_options> options = worker_options::from_environment(lookup(set), tree.root());
     REQUIRE(options);
     if (has_ops) options->extensions.add(ojs::ops());
     options->transports.add(ojs::memory());
     options->transports.add({"mine", nullptr, inspect_mine});
     const environment_variable cluster("KUBERNETES_SERVICE_HOST", set["KUBERNETES_SERVICE_HOST"]);
-    return ask(*options, probe(tree.root(), set, pid), hang_guard,
-               ojs::ops_options::from_environment(lookup(set)));
+    return ask(*options, probe(tree.root(), set, pid), hang_guard, ojs::ops_options::from_environment(lookup(set)));
 }
 
 ojs::http_server backend(int status, std::string* authorization = nullptr) {
     auto started = ojs::http_server::start("127.0.0.1:0", [=](const ojs::http_request& request) {
         ojs::http_response out;
         out.status = request.target == "/ojs/v1/health" && request.method == "GET" ? status : 404;
-        if (authorization != nullptr)
-            *authorization = std::string(find_header(request.headers, "Authorization"));
+        if (authorization != nullptr) *authorization = std::string(find_header(request.headers, "Authorization"));
         return out;
     });
     REQUIRE(started);
@@ -139,8 +133,7 @@ TEST_CASE("doctor: each fault of the options or the environment gives its findin
          "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=0.0.0.0:0", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=unix:ROOT/sock", "container"},
-        {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=[::]:0 KUBERNETES_SERVICE_HOST=fd00::1",
-         "container"},
+        {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=[::]:0 KUBERNETES_SERVICE_HOST=fd00::1", "container"},
         {"pod OJS_CONTAINER_GRACE_PERIOD=60s OJS_HEALTH_ADDR=0.0.0.0:0 KUBERNETES_SERVICE_HOST=fd00::1",
          "health-kubernetes", warning, "IPv4 in a cluster of IPv6", "container"},
     };
@@ -208,15 +201,13 @@ TEST_CASE("doctor: a backend that is silent, refuses the token or returns an err
     }
     for (const int status : {404, 500, 503}) {
         const ojs::http_server other = backend(status);
-        check_found(
-            ask_url("http://" + other.address()), "backend-answer", severity::warning,
-            (std::to_string(status) + " to GET http://" + other.address() + "/ojs/v1/health").c_str());
+        check_found(ask_url("http://" + other.address()), "backend-answer", severity::warning,
+                    (std::to_string(status) + " to GET http://" + other.address() + "/ojs/v1/health").c_str());
     }
     const peer::server silent([](int fd, int) { peer::read_to_end(fd); });
     worker_options unanswered;
     unanswered.url = silent.url();
-    check_found(ask(unanswered, probe(), 500ms), "backend-unreachable", severity::error,
-                "before the deadline");
+    check_found(ask(unanswered, probe(), 500ms), "backend-unreachable", severity::error, "before the deadline");
 }
 
 // In the container of a running worker that worker holds the address; a process that runs this program need not listen.

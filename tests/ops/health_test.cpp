@@ -46,8 +46,7 @@ std::string answer_to(const std::string& request, std::uint16_t port) {
 
 // A worker with a health server, over a transport that records. A job of type "work" returns when `let_go` is set.
 struct served {
-    explicit served(ops_options server, worker_options given = recorder::options(),
-                    lifecycle* shared = nullptr) {
+    explicit served(ops_options server, worker_options given = recorder::options(), lifecycle* shared = nullptr) {
         if (server.address.empty()) server.address = "127.0.0.1:0";
         given.extensions.add(ops(std::move(server)));
         given.log.level = log_level::info;
@@ -56,8 +55,8 @@ struct served {
             CHECK(std::string(record.component) == "server");
             address = record.fields.at(0).value;
         };
-        body = shared != nullptr ? std::make_unique<worker>(given, wire, *shared)
-                                 : std::make_unique<worker>(given, wire);
+        body =
+            shared != nullptr ? std::make_unique<worker>(given, wire, *shared) : std::make_unique<worker>(given, wire);
         body->register_handler("work", [began = began, let_go = let_go](job_context&) {
             began->set();
             let_go->wait();  // no CHECK: this thread may outlive the worker
@@ -91,9 +90,7 @@ struct served {
         return std::async(std::launch::async, [this] { return get("/drain?timeout=1m"); });
     }
     bool is_alive() const { return is_alive_at(address); }
-    std::uint16_t port() const {
-        return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
-    }
+    std::uint16_t port() const { return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))); }
     std::string shown(const std::string& target = "/readyz") const { return shown(get(target)); }
     // "503 quiet, 1 active": status, phase and jobs in flight, of an answer that says the same as its status.
     static std::string shown(const http_response& answer) {
@@ -161,8 +158,7 @@ TEST_CASE("health: readiness waits for the first successful response of the back
 }
 
 // [GS-R004] [GS 8.1 (c)] [GS 8.1 (d)]
-TEST_CASE(
-    "health: /readyz and /healthz are 503 in every phase but running, and /livez is 200 in each phase") {
+TEST_CASE("health: /readyz and /healthz are 503 in every phase but running, and /livez is 200 in each phase") {
     std::vector<int> late;  // both written in the last heartbeat, read after the end
     std::string last_page;
     served tested(controlled());
@@ -176,8 +172,7 @@ TEST_CASE(
     // Of these samples; what is left of the grace period.
     const auto check = [](const std::string& page, const std::map<std::string, std::string>& expected) {
         const auto all = samples(page);
-        for (const auto& sample : expected)
-            CHECK_MESSAGE(all.at(sample.first) == sample.second, sample.first);
+        for (const auto& sample : expected) CHECK_MESSAGE(all.at(sample.first) == sample.second, sample.first);
         return std::stod(all.at("ojs_worker_grace_left_seconds"));
     };
     CHECK(tested.shown() == "200 running, 1 active");
@@ -194,10 +189,9 @@ TEST_CASE(
     CHECK(tested.body->request_stop());
     CHECK(tested.shown("/healthz") == "503 draining, 1 active");
     CHECK(tested.is_alive());
-    const double left =
-        check(tested.get("/metrics").body, {{"ojs_worker_phase{phase=\"draining\"}", "1"},
-                                            {"ojs_workers_active", "0"},
-                                            {"ojs_worker_drain_duration_seconds_count", "0"}});
+    const double left = check(tested.get("/metrics").body, {{"ojs_worker_phase{phase=\"draining\"}", "1"},
+                                                            {"ojs_workers_active", "0"},
+                                                            {"ojs_worker_drain_duration_seconds_count", "0"}});
     CHECK(left <= 3600);
     CHECK(left > 3000);
     tested.end();
@@ -222,8 +216,7 @@ void check_exchanges(const served& tested, const std::vector<exchange>& all) {
     for (const exchange& each : all) {
         CAPTURE(each.request);
         std::string text = each.request + "|Connection: close||";
-        text.insert(text.find('|'),
-                    " HTTP/1.1" + std::string(holds(text, "|Host:") ? "" : "|Host: localhost"));
+        text.insert(text.find('|'), " HTTP/1.1" + std::string(holds(text, "|Host:") ? "" : "|Host: localhost"));
         for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos;) text.replace(at, 1, "\r\n");
         const std::string answer = answer_to(text, tested.port());
         CHECK(answer.substr(9, 3) == std::to_string(each.status));
@@ -274,11 +267,10 @@ TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz 
     tested.end();
 }
 
-TEST_CASE(
-    "health: a taken health address keeps the worker from starting, and the server ends with the worker") {
+TEST_CASE("health: a taken health address keeps the worker from starting, and the server ends with the worker") {
     const test::temporary_folder folder;  // a port could be taken by others in between
-    auto taken = http_server::start("unix:" + folder.file("health.sock"),
-                                    [](const http_request&) { return http_response(); });
+    auto taken =
+        http_server::start("unix:" + folder.file("health.sock"), [](const http_request&) { return http_response(); });
     REQUIRE(taken);
     ops_options options;
     options.address = taken->address();
@@ -321,8 +313,7 @@ TEST_CASE("health control: quiet, resume and stop act on the worker and show whe
 const std::string controls[] = {"POST /quiet", "POST /resume", "POST /stop", "POST /drain?timeout=0",
                                 "GET /drain?timeout=0"};
 
-TEST_CASE(
-    "health control: on loopback, control by web pages and any request with a foreign Host are refused") {
+TEST_CASE("health control: on loopback, control by web pages and any request with a foreign Host are refused") {
     served tested(controlled());
     tested.start();
     std::vector<exchange> all;
@@ -346,8 +337,7 @@ TEST_CASE(
     CHECK(answer_to("GET /readyz HTTP/1.0\r\n\r\n", tested.port()).substr(9, 3) == "200");
 }
 
-TEST_CASE(
-    "health control: with a token set, control requests need the exact token, and probes need no token") {
+TEST_CASE("health control: with a token set, control requests need the exact token, and probes need no token") {
     ops_options options = controlled();
     options.token = "s3cret-Token~+/=";
     const std::string right = "|Authorization: Bearer " + options.token;
@@ -374,9 +364,8 @@ TEST_CASE(
         }
         all.push_back({"POST /resume|Authorization: bearer   " + options.token, 200});
         check_exchanges(tested, all);
-        check_exchanges(
-            tested,
-            {{"GET /drain" + right, 200}, {"POST /drain" + right, 200}, {"POST /resume" + right, 200}});
+        check_exchanges(tested,
+                        {{"GET /drain" + right, 200}, {"POST /drain" + right, 200}, {"POST /resume" + right, 200}});
     }
 }
 
@@ -403,8 +392,7 @@ TEST_CASE("health control: control without a token is valid only on loopback and
     }
 }
 
-TEST_CASE(
-    "drain: GET /drain quiets the worker, and responds when the last job is settled or the worker resumes") {
+TEST_CASE("drain: GET /drain quiets the worker, and responds when the last job is settled or the worker resumes") {
     busy tested;
     for (const bool resumed : {true, false}) {
         std::future<http_response> drained = tested.drain();
@@ -522,8 +510,7 @@ TEST_CASE("metrics: job outcomes appear under the names and labels of the observ
         {"ojs_worker_grace_left_seconds", "3600.000000"}};
     for (const auto& sample : expected) CHECK_MESSAGE(page.at(sample.first) == sample.second, sample.first);
     CHECK(page.count("ojs_job_completed_total{queue=\"default\",type=\"gone\"}") == 0);
-    const double age =
-        static_cast<double>(::time(nullptr)) - std::stod(page.at("process_start_time_seconds"));
+    const double age = static_cast<double>(::time(nullptr)) - std::stod(page.at("process_start_time_seconds"));
     CHECK(std::abs(age) < 86400);
 }
 

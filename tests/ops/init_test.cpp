@@ -169,8 +169,7 @@ TEST_CASE("as_init: the program starts with the signal mask and SIGCHLD disposit
             ::sigprocmask(SIG_SETMASK, nullptr, &mask);
             struct sigaction found {};
             ::sigaction(SIGCHLD, nullptr, &found);
-            const bool right =
-                sigismember(&mask, SIGUSR1) == (blocked ? 1 : 0) && sigismember(&mask, SIGTERM) == 0;
+            const bool right = sigismember(&mask, SIGUSR1) == (blocked ? 1 : 0) && sigismember(&mask, SIGTERM) == 0;
             return right && found.sa_handler == on_child ? 8 : 97;
         };
     };

@@ -16,8 +16,7 @@ TEST_CASE("metrics: the number of series stays bounded for any number of names, 
     queues.emplace_back("stranger");
     types.emplace_back("strange");
     for (const std::string& queue : queues) {
-        for (const std::string& type : types)
-            metrics.settled({queue, type, detail::settled_state::completed, 3ms});
+        for (const std::string& type : types) metrics.settled({queue, type, detail::settled_state::completed, 3ms});
     }
     detail::metrics_page page;
     metrics.show(page);

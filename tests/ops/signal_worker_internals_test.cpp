@@ -16,14 +16,11 @@ file_tree& with_me(file_tree& tree, int parent = 0) {
     return tree.process("50", 50, parent, "worker", "./worker|--signal|quiet", "worker");
 }
 
-result<pid_t> find(const file_tree& tree) {
-    return ojs::detail::find_other_process(tree.root());
-}
+result<pid_t> find(const file_tree& tree) { return ojs::detail::find_other_process(tree.root()); }
 
 }  // namespace
 
-TEST_CASE(
-    "signal_worker: PID 1 or the only other run of the program is found, and several runs are refused") {
+TEST_CASE("signal_worker: PID 1 or the only other run of the program is found, and several runs are refused") {
     const struct {
         int our_parent;
         const char* others;  // id, parent and program of each
@@ -42,8 +39,8 @@ TEST_CASE(
         with_me(tree, row.our_parent);
         const std::vector<std::string> others = words(row.others);
         for (std::size_t i = 0; i < others.size(); i += 3)
-            tree.process(others[i], std::stoi(others[i]), std::stoi(others[i + 1]), others[i + 2],
-                         "./" + others[i + 2], others[i + 2]);
+            tree.process(others[i], std::stoi(others[i]), std::stoi(others[i + 1]), others[i + 2], "./" + others[i + 2],
+                         others[i + 2]);
         const result<pid_t> found = find(tree);
         CHECK(found.value_or(0) == row.found);
         if (found) continue;
@@ -57,8 +54,7 @@ TEST_CASE(
 
 TEST_CASE("signal_worker: an init gets a reclaim only if it forwards signals and a child handles SIGUSR1") {
     // In sigwait() none is shown as blocked.
-    const std::string unprepared =
-        "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t";
+    const std::string unprepared = "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t";
     const std::string waiting = unprepared + "0000000000000000\n";
     const std::string prepared = unprepared + "0000000000000200\n";
     for (const std::string init : {"ojs-init", "tini", "dumb-init"}) {

@@ -31,8 +31,7 @@ struct target {
 
 }  // namespace
 
-TEST_CASE(
-    "signal_worker: each command sends its signal, and stop sends the first of a valid OJS_STOP_SIGNALS") {
+TEST_CASE("signal_worker: each command sends its signal, and stop sends the first of a valid OJS_STOP_SIGNALS") {
     const struct {
         const char *word, *stop_signals;
         int number;
@@ -67,8 +66,7 @@ TEST_CASE("signal_worker: unknown commands and negative process ids are refused"
         CHECK(holds(sent.error().text, "quiet, resume, stop, reclaim"));
         CHECK(!holds(sent.error().text, "\n"));
     }
-    for (const pid_t pid : {-1, -50, INT_MIN})
-        CHECK(signal_worker("stop", pid).error().code == errc::invalid_argument);
+    for (const pid_t pid : {-1, -50, INT_MIN}) CHECK(signal_worker("stop", pid).error().code == errc::invalid_argument);
 }
 
 TEST_CASE("find_worker: the process that signal_worker would signal is returned, and no signal is sent") {

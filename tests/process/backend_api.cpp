@@ -15,8 +15,7 @@ struct answer {
     std::string message() const { return body["error"]["message"].text; }
 };
 
-answer ask(const backend& jobs, const std::string& method, const std::string& path,
-           const std::string& body = "",
+answer ask(const backend& jobs, const std::string& method, const std::string& path, const std::string& body = "",
            const ojs::http_headers& headers = {{"Content-Type", "application/json"}}) {
     const auto got = test::ask(jobs.url(), method, path, body, headers);
     REQUIRE(got);
@@ -34,9 +33,7 @@ std::string pushed(const backend& jobs, const std::string& members) {
     return out.body["job"]["id"].text;
 }
 
-json shown(const backend& jobs, const std::string& id) {
-    return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"];
-}
+json shown(const backend& jobs, const std::string& id) { return ask(jobs, "GET", "/ojs/v1/jobs/" + id).body["job"]; }
 
 json claim(const backend& jobs, const char* worker = "w") {
     const answer got = ask(jobs, "POST", "/ojs/v1/workers/fetch",
@@ -60,9 +57,7 @@ json first_failure(const backend& jobs, const std::string& policy,
     return fail(jobs, id, error);
 }
 
-std::int64_t jobs_of(const backend& jobs) {
-    return ask(jobs, "GET", "/dev/summary").body["pushed"].number;
-}
+std::int64_t jobs_of(const backend& jobs) { return ask(jobs, "GET", "/dev/summary").body["pushed"].number; }
 
 std::string next_second() {
     const std::time_t then = std::time(nullptr) + 1;
@@ -93,8 +88,7 @@ TEST_CASE("dev_backend: an invalid request -> its status, a message that says wh
         {"POST", "/dev/directive", R"({"worker_id":"w","directive":"pause"})", 400, "directive is none of"},
         {"POST", "/dev/faults", R"({"faults":"lose:1001"})", 400, "faults is not"},
         {"POST", "/ojs/v1/workers/fetch", "{}", 400, "queues is missing"},
-        {"POST", "/ojs/v1/workers/fetch", R"({"queues":["q"],"count":0})", 400,
-         "count is not a whole number"},
+        {"POST", "/ojs/v1/workers/fetch", R"({"queues":["q"],"count":0})", 400, "count is not a whole number"},
         {"POST", "/ojs/v1/workers/ack", "{}", 400, "job_id is missing or empty"},
         {"POST", "/ojs/v1/workers/nack", R"({"job_id":"a"})", 400, "error is missing"},
         {"POST", "/ojs/v1/jobs", "", 400, "the body is"},
@@ -105,11 +99,9 @@ TEST_CASE("dev_backend: an invalid request -> its status, a message that says wh
         {"POST", "/ojs/v1/jobs", R"({"type":"a-b","args":[]})", 400, "type is not of names"},
         {"POST", "/ojs/v1/jobs/batch", R"({"jobs":[]})", 400, "jobs is missing, empty or not an array"},
         {"POST", "/ojs/v1/jobs/batch", R"({"jobs":[7]})", 400, "jobs[0]: a job is not an object"},
-        {"POST", "/ojs/v1/jobs/batch", R"({"jobs":[],"queue":"q"})", 422,
-         R"("queue" belongs into "options")"},
-        {"POST", "/ojs/v1/jobs/batch",
-         R"({"jobs":[{"type":"a","args":[]},{"type":"a","args":[],"max_attempts":1}]})", 422,
-         R"(jobs[1]: "max_attempts" belongs into "options.retry")"},
+        {"POST", "/ojs/v1/jobs/batch", R"({"jobs":[],"queue":"q"})", 422, R"("queue" belongs into "options")"},
+        {"POST", "/ojs/v1/jobs/batch", R"({"jobs":[{"type":"a","args":[]},{"type":"a","args":[],"max_attempts":1}]})",
+         422, R"(jobs[1]: "max_attempts" belongs into "options.retry")"},
     };
     for (const auto& each : rows) {
         CAPTURE(each.path);
@@ -131,8 +123,7 @@ TEST_CASE("dev_backend: a PUSH with an unknown, misplaced or invalid member is r
     } rows[] = {
         {R"("retries":null)", 422, R"(unknown member "retries" in the job itself)"},
         {R"("options":{"\u0070rio":1})", 422, R"(unknown member "prio" in "options")"},
-        {R"("options":{"unique":{"args_keys":["x"]}})", 422,
-         R"(unknown member "args_keys" in "options.unique")"},
+        {R"("options":{"unique":{"args_keys":["x"]}})", 422, R"(unknown member "args_keys" in "options.unique")"},
         {R"("options":{"max_attempts":1})", 422, R"("max_attempts" belongs into "options.retry")"},
         {R"("options":{"jobs":[]})", 422, R"("jobs" belongs into the body of a batch)"},
         {R"("id":"7")", 400, "id is not a UUIDv7"},
@@ -155,8 +146,7 @@ TEST_CASE("dev_backend: a PUSH with an unknown, misplaced or invalid member is r
         {R"("retry":{"initial_interval":"PT0S"})", 422, "retry.initial_interval is less"},
         {R"("retry":{"initial_interval":"PT"})", 422, "retry.initial_interval is not an ISO 8601 duration"},
         {R"("unique":true)", 422, "unique is not an object"},
-        {R"("unique":{"keys":["meta"]})", 422,
-         R"(unique.keys has "meta"; this backend has type, queue and args)"},
+        {R"("unique":{"keys":["meta"]})", 422, R"(unique.keys has "meta"; this backend has type, queue and args)"},
         {R"("unique":{"period":"1h"})", 422, "unique.period is not an ISO 8601 duration"},
         {R"("unique":{"on_conflict":"replace"})", 422, R"(unique.on_conflict is not "reject")"},
     };
@@ -316,8 +306,7 @@ TEST_CASE("dev_backend: a job can be claimed only when due and not expired, and 
     CHECK(ask(jobs, "DELETE", "/ojs/v1/jobs/" + later).status == 409);
     const std::string soon = pushed(jobs, ",\"delay_until\":\"" + next_second() + "\"");
     CHECK(eventually([&] { return claim(jobs)["id"].text == soon; }));
-    const json events =
-        ask(jobs, "GET", "/ojs/v1/events?types=job.expired,job.cancelled&queues=default&limit=2").body;
+    const json events = ask(jobs, "GET", "/ojs/v1/events?types=job.expired,job.cancelled&queues=default&limit=2").body;
     REQUIRE(events["events"].items.size() == 2);
     CHECK(events["events"].items.back()["subject"].text == later);
 }
@@ -353,8 +342,7 @@ TEST_CASE("dev_backend: a heartbeat's response has the directive; only a running
     const backend jobs;
     const std::string id = pushed(jobs, "");
     const auto beat = [&](const char* path, const char* state) {
-        return ask(jobs, "POST", path,
-                   std::string(R"({"worker_id":"w/1","active_jobs":1,"state":")") + state + "\"}")
+        return ask(jobs, "POST", path, std::string(R"({"worker_id":"w/1","active_jobs":1,"state":")") + state + "\"}")
             .body;
     };
     const std::string health = "/ojs/v1/workers/w%2F1/health";
@@ -362,8 +350,7 @@ TEST_CASE("dev_backend: a heartbeat's response has the directive; only a running
     CHECK(ask(jobs, "GET", health).status == 200);
     CHECK(ask(jobs, "POST", "/dev/directive", R"({"worker_id":"*","directive":"quiet"})").status == 200);
     CHECK(beat("/ojs/v1/workers/heartbeat", "running")["state"].is("quiet"));
-    CHECK(ask(jobs, "POST", "/dev/directive", R"({"worker_id":"w/1","directive":"terminate"})").status ==
-          200);
+    CHECK(ask(jobs, "POST", "/dev/directive", R"({"worker_id":"w/1","directive":"terminate"})").status == 200);
     CHECK(beat("/ojs/v1/workers/beat", "drain")["state"].is("terminate"));
     CHECK(ask(jobs, "GET", health).status == 503);
     CHECK(claim(jobs, "w/1")["id"].text.empty());

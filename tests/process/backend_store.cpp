@@ -11,9 +11,7 @@ namespace {
 
 constexpr int no_store = 74;
 
-std::string store_path() {
-    return scratch_file("store");
-}
+std::string store_path() { return scratch_file("store"); }
 
 // What dev_backend says and exits with if it does not start.
 struct refusal {
@@ -57,8 +55,8 @@ class stored_backend {
 };
 
 std::string claim(backend& jobs, const std::string& worker, const std::string& more = "") {
-    const json claimed = jobs.post("/ojs/v1/workers/fetch",
-                                   R"({"queues":["default"],"worker_id":")" + worker + "\"" + more + "}");
+    const json claimed =
+        jobs.post("/ojs/v1/workers/fetch", R"({"queues":["default"],"worker_id":")" + worker + "\"" + more + "}");
     return claimed["jobs"].items.empty() ? "" : claimed["jobs"].items.front()["id"].text;
 }
 
@@ -87,15 +85,12 @@ TEST_CASE("store: SIGKILL and restart of dev_backend -> every job is unchanged a
         return id;
     };
     const std::string failed = claimed(R"(,"options":{"retry":{"max_attempts":5}})");
-    const std::string dead =
-        claimed(R"(,"options":{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}})");
+    const std::string dead = claimed(R"(,"options":{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}})");
     for (const std::string& id : {failed, dead})
-        jobs->post(
-            "/ojs/v1/workers/nack",
-            by_id(id, R"(,"error":{"code":"handler_error","message":"no"},"meta":{"checkpoint":{"row":7}})"));
+        jobs->post("/ojs/v1/workers/nack",
+                   by_id(id, R"(,"error":{"code":"handler_error","message":"no"},"meta":{"checkpoint":{"row":7}})"));
     const std::string held = claimed("", ",\"visibility_timeout_ms\":600000");
-    const std::string later =
-        jobs->push("a", "[]", 1, R"(,"options":{"delay_until":"2199-01-01T00:00:00Z"})").front();
+    const std::string later = jobs->push("a", "[]", 1, R"(,"options":{"delay_until":"2199-01-01T00:00:00Z"})").front();
     const std::string first = jobs->push_one("a", "[]");
     const std::string second = jobs->push_one("a", "[]");
     const auto shown = [&] {
@@ -160,8 +155,7 @@ TEST_CASE("store: SIGKILLs of dev_backend under four workers lose no accepted jo
     for (int i = 0; i < 4; ++i) {
         workers.push_back(start_worker(
             jobs->url(), "w" + std::to_string(i),
-            settings_from(
-                "OJS_CONCURRENCY=4 OJS_POLL_INTERVAL=5ms OJS_VISIBILITY_TIMEOUT=2s OJS_REQUEST_TIMEOUT=2s")));
+            settings_from("OJS_CONCURRENCY=4 OJS_POLL_INTERVAL=5ms OJS_VISIBILITY_TIMEOUT=2s OJS_REQUEST_TIMEOUT=2s")));
     }
     std::vector<std::string> accepted;
     for (std::uint64_t kill = 0; kill < kills; ++kill) {
@@ -203,12 +197,10 @@ TEST_CASE("store: a file that is foreign, damaged or open elsewhere is refused w
         {replaced(whole, "store 2", "store 1"), "it is no store of dev_backend"},
         {replaced(whole, "\"args\":[1]", "\"args\":[1"), "line 3 is damaged: not JSON"},
         {replaced(whole, "\"args\":[1]", "\"args\":7"), "line 3 is damaged: args is missing or not an array"},
-        {replaced(whole, "\"attempt\":0", "\"attempt\":-1"),
-         "line 2 is damaged: attempt is not a whole number"},
+        {replaced(whole, "\"attempt\":0", "\"attempt\":-1"), "line 2 is damaged: attempt is not a whole number"},
         {replaced(whole, "\"state\":\"available\"", "\"state\":\"lost\""),
          "line 2 is damaged: no state is called lost"},
-        {replaced(whole, "{\"id\":\"" + id, "{\"id\":\"other"),
-         "line 3 is damaged: fixed is that of another job"},
+        {replaced(whole, "{\"id\":\"" + id, "{\"id\":\"other"), "line 3 is damaged: fixed is that of another job"},
     };
     for (const auto& each : rows) {
         CAPTURE(each.text);
@@ -229,13 +221,12 @@ TEST_CASE("store: a file that is foreign, damaged or open elsewhere is refused w
 
 TEST_CASE("store: on a full disk pushes fail with 503, and every job accepted before is kept") {
     // A limit of the process in place of a disk of that size, 512 KiB for each file: nobody needs to be root for it.
-    const std::vector<std::string> limited = {"/bin/sh", "-c",
-                                              "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\""};
+    const std::vector<std::string> limited = {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 1024; exec \"$0\" \"$@\""};
     const std::string path = store_path();
     backend small({"--store", path}, limited);
     const auto push = [&](std::size_t size) {
-        const auto got = ask(small.url(), "POST", "/ojs/v1/jobs",
-                             R"({"type":"a","args":[")" + std::string(size, 'z') + "\"]}");
+        const auto got =
+            ask(small.url(), "POST", "/ojs/v1/jobs", R"({"type":"a","args":[")" + std::string(size, 'z') + "\"]}");
         REQUIRE(got);
         return *got;
     };

@@ -29,12 +29,11 @@ class http_subject : public transport_contract::subject {
         const std::string url = "http://127.0.0.1:" + std::to_string(relay_.port());
         auto client = ojs::make_backend_client(url, std::move(options));
         if (!client) throw std::runtime_error(client.error().text);
-        return transport_contract::share(
-            ojs::result<ojs::transport_ref>(ojs::make_http_transport(std::move(*client))));
+        return transport_contract::share(ojs::result<ojs::transport_ref>(ojs::make_http_transport(std::move(*client))));
     }
     std::string push(const new_job& what) override {
-        const std::string more = ",\"queue\":\"" + what.queue +
-                                 "\",\"retry\":{\"max_attempts\":" + std::to_string(what.max_attempts) + "}";
+        const std::string more =
+            ",\"queue\":\"" + what.queue + "\",\"retry\":{\"max_attempts\":" + std::to_string(what.max_attempts) + "}";
         return backend_.push(what.type, what.args_json, 1, more).front();
     }
     job_state state_of(const std::string& id) override {

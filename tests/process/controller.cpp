@@ -24,9 +24,7 @@ std::string job_bytes() {
     return out;
 }
 
-std::string in_quotes(const std::string& text) {
-    return '"' + text + '"';
-}
+std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
 
 // A controller with its spool, its termination-mode file, and the FIFO that its children hold.
 class stage {
@@ -56,9 +54,9 @@ class stage {
     std::string mode_file() const { return path("termination-type"); }
 
     void configure(const std::string& mode, const std::string& more) {
-        configure_command('[' + in_quotes(program("child_job")) + ',' + in_quotes(mode) + ',' +
-                              in_quotes(fifo_) + ",\"{job}\"]",
-                          ",\"termination_type_file\":" + in_quotes(mode_file()) + more);
+        configure_command(
+            '[' + in_quotes(program("child_job")) + ',' + in_quotes(mode) + ',' + in_quotes(fifo_) + ",\"{job}\"]",
+            ",\"termination_type_file\":" + in_quotes(mode_file()) + more);
     }
     void configure_command(const std::string& command, const std::string& more = "") {
         write_file(path("config.json"),
@@ -99,8 +97,7 @@ class stage {
     pid_t child() {
         const std::string text = line();
         const std::size_t blank = text.find(' ');
-        REQUIRE_MESSAGE(blank != std::string::npos,
-                        "the child says '" << text << "'; " << controller.output());
+        REQUIRE_MESSAGE(blank != std::string::npos, "the child says '" << text << "'; " << controller.output());
         job_path = text.substr(text.find(' ', blank + 1) + 1);
         return std::atoi(text.c_str() + blank);
     }
@@ -209,9 +206,8 @@ void check_requeued(stage& on, bool named) {
     CHECK(on.all_gone());
     CHECK(on.job_is_only_in("request"));
     // Two threads say what they do: the kill does not wait for the log.
-    CHECK(on.logs({{"warning", "Spot instance reclamation detected" + by},
-                   {"warning", initiating},
-                   {"info", complete}}));
+    CHECK(
+        on.logs({{"warning", "Spot instance reclamation detected" + by}, {"warning", initiating}, {"info", complete}}));
     CHECK(on.logs({{"warning", killing}, {"info", reputting}, {"info", complete}}));
 }
 
@@ -277,11 +273,10 @@ TEST_CASE("controller: NORMAL_SHUTDOWN -> after a stop signal the job completes 
         on.let_finish();
         CHECK(on.controller.wait() == 0);
         CHECK(on.job_is_only_in("done"));
-        CHECK(on.logs(
-            {{"info", "File " + on.mode_file() + " contains NORMAL_SHUTDOWN, using graceful shutdown"},
-             {"info", processing},
-             {"info", completed},
-             {"info", complete}}));
+        CHECK(on.logs({{"info", "File " + on.mode_file() + " contains NORMAL_SHUTDOWN, using graceful shutdown"},
+                       {"info", processing},
+                       {"info", completed},
+                       {"info", complete}}));
         CHECK(on.controller.count("Spot instance reclamation") == 0);
     }
 }
@@ -327,8 +322,7 @@ TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller 
         on.child();
         const std::string init = init_of(on.controller);
         REQUIRE_FALSE(init.empty());
-        process hook =
-            on.run(flags, program("controller"), {"nsenter", "--target", init, "--pid", "--mount"});
+        process hook = on.run(flags, program("controller"), {"nsenter", "--target", init, "--pid", "--mount"});
         // The namespace may end under the hook, which has done its work then.
         const int status = hook.wait();
         CHECK_MESSAGE((status == 0 || status == 128 + SIGKILL || status == -SIGKILL), hook.output());
@@ -442,11 +436,10 @@ TEST_CASE("controller: a child that outlasts the grace period gets SIGTERM, then
         if (row.child == std::string("obey")) CHECK(on.line() == "SIGTERM");
         CHECK(on.all_gone());
         CHECK(on.job_is_only_in("request"));
-        CHECK(on.logs(
-            {{"info", processing},
-             {"warning", "Grace period is about to expire. Sending SIGTERM to process execution-job-1"},
-             {"info", reputting},
-             {"info", complete}}));
+        CHECK(on.logs({{"info", processing},
+                       {"warning", "Grace period is about to expire. Sending SIGTERM to process execution-job-1"},
+                       {"info", reputting},
+                       {"info", complete}}));
         CHECK(on.prints(std::string("end=\"") + row.end + "\""));
     }
 }
@@ -547,8 +540,7 @@ TEST_CASE("controller: the command is missing or half a program -> no attempt co
             fs::rename(prover + ".new", prover);
         };
         deploy("");  // for the check at start-up
-        on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]",
-                             ",\"retry_delays\":[],\"concurrency\":2");
+        on.configure_command("[" + in_quotes(prover) + ",\"{job}\"]", ",\"retry_delays\":[],\"concurrency\":2");
         on.start();
         REQUIRE(on.prints("worker started"));
         is_missing ? static_cast<void>(fs::remove(prover)) : deploy("kill -SEGV $$\n");
@@ -579,12 +571,12 @@ TEST_CASE("controller: a child gets its job file but no token, and its output is
     on.configure_command(R"(["sh","-c","env; echo first; printf 'a \"b\"' >&2; cmp $0 $1","{job}","{job}"])");
     on.put_job("job-1");
     // Found by PATH, and started with SIGCHLD ignored.
-    on.controller = process({"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" --config \"$1\"",
-                             program("controller"), on.path("config.json")},
-                            {{"OJS_AUTH_TOKEN", "canary"},
-                             {"OJS_HEALTH_TOKEN", "canary"},
-                             {"OJS_OTHER", "passed on"},
-                             {"PATH", "/no/such/folder:/usr/bin:/bin"}});
+    on.controller = process(
+        {"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" --config \"$1\"", program("controller"), on.path("config.json")},
+        {{"OJS_AUTH_TOKEN", "canary"},
+         {"OJS_HEALTH_TOKEN", "canary"},
+         {"OJS_OTHER", "passed on"},
+         {"PATH", "/no/such/folder:/usr/bin:/bin"}});
     CHECK(eventually([&] { return on.job_is_only_in("done"); }));
     CHECK(on.controller.count("Process execution-job-1 started") == 1);
     CHECK(on.prints("msg=\"first\" process=execution-job-1 stream=stdout"));
@@ -660,8 +652,7 @@ TEST_CASE("controller: an invalid configuration ends start-up with 64 and an err
         {"{\"spool_dir\":\"/no/such/folder/s\",\"command\":[\"true\"]}", "error: "},
         {"{\"command\":[\"\"]}", "command: must name a program"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/etc/passwd\"]}", "/etc/passwd: Permission denied"},
-        {"{\"spool_dir\":\"s\",\"command\":[\"no-such-prover\"]}",
-         "command: no-such-prover: is in no folder of PATH"},
+        {"{\"spool_dir\":\"s\",\"command\":[\"no-such-prover\"]}", "command: no-such-prover: is in no folder of PATH"},
         {"{\"concurrency\":1,\"spool_dir\":\"s\",\"concurrency\":1}", "concurrency: is given twice"},
         {"{\"controller\":{\"concurrency\":1},\"concurrency\":1}", "concurrency: is given twice"},
         {"{\"retry_delays\":[-1]}", "retry_delays: must be from 0"},
@@ -672,8 +663,7 @@ TEST_CASE("controller: an invalid configuration ends start-up with 64 and an err
         {"{\"termination_grace\":1}", "termination_grace: is unknown"},
         // The child's share is 10 s by default: not all of the grace period.
         {"{BASE,\"termination_grace_period\":10}", "child_process_shutdown_timeout must be shorter than"},
-        {"{BASE,\"termination_grace_period\":\"10001ms\",\"metrics_address\":\"nonsense\"}",
-         "metrics_address: "},
+        {"{BASE,\"termination_grace_period\":\"10001ms\",\"metrics_address\":\"nonsense\"}", "metrics_address: "},
         // TOML that the guide does not use.
         {"\n[controller]\ncommand = [\n",
          "config.toml: line 3: command: must be a \"string\", number, boolean or array"},
@@ -704,8 +694,7 @@ TEST_CASE("controller: too short a container_grace_period gives a warning with t
     INFO(on.controller.output());
     CHECK(on.controller.count("OJS_") == 0);
     CHECK(on.controller.count("level=warning msg=\"the drain (59m10s) and the reports after it (") == 1);
-    CHECK(on.controller.count("set container_grace_period to the same, or lower termination_grace_period") ==
-          1);
+    CHECK(on.controller.count("set container_grace_period to the same, or lower termination_grace_period") == 1);
 }
 
 TEST_CASE("controller: --config overrides OJS_CONTROLLER_CONFIG, and no configuration at all is an error") {
@@ -735,13 +724,12 @@ TEST_CASE("controller: an invalid flag or an unusable configuration file ends st
         CHECK_MESSAGE(one.count(says) == 1, one.output());
     };
     for (const std::string& flags :
-         {"--config " + config + " --config " + config, "--config " + config + " more",
-          "--config " + on.path("absent"), "--config " + on.path("fifo"),
-          "--mark-normal --config " + on.path("absent"), std::string("--config"), std::string("--unknown"),
-          std::string("--reclaim --mark-normal"), std::string("--reclaim 0"), std::string("--reclaim 1x")})
+         {"--config " + config + " --config " + config, "--config " + config + " more", "--config " + on.path("absent"),
+          "--config " + on.path("fifo"), "--mark-normal --config " + on.path("absent"), std::string("--config"),
+          std::string("--unknown"), std::string("--reclaim --mark-normal"), std::string("--reclaim 0"),
+          std::string("--reclaim 1x")})
         run(flags, 64, "error: ");
     run("--help", 0, "usage: ");
     write_file(config, "{\"termination_type_file\":\"/no/such/folder/file\"}");
-    run("--mark-normal --config " + config, 1,
-        "cannot write /no/such/folder/file: No such file or directory");
+    run("--mark-normal --config " + config, 1, "cannot write /no/such/folder/file: No such file or directory");
 }

@@ -19,9 +19,7 @@ pid_t pid_after(const std::string& output, const std::string& text) {
     return static_cast<pid_t>(std::atoi(output.c_str() + at + text.size()));
 }
 
-bool is_gone(pid_t pid) {
-    return kill(pid, 0) != 0 && errno == ESRCH;
-}
+bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 

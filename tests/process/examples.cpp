@@ -138,8 +138,7 @@ TEST_CASE("keyvalue: a drain completes requests in flight, refuses new ones and 
         own_server one = start("2s");
         int in_hand = 0;
         std::thread client([&] { in_hand = send(one, "PUT", "/a", "first value").status; });
-        REQUIRE(
-            eventually([&] { return call("GetShutdownStatus")["metrics"]["inFlightRequests"].number == 1; }));
+        REQUIRE(eventually([&] { return call("GetShutdownStatus")["metrics"]["inFlightRequests"].number == 1; }));
         call("Shutdown", "{\"maxShutdownSeconds\":3600}");
         REQUIRE(eventually([&] { return call("GetShutdownStatus")["state"].is("SHUTDOWN_DRAINING"); }));
         CHECK(send(one, "PUT", "/b", "late").status == 503);

@@ -12,8 +12,8 @@ TEST_CASE("flags: wrong usage of a tool prints one error line, or the usage, and
     } programs[] = {
         {"worker",
          {"--nonsense", "quiet", "--signal", "--signal pause", "--signal stop -1", "--signal stop 1 2",
-          "--signal stop 99999999999", "--signal --wait", "--doctor now", "--init now", "--help me",
-          "--enqueue", "--enqueue noop"},  // the last into memory:
+          "--signal stop 99999999999", "--signal --wait", "--doctor now", "--init now", "--help me", "--enqueue",
+          "--enqueue noop"},  // the last into memory:
          "error: "},
         {"shutdown-probe", {"", "--", "--scenario", "--scenario none -- true", "true"}, "; see --help"},
         {"demo", {"--nonsense", "--svg", "picture.svg"}, "error: "},

@@ -1,6 +1,5 @@
 // What the library takes from a process that uses it: at rest, at work, for a job, and for what a backend sends.
-#if defined(__linux__) && \
-    !defined(__SANITIZE_THREAD__)  // there the programs are those of another configuration
+#if defined(__linux__) && !defined(__SANITIZE_THREAD__)  // there the programs are those of another configuration
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -26,8 +25,7 @@ class footprint {
         REQUIRE(shared != MAP_FAILED);
         counts_ = static_cast<const taken*>(shared);
         environment all = extra;
-        all.insert(
-            {{"TEST_COUNTS", path}, {"OJS_LOG_LEVEL", "off"}, {"OJS_CONCURRENCY", std::to_string(slots)}});
+        all.insert({{"TEST_COUNTS", path}, {"OJS_LOG_LEVEL", "off"}, {"OJS_CONCURRENCY", std::to_string(slots)}});
         program_ = process({program("footprint"), what, std::to_string(slots)}, all);
     }
     footprint(const footprint&) = delete;
@@ -61,8 +59,8 @@ class footprint {
     std::set<int> signals() const {
         const std::uint64_t caught = mask("SigCgt:");
         std::set<int> out;
-        for (const int number : {SIGHUP, SIGINT, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD,
-                                 SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU}) {
+        for (const int number : {SIGHUP, SIGINT, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD, SIGCONT, SIGTSTP,
+                                 SIGTTIN, SIGTTOU}) {
             if ((caught >> (number - 1) & 1U) != 0) out.insert(number);
         }
         return out;
@@ -108,9 +106,7 @@ const std::set<int> all_signals = {SIGHUP, SIGINT, SIGTERM, SIGCONT, SIGTSTP, SI
 TEST_CASE("footprint: signals, lifecycle and barrier take no thread, a pipe, five handlers and 100 bytes") {
     footprint core("core", 0, {});
     CHECK(eventually([&] { return core.descriptors() == counted{{"pipe", 2}}; }));
-    CHECK(eventually([&] {
-        return core.signals() == std::set<int>{SIGINT, SIGTERM, SIGCONT, SIGTSTP, SIGTTIN};
-    }));
+    CHECK(eventually([&] { return core.signals() == std::set<int>{SIGINT, SIGTERM, SIGCONT, SIGTSTP, SIGTTIN}; }));
     CHECK(core.threads().empty());
     CHECK(core.counts().heap < 100);
     core.check_stop({SIGTERM, SIGINT});
@@ -161,15 +157,12 @@ TEST_CASE("footprint: a worker takes 2 threads and 16 kB, a job at most a thread
 TEST_CASE("footprint: a job that does nothing takes at most 14 allocations, 22 locks and 17 clock reads") {
     backend server;
     server.push("test.count", "[]", 1300);
-    footprint worker(
-        "worker", 1,
-        {{"OJS_URL", server.url()}, {"OJS_HEARTBEAT_INTERVAL", "1m"}, {"OJS_VISIBILITY_TIMEOUT", "10m"}});
-    REQUIRE(
-        worker.of().prints("clock reads", std::chrono::seconds(100)));  // 1,200 jobs, below a sanitizer too
+    footprint worker("worker", 1,
+                     {{"OJS_URL", server.url()}, {"OJS_HEARTBEAT_INTERVAL", "1m"}, {"OJS_VISIBILITY_TIMEOUT", "10m"}});
+    REQUIRE(worker.of().prints("clock reads", std::chrono::seconds(100)));  // 1,200 jobs, below a sanitizer too
     double each[3] = {};
     const std::string found = worker.of().output().substr(worker.of().output().find("a job: "));
-    REQUIRE(std::sscanf(found.c_str(), "a job: %lf allocations, %lf locks, %lf clock", each, each + 1,
-                        each + 2) == 3);
+    REQUIRE(std::sscanf(found.c_str(), "a job: %lf allocations, %lf locks, %lf clock", each, each + 1, each + 2) == 3);
     // A heartbeat, or a thread that had to wait, is a small part of one.
     const double most[3] = {14, 22, 17};
     for (int i = 0; i < 3; ++i) {
@@ -180,8 +173,7 @@ TEST_CASE("footprint: a job that does nothing takes at most 14 allocations, 22 l
 }
 
 TEST_CASE("footprint: a response of the backend takes at most six times its size, whatever is in it") {
-    const auto filled = [](std::string text, const std::string& unit, const std::string& last,
-                           long length = size) {
+    const auto filled = [](std::string text, const std::string& unit, const std::string& last, long length = size) {
         while (static_cast<long>(text.size() + unit.size() + last.size()) <= length) text += unit;
         return text + last;
     };
@@ -196,12 +188,11 @@ TEST_CASE("footprint: a response of the backend takes at most six times its size
     } rows[] = {
         {"objects", filled(job, "{},", "0]}]}"), "", 6 * size, "/ack {\"job_id\":\"j1\",\"result\":true}"},
         {"malformed", filled(job, "{},", "1e]}]}"), "", 6 * size, "/nack {\"job_id\":\"j1\","},
-        {"many jobs", filled("{\"jobs\":[", "{},", "{}]}"), "", 6 * size, "",
-         "jobs it may have claimed come back"},
+        {"many jobs", filled("{\"jobs\":[", "{},", "{}]}"), "", 6 * size, "", "jobs it may have claimed come back"},
         {"a heartbeat's list", job + "0]}]}", filled("{\"jobs_extended\":[", "\"\",", "\"j1\"]}"), 6 * size,
          "/ack {\"job_id\":\"j1\","},
-        {"above the limit", filled(job, "{},", "0]}]}", 8 * size), "",
-         4 * static_cast<long>(ojs::max_worker_response), "", "jobs it may have claimed come back"},
+        {"above the limit", filled(job, "{},", "0]}]}", 8 * size), "", 4 * static_cast<long>(ojs::max_worker_response),
+         "", "jobs it may have claimed come back"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);
@@ -223,12 +214,11 @@ TEST_CASE("footprint: a response of the backend takes at most six times its size
         });
         REQUIRE(server);
         // A job of this size may take its time, also in the stop.
-        footprint worker(
-            "worker", 1,
-            settings_from("OJS_HEARTBEAT_INTERVAL=20ms OJS_POLL_INTERVAL=20ms OJS_LOG_LEVEL=info "
-                          "OJS_VISIBILITY_TIMEOUT=10m OJS_REQUEST_TIMEOUT=2m OJS_STOP_TIMEOUT=2m "
-                          "OJS_URL=http://" +
-                          server->address()));
+        footprint worker("worker", 1,
+                         settings_from("OJS_HEARTBEAT_INTERVAL=20ms OJS_POLL_INTERVAL=20ms OJS_LOG_LEVEL=info "
+                                       "OJS_VISIBILITY_TIMEOUT=10m OJS_REQUEST_TIMEOUT=2m OJS_STOP_TIMEOUT=2m "
+                                       "OJS_URL=http://" +
+                                       server->address()));
         // It takes seconds of a processor, of which a busy machine gives few.
         constexpr milliseconds parsing_guard{120000};
         CHECK(eventually(

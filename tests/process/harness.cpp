@@ -33,8 +33,7 @@ json convert(const picojson::value& from) {
         for (const picojson::value& item : from.get<picojson::array>()) out.items.push_back(convert(item));
     } else if (from.is<picojson::object>()) {
         out.what = json::kind::object;
-        for (const auto& [name, value] : from.get<picojson::object>())
-            out.members.emplace_back(name, convert(value));
+        for (const auto& [name, value] : from.get<picojson::object>()) out.members.emplace_back(name, convert(value));
     }
     return out;
 }
@@ -88,18 +87,16 @@ pid_t spawn(std::vector<std::string> command, const environment& extra, const st
     sigset_t none;
     sigemptyset(&none);
     sigemptyset(&defaults);
-    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE})
-        sigaddset(&defaults, number);
+    for (const int number : {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE}) sigaddset(&defaults, number);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
     pid_t pid = 0;
-    const int failed = ::posix_spawnp(&pid, command.front().c_str(), &files, &attributes,
-                                      pointers(command).data(), pointers(variables).data());
+    const int failed = ::posix_spawnp(&pid, command.front().c_str(), &files, &attributes, pointers(command).data(),
+                                      pointers(variables).data());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     REQUIRE_MESSAGE(failed == 0, command.front() << ": " << std::strerror(failed));
@@ -188,8 +185,7 @@ environment settings_from(const std::string& text, environment more) {
 // ---- process ----
 
 // test_worker, given a command, makes it die with us.
-process::process(const std::vector<std::string>& command, const environment& extra)
-    : path_(scratch_file("output")) {
+process::process(const std::vector<std::string>& command, const environment& extra) : path_(scratch_file("output")) {
     std::vector<std::string> whole = command;
     if (command.front() != program("test_worker")) whole.insert(whole.begin(), program("test_worker"));
     pid_ = spawn(std::move(whole), extra, path_);
@@ -207,9 +203,7 @@ void process::swap(process& other) noexcept {
     std::swap(output_, other.output_);
 }
 
-void process::signal(int number) const {
-    ::kill(pid_, number);
-}
+void process::signal(int number) const { ::kill(pid_, number); }
 
 void process::freeze() const {
     signal(SIGSTOP);
@@ -222,8 +216,7 @@ int process::wait(milliseconds limit) const {
     eventually(
         [&] {
             siginfo_t info{};
-            if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
-                return true;
+            if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return true;
             if (info.si_pid == 0) return false;
             status = info.si_code == CLD_EXITED ? info.si_status : -info.si_status;
             return true;
@@ -250,8 +243,7 @@ int process::count(const std::string& text) {
 
 // ---- backend ----
 
-backend::backend(std::vector<std::string> flags, std::vector<std::string> launcher)
-    : ledger_(scratch_file("ledger")) {
+backend::backend(std::vector<std::string> flags, std::vector<std::string> launcher) : ledger_(scratch_file("ledger")) {
     // Workers report themselves what took too long, however late a busy machine lets them.
     launcher.insert(launcher.end(),
                     {program("dev_backend"), "--port", "0", "--ledger", ledger_, "--timeout-grace", "10m"});
@@ -260,8 +252,7 @@ backend::backend(std::vector<std::string> flags, std::vector<std::string> launch
     const std::string greeting = "listening on ";
     REQUIRE_MESSAGE(eventually([&] {
                         const std::size_t at = process_.output().find(greeting);
-                        return at != std::string::npos &&
-                               process_.output().find('\n', at) != std::string::npos;
+                        return at != std::string::npos && process_.output().find('\n', at) != std::string::npos;
                     }),
                     "dev_backend says: " << process_.output());
     const std::string& said = process_.output();
@@ -279,9 +270,8 @@ const std::vector<json>& backend::events() {
     return events_;
 }
 
-ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method,
-                                    const std::string& path, const std::string& body,
-                                    const ojs::http_headers& headers) {
+ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method, const std::string& path,
+                                    const std::string& body, const ojs::http_headers& headers) {
     ojs::result<ojs::http_client> client = ojs::http_client::create(url);
     if (!client) return client.error();
     return client->send({method, path, headers, body}, {clock::now() + guard});
@@ -294,15 +284,9 @@ std::string backend::call(const char* method, const std::string& path, const std
     return answer->body;
 }
 
-json backend::post(const std::string& path, const std::string& body) {
-    return json::parse(call("POST", path, body));
-}
-std::string backend::get(const std::string& path) {
-    return call("GET", path, "");
-}
-json backend::summary() {
-    return json::parse(get("/dev/summary"));
-}
+json backend::post(const std::string& path, const std::string& body) { return json::parse(call("POST", path, body)); }
+std::string backend::get(const std::string& path) { return call("GET", path, ""); }
+json backend::summary() { return json::parse(get("/dev/summary")); }
 
 json backend::job(const std::string& id) {
     const json answer = json::parse(get("/ojs/v1/jobs/" + id));
@@ -327,8 +311,8 @@ std::vector<std::string> backend::push(const std::string& type, const std::strin
 relay::relay(std::string backend_url, hook may_pass)
     : backend_url_(std::move(backend_url)),
       may_pass_(std::move(may_pass)),
-      server_(ojs::http_server::start(
-          "127.0.0.1:0", [this](const ojs::http_request& request) { return pass_on(request); })) {
+      server_(ojs::http_server::start("127.0.0.1:0",
+                                      [this](const ojs::http_request& request) { return pass_on(request); })) {
     REQUIRE(server_);
 }
 
@@ -343,19 +327,16 @@ ojs::http_response relay::pass_on(const ojs::http_request& request) const {
     return {answer->status, {}, answer->body};
 }
 
-void gate::open() const {
-    REQUIRE(std::ofstream(path_).good());
-}
+void gate::open() const { REQUIRE(std::ofstream(path_).good()); }
 
 // ---- workers ----
 
 process start_worker(const std::string& url, const std::string& id, const environment& extra) {
     environment settings = extra;
     settings.insert({{"OJS_URL", url}, {"OJS_WORKER_ID", id}});
-    return process(
-        {program("test_worker")},
-        settings_from("OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_SIGNAL_DEBOUNCE=50ms",
-                      std::move(settings)));
+    return process({program("test_worker")},
+                   settings_from("OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_SIGNAL_DEBOUNCE=50ms",
+                                 std::move(settings)));
 }
 
 }  // namespace test

@@ -36,7 +36,7 @@ std::vector<std::string> pid_namespace();
 std::string program(const std::string& name);  // in $OJS_TEST_BIN, or beside this program
 std::int64_t monotonic_ns();
 std::uint64_t number_from(const char* variable, std::uint64_t fallback);  // of the environment
-std::string scratch_file(const std::string& name);  // a new path; the folder is removed at exit
+std::string scratch_file(const std::string& name);                        // a new path; the folder is removed at exit
 
 using environment = std::map<std::string, std::string>;
 // `more`, and those of a text such as "A=1 B=2".
@@ -88,8 +88,8 @@ std::string init_of(const process& outside);
 int count_marked(const std::string& mark);
 
 // One request to a server.
-ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method,
-                                    const std::string& path, const std::string& body = "",
+ojs::result<ojs::http_response> ask(const std::string& url, const std::string& method, const std::string& path,
+                                    const std::string& body = "",
                                     const ojs::http_headers& headers = {
                                         {"Content-Type", "application/openjobspec+json"}});
 
@@ -100,16 +100,12 @@ class backend {
     explicit backend(std::vector<std::string> flags = {}, std::vector<std::string> launcher = {});
 
     const std::string& url() const { return url_; }
-    std::uint16_t port() const {
-        return static_cast<std::uint16_t>(std::stoi(url_.substr(url_.rfind(':') + 1)));
-    }
+    std::uint16_t port() const { return static_cast<std::uint16_t>(std::stoi(url_.substr(url_.rfind(':') + 1))); }
     const std::vector<json>& events();  // the ledger so far
     // Ids of `count` new jobs; `more` is added to each, such as `,"max_attempts":1`.
     std::vector<std::string> push(const std::string& type, const std::string& args, int count = 1,
                                   const std::string& more = "");
-    std::string push_one(const std::string& type, const std::string& args) {
-        return push(type, args).front();
-    }
+    std::string push_one(const std::string& type, const std::string& args) { return push(type, args).front(); }
     json summary();
     json job(const std::string& id);
     std::string state_of(const std::string& id) { return job(id)["state"].text; }

@@ -32,9 +32,7 @@ struct served {
     std::string address;
 };
 
-bool becomes_quiet(backend& jobs) {
-    return jobs.event(beat_in_state("w", "quiet")).what == json::kind::object;
-}
+bool becomes_quiet(backend& jobs) { return jobs.event(beat_in_state("w", "quiet")).what == json::kind::object; }
 
 }  // namespace
 
@@ -85,9 +83,9 @@ TEST_CASE("health: GET /drain as the preStop hook lets the running job complete 
 TEST_CASE("health: the unix socket is removed even if the worker exits while a handler still runs") {
     backend jobs;
     const std::string path = scratch_file("health.sock");
-    served tested(jobs.url(), {{"OJS_HEALTH_ADDR", "unix:" + path},
-                               {"OJS_HEALTH_CONTROL", "on"},
-                               {"OJS_SHUTDOWN_GRACE_PERIOD", "50ms"}});
+    served tested(
+        jobs.url(),
+        {{"OJS_HEALTH_ADDR", "unix:" + path}, {"OJS_HEALTH_CONTROL", "on"}, {"OJS_SHUTDOWN_GRACE_PERIOD", "50ms"}});
     REQUIRE(tested.worker.prints("start " + jobs.push_one("test.deaf", "[]")));
     CHECK(tested.call("POST", "/stop").status == 202);
     CHECK(tested.worker.wait() == 0);

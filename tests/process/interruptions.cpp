@@ -64,8 +64,7 @@ TEST_CASE("river examples: each signal or timeout begins the next stage; the las
 // [River diagnose]
 TEST_CASE("worker: SIGTTIN -> the log lists the jobs in flight, and which of them is cancelled") {
     backend jobs;
-    process worker =
-        start_worker(jobs.url(), "w", {{"OJS_STUCK_AFTER", "1h"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
+    process worker = start_worker(jobs.url(), "w", {{"OJS_STUCK_AFTER", "1h"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
     const std::string deaf = jobs.push("test.deaf", "[]", 1, ",\"timeout_ms\":20").front();
     REQUIRE(worker.prints("job cancelled: its timeout is over"));
     const std::string other = jobs.push_one("test.sleep", "[600000]");

@@ -23,12 +23,11 @@ class daemon_of {
     // The configuration of the one group, "kv": two runners with these flags.
     void write(const std::string& flags, const std::string& more = "") const {
         const char* const limit = holds(flags, "hang") ? "1s" : "20s";  // what hangs takes all of it
-        std::ofstream(config_)
-            << R"({"admin": "unix:/nowhere.sock", "process_groups": [{"name": "kv", "command": [")"
-            << program("lifecycle_runner") << '"' << flags
-            << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )" << more
-            << R"("shutdown": {"grace_period": ")" << limit << R"(", "max_duration": ")" << limit
-            << R"(", "poll_interval": "20ms", "kill_delay": "200ms"}}]})";
+        std::ofstream(config_) << R"({"admin": "unix:/nowhere.sock", "process_groups": [{"name": "kv", "command": [")"
+                               << program("lifecycle_runner") << '"' << flags
+                               << R"(], "desired_instances": 2, "min_healthy_instances": 1, "min_ready_time": "50ms", )"
+                               << more << R"("shutdown": {"grace_period": ")" << limit << R"(", "max_duration": ")"
+                               << limit << R"(", "poll_interval": "20ms", "kill_delay": "200ms"}}]})";
     }
     std::string admin() const { return "unix:" + socket_; }
     process tool(std::vector<std::string> words) const {
@@ -213,8 +212,7 @@ TEST_CASE("launcher_admin: a wrong argument, address or name gives an error mess
         {"status --token-file /nowhere", "cannot read /nowhere"}};
     for (const auto& row : usage) {
         CAPTURE(row.first);
-        process client(words(program("launcher") + " " + row.first),
-                       {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
+        process client(words(program("launcher") + " " + row.first), {{"LAUNCHER_ADMIN", "unix:/nowhere.sock"}});
         CHECK(client.wait() == 64);
         CHECK_MESSAGE(holds(client.output(), row.second), client.output());
     }

@@ -10,10 +10,9 @@ TEST_CASE("logs: every line of a JSON log has the specified fields and contains 
     backend jobs({"--faults", "e500:100,lose:50,reset:50", "--seed", "7"});
     process worker = start_worker(
         jobs.url(), "w1",
-        settings_from(
-            "OJS_LOG_FORMAT=json OJS_LOG_LEVEL=debug OJS_LOG_ERROR_MESSAGES=0 OJS_VISIBILITY_TIMEOUT=1s "
-            "OJS_PROGRESS_INTERVAL=20ms OJS_SHUTDOWN_GRACE_PERIOD=300ms OJS_AUTH_TOKEN=token-" +
-            canary));
+        settings_from("OJS_LOG_FORMAT=json OJS_LOG_LEVEL=debug OJS_LOG_ERROR_MESSAGES=0 OJS_VISIBILITY_TIMEOUT=1s "
+                      "OJS_PROGRESS_INTERVAL=20ms OJS_SHUTDOWN_GRACE_PERIOD=300ms OJS_AUTH_TOKEN=token-" +
+                      canary));
     const std::string arguments = "[\"" + canary + "\"]";
     for (const char* type : {"test.result", "test.throw_argument", "test.not_json", "no.such.type"})
         jobs.push(type, arguments, 10, R"(,"retry":{"max_attempts":1})");
@@ -29,8 +28,7 @@ TEST_CASE("logs: every line of a JSON log has the specified fields and contains 
     for (std::string line; std::getline(lines, line);) {
         CAPTURE(line);
         // Those on standard output are the test worker's own.
-        if (line.rfind("start ", 0) == 0 || line.rfind("phase ", 0) == 0 || line.rfind("cancelled ", 0) == 0)
-            continue;
+        if (line.rfind("start ", 0) == 0 || line.rfind("phase ", 0) == 0 || line.rfind("cancelled ", 0) == 0) continue;
         const json record = json::parse(line);
         REQUIRE(record.what == json::kind::object);
         for (const char* key : {"timestamp", "severity", "message", "category"})

@@ -13,9 +13,7 @@ using namespace test;
 
 namespace {
 
-bool is_built() {
-    return ::access(program("static_worker").c_str(), X_OK) == 0;
-}
+bool is_built() { return ::access(program("static_worker").c_str(), X_OK) == 0; }
 
 // What becomes it: first of all `before` runs, by a shell with this process id.
 std::vector<std::string> in_empty_root(std::vector<std::string> pid_namespace, const std::string& before) {
@@ -27,8 +25,7 @@ std::vector<std::string> in_empty_root(std::vector<std::string> pid_namespace, c
 }
 
 environment settings_for(const std::string& url) {
-    return settings_from("OJS_WORKER_ID=w OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_URL=" +
-                         url);
+    return settings_from("OJS_WORKER_ID=w OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_URL=" + url);
 }
 
 // Whether a SIGTERM would be kept now: blocked or handled.

@@ -91,8 +91,7 @@ std::vector<probe_run> runs_of_python() {
          {std::pair("--scenario drain --scenario grace --scenario tstp", "13 pass, 0 fail, 0 skipped"),
           std::pair("--scenario second-term --scenario fetch-in-flight --scenario lost-answer",
                     "3 pass, 0 fail, 1 skipped"),
-          std::pair("--scenario away-for-good --scenario terminate --scenario frozen",
-                    "4 pass, 0 fail, 0 skipped")}) {
+          std::pair("--scenario away-for-good --scenario terminate --scenario frozen", "4 pass, 0 fail, 0 skipped")}) {
         out.emplace_back();
         out.back().flags = test::words(flags);
         out.back().worker = {"python3", example};
@@ -187,8 +186,7 @@ TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes
     CHECK(run.probe.count("median -") + run.probe.count("worst -") == 0);
 }
 
-TEST_CASE(
-    "shutdown-probe: its status is 70 without a command or report, 1 if --all checks nothing that passes") {
+TEST_CASE("shutdown-probe: its status is 70 without a command or report, 1 if --all checks nothing that passes") {
     const struct {
         const char* flags;
         int status;
@@ -212,8 +210,7 @@ TEST_CASE(
 
 TEST_CASE("shutdown-probe: a command that exits fails the handshake, and its last output is shown") {
     const std::string xml = scratch_file("probe.xml");
-    process probe(
-        {program("shutdown-probe"), "--junit", xml, "--", "sh", "-c", "echo '<gone> & away'; exit 3"}, {});
+    process probe({program("shutdown-probe"), "--junit", xml, "--", "sh", "-c", "echo '<gone> & away'; exit 3"}, {});
     CHECK(probe.wait() == 2);
     CHECK(probe.prints("the command sent no FETCH and no BEAT to OJS_URL; it exited with status 3"));
     CHECK(probe.prints("] <gone> & away"));
@@ -224,8 +221,8 @@ TEST_CASE("shutdown-probe: a command that exits fails the handshake, and its las
 
 TEST_CASE("shutdown-probe: each check is printed once judged; SIGTERM -> totals and report follow") {
     const std::string report = scratch_file("probe.json");
-    process probe({program("shutdown-probe"), "--json", report, "--scenario", "drain", "--scenario",
-                   "grace-default", "--", program("broken_worker")},
+    process probe({program("shutdown-probe"), "--json", report, "--scenario", "drain", "--scenario", "grace-default",
+                   "--", program("broken_worker")},
                   {});
     REQUIRE(probe.prints("EXIT-0     PASS"));
     CHECK(probe.end_by(SIGTERM) == 128 + SIGTERM);

@@ -16,8 +16,7 @@ class stream {
     bool gets(const std::string& text) {
         std::size_t at = unread_.find(text);
         const ojs::time_point end = peer::soon();  // heartbeats keep coming
-        while (at == std::string::npos && ojs::steady_clock::now() < end &&
-               peer::read_some(client_.fd, unread_))
+        while (at == std::string::npos && ojs::steady_clock::now() < end && peer::read_some(client_.fd, unread_))
             at = unread_.find(text);
         if (at != std::string::npos) unread_.erase(0, at + text.size());
         return at != std::string::npos;

@@ -117,14 +117,13 @@ TEST_CASE("rfc_041: TestGracefulShutdownClean, -SlowDrain, -Hang, -RequestMore a
         milliseconds min_time;  // of the shutdown
         state end;
         milliseconds grace_period, max_duration;
-    } all[] = {
-        {"clean", "--work-duration 20ms", "process exited after its drain", 100ms, state::complete, 30s, 30s},
-        {"slow-drain", "--drain-duration 3500ms", "shutdown progress", 3500ms, state::complete, 30s, 30s},
-        {"hang", "", "still running after SIGTERM; sending SIGKILL", 3200ms, state::forced, 2900ms, 3s},
-        // It would end but for what it asks.
-        {"request-more", "--drain-duration 3500ms", "process exceeded its grace_period", 3500ms,
-         state::complete, 3s, 30s},
-        {"crash", "", "process crashed", 0ms, state::crashed, 1h, 1h}};
+    } all[] = {{"clean", "--work-duration 20ms", "process exited after its drain", 100ms, state::complete, 30s, 30s},
+               {"slow-drain", "--drain-duration 3500ms", "shutdown progress", 3500ms, state::complete, 30s, 30s},
+               {"hang", "", "still running after SIGTERM; sending SIGKILL", 3200ms, state::forced, 2900ms, 3s},
+               // It would end but for what it asks.
+               {"request-more", "--drain-duration 3500ms", "process exceeded its grace_period", 3500ms, state::complete,
+                3s, 30s},
+               {"crash", "", "process crashed", 0ms, state::crashed, 1h, 1h}};
     // All of them at the same time, each a group of one.
     ojs::launcher_options options;
     for (const auto& each : all) {
@@ -219,8 +218,7 @@ struct estate {
         return file;
     }
     process launch(const std::string& file) const {
-        return process({program("launcher"), "run", "--config", file, "--admin", admin},
-                       {{"OJS_LOG_FORMAT", "json"}});
+        return process({program("launcher"), "run", "--config", file, "--admin", admin}, {{"OJS_LOG_FORMAT", "json"}});
     }
     // The next launcher ends what is left before all else, and takes over the sockets and the names.
     void check_nothing_left(process& killed) const {

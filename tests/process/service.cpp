@@ -34,9 +34,9 @@ class manager_end {
 TEST_CASE("service manager: a worker sends READY, STATUS, STOPPING, time extensions and watchdog messages") {
     backend jobs;
     manager_end manager;
-    process worker = start_worker(
-        jobs.url(), "w",
-        {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
+    process worker =
+        start_worker(jobs.url(), "w",
+                     {{"NOTIFY_SOCKET", manager.path()}, {"WATCHDOG_USEC", "100000"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
     const auto is_fed = [&] {
         const int before = manager.count("WATCHDOG=1");
         return eventually([&] { return manager.count("WATCHDOG=1") >= before + 4; });
@@ -110,8 +110,7 @@ TEST_CASE("service manager: a worker that may not change priority, policy or lim
     }
     CHECK(process({runner, "/usr/bin/env", "nice", "true"}, {}).wait() == -SIGSYS);  // the filter is in force
     backend jobs;
-    process worker({runner, program("test_worker")},
-                   {{"OJS_URL", jobs.url()}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
+    process worker({runner, program("test_worker")}, {{"OJS_URL", jobs.url()}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
     REQUIRE(jobs.reaches(jobs.push_one("test.sleep", "[10]"), "completed"));
     const std::string deaf = jobs.push_one("test.deaf", "[60000]");
     REQUIRE(worker.prints("start " + deaf));

@@ -58,14 +58,12 @@ TEST_CASE("spool: 8 workers killed at random -> each job ends once in done/, nev
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);
     std::mt19937_64 random(seed);
     const fs::path directory = scratch_file("spool");
-    for (const fs::path& folder : {directory, directory / "request"})
-        REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
+    for (const fs::path& folder : {directory, directory / "request"}) REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
     std::multiset<std::string> put;
     for (std::size_t i = 0; i < total; ++i) {
         put.insert("j" + std::to_string(i));
-        write_file(
-            directory / "request" / ("j" + std::to_string(i)),
-            R"({"type":"test.run","max_attempts":1000000,"args":[)" + std::to_string(random() % 20) + "]}");
+        write_file(directory / "request" / ("j" + std::to_string(i)),
+                   R"({"type":"test.run","max_attempts":1000000,"args":[)" + std::to_string(random() % 20) + "]}");
     }
     const auto start = [&] {
         return start_worker("spool:" + directory.string(), "w",
@@ -81,8 +79,7 @@ TEST_CASE("spool: 8 workers killed at random -> each job ends once in done/, nev
         process& victim = workers[random() % workers.size()];
         // It has begun a job: else nobody would get anywhere.
         REQUIRE(eventually([&] { return victim.count("begin ") > 0 || done(); }));
-        std::this_thread::sleep_for(
-            std::chrono::microseconds(random() % 30000));  // at any moment of its work
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 30000));  // at any moment of its work
         const std::int64_t now = monotonic_ns();
         CHECK(victim.end_by(SIGKILL) == -SIGKILL);
         in_flight += add_runs(victim, now, runs);
@@ -98,8 +95,7 @@ TEST_CASE("spool: 8 workers killed at random -> each job ends once in done/, nev
         add_runs(each, monotonic_ns(), runs);
     }
     CHECK(names_in(directory / "done") == put);  // none lost, none doubled
-    for (const char* folder : {"request", "processing", "failed"})
-        CHECK(names_in(directory / folder).empty());
+    for (const char* folder : {"request", "processing", "failed"}) CHECK(names_in(directory / folder).empty());
     CHECK(runs.size() == total);
     for (auto& of : runs) {
         std::vector<run>& its = of.second;
@@ -128,8 +124,7 @@ TEST_CASE("spool: a worker without a backend runs the jobs added by worker --enq
     CHECK(read_file(directory / "request" / (second + ".json"))
               .find(R"("args":["007",{"n":12345678901234567890},"[1",-1.5e3,""])") != std::string::npos);
     process worker({program("worker")}, settings);
-    CHECK(eventually(
-        [&] { return fs::exists(directory / "done") && names_in(directory / "done").size() == 2; }));
+    CHECK(eventually([&] { return fs::exists(directory / "done") && names_in(directory / "done").size() == 2; }));
     CHECK(worker.end_by(SIGTERM) == 0);
     const json done = json::parse(read_file(directory / "done" / (id + ".json")));
     CHECK(done["result"]["path"].is("/etc/passwd"));

@@ -47,13 +47,10 @@ ojs::spool_options options_of(const scenario& what) {
     return out;
 }
 
-ojs::time_point soon() {
-    return ojs::deadline_after(guard);
-}
+ojs::time_point soon() { return ojs::deadline_after(guard); }
 
 ojs::result<ojs::settle_result> settle(ojs::transport& transport, const ending& end) {
-    if (end.folder == std::string("done"))
-        return transport.ack({{"job"}, end.result ? "{\"n\":1}" : ""}, soon());
+    if (end.folder == std::string("done")) return transport.ack({{"job"}, end.result ? "{\"n\":1}" : ""}, soon());
     const ojs::job_error why = {"handler_error", "boom", end.folder != std::string("failed"), "{}"};
     return transport.fail({{"job"}, why, end.requeue, end.checkpoint ? "{\"at\":1}" : ""}, soon());
 }
@@ -176,8 +173,7 @@ bool check_after(const scenario& what) {
         return true;
     }
     if (folder == "failed") {
-        const json about =
-            what.any_file ? json::parse(read_file(files.front().parent_path() / ".about.job")) : parsed;
+        const json about = what.any_file ? json::parse(read_file(files.front().parent_path() / ".about.job")) : parsed;
         CHECK(about["error"]["message"].is("boom"));
         return true;
     }

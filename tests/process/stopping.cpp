@@ -14,8 +14,7 @@ void await_beat(backend& jobs, const std::string& worker) {
 
 TEST_CASE("worker: a stop signal after run() ends the process, but not within signal_debounce") {
     backend jobs;
-    process late =
-        start_worker(jobs.url(), "late", {{"TEST_MODE", "late_flush"}, {"OJS_SIGNAL_DEBOUNCE", "20ms"}});
+    process late = start_worker(jobs.url(), "late", {{"TEST_MODE", "late_flush"}, {"OJS_SIGNAL_DEBOUNCE", "20ms"}});
     await_beat(jobs, "late");
     CHECK(late.end_by(SIGTERM) == -SIGTERM);
     CHECK(late.prints("phase terminated"));
@@ -32,8 +31,7 @@ TEST_CASE("worker: a stop signal after run() ends the process, but not within si
 TEST_CASE("signals: an installer destroyed after a stop signal keeps its handlers for signal_debounce") {
     backend jobs;
     for (const auto& [gap, result] : {std::pair("1h", "kept"), std::pair("0s", "given back")}) {
-        process worker =
-            start_worker(jobs.url(), result, {{"TEST_MODE", "host"}, {"OJS_SIGNAL_DEBOUNCE", gap}});
+        process worker = start_worker(jobs.url(), result, {{"TEST_MODE", "host"}, {"OJS_SIGNAL_DEBOUNCE", gap}});
         REQUIRE(worker.prints("started"));
         CHECK(worker.end_by(SIGTERM) == 0);
         CHECK(worker.prints(result));
@@ -43,10 +41,9 @@ TEST_CASE("signals: an installer destroyed after a stop signal keeps its handler
 TEST_CASE("worker: of OJS_STOP_SIGNALS any one stops, a 2nd escalates, and a 3rd exits with 128+n") {
     backend jobs;
     const auto start = [&](const std::string& name, const std::string& mode) {
-        process worker = start_worker(jobs.url(), name,
-                                      {{"OJS_STOP_SIGNALS", "QUIT, SIGUSR2,RTMIN+3,HUP"},
-                                       {"OJS_SIGNAL_DEBOUNCE", "0s"},
-                                       {"TEST_MODE", mode}});
+        process worker = start_worker(
+            jobs.url(), name,
+            {{"OJS_STOP_SIGNALS", "QUIT, SIGUSR2,RTMIN+3,HUP"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}, {"TEST_MODE", mode}});
         await_beat(jobs, name);
         return worker;
     };

@@ -24,18 +24,10 @@ std::string variable(const char* name, const char* otherwise = "") {
     const char* const value = std::getenv(name);
     return value == nullptr ? otherwise : value;
 }
-std::uint16_t broker_port() {
-    return static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_BROKER_PORT")));
-}
-std::string url_at(std::uint16_t port) {
-    return "amqp://guest:guest@127.0.0.1:" + std::to_string(port) + "/";
-}
-std::string queue_type() {
-    return variable("OJS_TEST_QUEUE_TYPE", "classic");
-}
-bool is_quorum() {
-    return queue_type() == "quorum";
-}
+std::uint16_t broker_port() { return static_cast<std::uint16_t>(std::stoi(variable("OJS_TEST_BROKER_PORT"))); }
+std::string url_at(std::uint16_t port) { return "amqp://guest:guest@127.0.0.1:" + std::to_string(port) + "/"; }
+std::string queue_type() { return variable("OJS_TEST_QUEUE_TYPE", "classic"); }
+bool is_quorum() { return queue_type() == "quorum"; }
 
 // A FETCH of no message: returns once the connection, its consumers and its reports have had a turn.
 ojs::result<std::vector<ojs::job>> await_turn(ojs::transport& wire, const ojs::worker_identity& worker,
@@ -50,8 +42,7 @@ class paused_between_fetches : public ojs::transport {
   public:
     explicit paused_between_fetches(std::shared_ptr<ojs::transport> on) : on_(std::move(on)) {}
 
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point deadline) override {
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request, ojs::time_point deadline) override {
         if (is_worker_) return on_->fetch(request, deadline);
         const std::lock_guard<std::mutex> one_at_a_time(fetching_);
         ojs::worker_identity worker = *request.worker;
@@ -81,8 +72,7 @@ class paused_between_fetches : public ojs::transport {
     ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
         return settled(request.claim, on_->ack(request, deadline));
     }
-    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
-                                         ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
         return settled(request.claim, on_->fail(request, deadline));
     }
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
@@ -103,8 +93,7 @@ class paused_between_fetches : public ojs::transport {
         const std::lock_guard<std::mutex> lock(mutex_);
         return claims_.size();
     }
-    ojs::result<ojs::settle_result> settled(const std::string& claim,
-                                            ojs::result<ojs::settle_result> response) {
+    ojs::result<ojs::settle_result> settled(const std::string& claim, ojs::result<ojs::settle_result> response) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (response) claims_.erase(claim);
         return response;
@@ -147,8 +136,7 @@ class amqp_subject : public transport_contract::subject {
         static std::atomic<int> number{0};
         declare(what.queue);
         const std::string id = what.id.empty() ? what.queue + "/" + std::to_string(++number) : what.id;
-        broker_.publish(what.queue,
-                        {id, what.args_json, what.type, "application/json", 0, what.max_attempts, {}});
+        broker_.publish(what.queue, {id, what.args_json, what.type, "application/json", 0, what.max_attempts, {}});
         return id;
     }
     bool freeze() override {
@@ -207,8 +195,7 @@ void reconnect(transport_contract::relay& wire, lone_worker& worker) {
 }  // namespace
 
 TEST_CASE("open_amqp: an invalid URL is refused with an error that does not show its password") {
-    for (const char* url :
-         {"amqp://u:secret@host:port/", "amqps://u:secret@host/", "http://u:secret@host/", ""}) {
+    for (const char* url : {"amqp://u:secret@host:port/", "amqps://u:secret@host/", "http://u:secret@host/", ""}) {
         ojs::amqp_options options;
         options.url = url;
         const auto opened = ojs::open_amqp(options);
@@ -221,10 +208,9 @@ TEST_CASE("open_amqp: an invalid URL is refused with an error that does not show
 TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port fails a FETCH") {
     lone_worker worker;
     const std::string at = "127.0.0.1:" + std::to_string(broker_port());
-    const std::pair<std::string, const char*> wrong[] = {
-        {"amqp://guest:secret@" + at + "/", "ACCESS_REFUSED"},
-        {"amqp://guest:guest@" + at + "/none", "vhost none not found"},
-        {"amqp://guest:guest@127.0.0.1:1/", "cannot connect"}};
+    const std::pair<std::string, const char*> wrong[] = {{"amqp://guest:secret@" + at + "/", "ACCESS_REFUSED"},
+                                                         {"amqp://guest:guest@" + at + "/none", "vhost none not found"},
+                                                         {"amqp://guest:guest@127.0.0.1:1/", "cannot connect"}};
     for (const auto& [url, part] : wrong) {
         ojs::amqp_options options;
         options.url = url;
@@ -267,8 +253,7 @@ TEST_CASE("amqp_transport: the properties of a message decide type, args_json, b
     worker.publish("1", "plain");
     worker.server.publish(worker.queue, {"2", "[1.50]", "sum", json, 0, 0, {}});
     worker.server.publish(worker.queue, {"3", "{\"a\":1}", "", json, 0, 7, {}});
-    worker.server.publish(worker.queue,
-                          {"4", "{\"a\":", "", json, 3, 0, {{"traceparent", "00-1"}, {"say", "\""}}});
+    worker.server.publish(worker.queue, {"4", "{\"a\":", "", json, 3, 0, {{"traceparent", "00-1"}, {"say", "\""}}});
     const auto jobs = worker.await(4);
     CHECK(jobs[0].type == "message");
     CHECK(jobs[0].args_json == "[]");
@@ -348,9 +333,7 @@ TEST_CASE("amqp_transport: messages with the same message-id all run, also acros
     const auto both = worker.await(2);
     CHECK(both[0].id == "same");
     CHECK(both[1].id != "same");
-    SUBCASE("both are in flight") {
-        reconnect(wire, worker);
-    }
+    SUBCASE("both are in flight") { reconnect(wire, worker); }
     SUBCASE("\"one\" was requeued: it comes first, and as redelivered") {
         worker.wire->on_phase(ojs::phase::quiet);
         CHECK(worker.requeue(both[0]) == "accepted");

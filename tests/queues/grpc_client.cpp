@@ -38,13 +38,11 @@ void print(const std::string& line) {
     std::fflush(stdout);
 }
 
-grpc::Status call(grpc::GenericStub& stub, const std::string& method, const std::string& text,
-                  std::string& response) {
+grpc::Status call(grpc::GenericStub& stub, const std::string& method, const std::string& text, std::string& response) {
     grpc::ClientContext context;
     grpc::ByteBuffer sent = bytes_of(text), received;
     std::promise<grpc::Status> end;
-    stub.UnaryCall(&context, method, {}, &sent, &received,
-                   [&](grpc::Status status) { end.set_value(status); });
+    stub.UnaryCall(&context, method, {}, &sent, &received, [&](grpc::Status status) { end.set_value(status); });
     const grpc::Status status = end.get_future().get();
     if (status.ok()) response = hex_of(received);
     return status;
@@ -62,16 +60,14 @@ int load(grpc::GenericStub& stub, int callers, const std::string& time) {
                     continue;
                 }
                 const std::string& why = status.error_message();
-                const bool was_sent =
-                    why.find("refused") == why.npos && why.find("failed to connect") == why.npos;
+                const bool was_sent = why.find("refused") == why.npos && why.find("failed to connect") == why.npos;
                 ++(was_sent ? failed : refused);
                 if (was_sent) print(std::to_string(status.error_code()) + " " + why);
                 return;
             }
         });
     for (std::thread& each : threads) each.join();
-    print("ok " + std::to_string(ok) + " refused " + std::to_string(refused) + " failed " +
-          std::to_string(failed));
+    print("ok " + std::to_string(ok) + " refused " + std::to_string(refused) + " failed " + std::to_string(failed));
     return 0;
 }
 

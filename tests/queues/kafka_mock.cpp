@@ -46,9 +46,9 @@ class cluster {
         int sent = 0;
         for (std::string body; std::getline(std::cin, body) && !body.empty(); ++sent) {
             const std::int32_t partition = sent % partitions_.at(topic);
-            check(rd_kafka_producev(producer_, RD_KAFKA_VTYPE_TOPIC, topic.c_str(), RD_KAFKA_VTYPE_PARTITION,
-                                    partition, RD_KAFKA_VTYPE_VALUE, &body[0], body.size(),
-                                    RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END),
+            check(rd_kafka_producev(producer_, RD_KAFKA_VTYPE_TOPIC, topic.c_str(), RD_KAFKA_VTYPE_PARTITION, partition,
+                                    RD_KAFKA_VTYPE_VALUE, &body[0], body.size(), RD_KAFKA_VTYPE_MSGFLAGS,
+                                    RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END),
                   "producev");
             rd_kafka_poll(producer_, 0);
         }
@@ -56,11 +56,9 @@ class cluster {
         return sent;
     }
     std::int64_t left(const std::string& topic, const std::string& group) {
-        rd_kafka_t* const client =
-            create(RD_KAFKA_CONSUMER, {{"bootstrap.servers", servers_}, {"group.id", group}});
+        rd_kafka_t* const client = create(RD_KAFKA_CONSUMER, {{"bootstrap.servers", servers_}, {"group.id", group}});
         rd_kafka_topic_partition_list_t* const list = rd_kafka_topic_partition_list_new(8);
-        for (int i = 0; i < partitions_.at(topic); ++i)
-            rd_kafka_topic_partition_list_add(list, topic.c_str(), i);
+        for (int i = 0; i < partitions_.at(topic); ++i) rd_kafka_topic_partition_list_add(list, topic.c_str(), i);
         check(rd_kafka_committed(client, list, 10000), "committed");
         std::int64_t out = 0;
         for (int i = 0; i < list->cnt; ++i)
@@ -81,8 +79,7 @@ class cluster {
     }
     std::int64_t end_of(const std::string& topic, int partition) {
         std::int64_t first = 0, end = 0;
-        check(rd_kafka_query_watermark_offsets(producer_, topic.c_str(), partition, &first, &end, 10000),
-              "ends");
+        check(rd_kafka_query_watermark_offsets(producer_, topic.c_str(), partition, &first, &end, 10000), "ends");
         return end;
     }
 

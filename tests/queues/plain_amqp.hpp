@@ -24,8 +24,7 @@ class broker {
         amqp_socket_t* const socket = amqp_tcp_socket_new(state_);
         require(amqp_socket_open(socket, at.host, at.port) == AMQP_STATUS_OK, "connecting");
         const char* const vhost = *at.vhost == '\0' ? "/" : at.vhost;
-        const auto reply =
-            amqp_login(state_, vhost, 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, at.user, at.password);
+        const auto reply = amqp_login(state_, vhost, 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, at.user, at.password);
         require(reply.reply_type == AMQP_RESPONSE_NORMAL, "the login");
         open_channel();
     }
@@ -44,8 +43,7 @@ class broker {
     }
     // Ready messages; -1: there is no such queue.
     int count(const std::string& queue) {
-        const auto* const found =
-            amqp_queue_declare(state_, 1, bytes_of(queue), 1, 0, 0, 0, amqp_empty_table);
+        const auto* const found = amqp_queue_declare(state_, 1, bytes_of(queue), 1, 0, 0, 0, amqp_empty_table);
         if (amqp_get_rpc_reply(state_).reply_type == AMQP_RESPONSE_NORMAL)
             return static_cast<int>(found->message_count);
         amqp_channel_close_ok_t closed{};
@@ -66,8 +64,8 @@ class broker {
         set(properties, AMQP_BASIC_MESSAGE_ID_FLAG, properties.message_id, what.id);
         set(properties, AMQP_BASIC_TYPE_FLAG, properties.type, what.type);
         set(properties, AMQP_BASIC_CONTENT_TYPE_FLAG, properties.content_type, what.content_type);
-        const int status = amqp_basic_publish(state_, 1, amqp_empty_bytes, bytes_of(queue), 1, 0, &properties,
-                                              bytes_of(what.body));
+        const int status =
+            amqp_basic_publish(state_, 1, amqp_empty_bytes, bytes_of(queue), 1, 0, &properties, bytes_of(what.body));
         require(status == AMQP_STATUS_OK, "publishing");
         waiting_.insert(++sent_);
     }
@@ -75,8 +73,7 @@ class broker {
         while (!waiting_.empty()) {
             amqp_frame_t frame;
             timeval limit{60, 0};
-            require(amqp_simple_wait_frame_noblock(state_, &frame, &limit) == AMQP_STATUS_OK,
-                    "waiting for confirms");
+            require(amqp_simple_wait_frame_noblock(state_, &frame, &limit) == AMQP_STATUS_OK, "waiting for confirms");
             require(frame.payload.method.id == AMQP_BASIC_ACK_METHOD, "the confirm");
             const auto& ack = *static_cast<amqp_basic_ack_t*>(frame.payload.method.decoded);
             waiting_.erase(ack.multiple != 0 ? waiting_.begin() : waiting_.find(ack.delivery_tag),
@@ -107,9 +104,7 @@ class broker {
     static void require(bool holds, const char* what) {
         if (!holds) throw std::runtime_error(std::string(what) + " failed");
     }
-    void done(const char* what) {
-        require(amqp_get_rpc_reply(state_).reply_type == AMQP_RESPONSE_NORMAL, what);
-    }
+    void done(const char* what) { require(amqp_get_rpc_reply(state_).reply_type == AMQP_RESPONSE_NORMAL, what); }
     void open_channel() {
         amqp_channel_open(state_, 1);
         amqp_confirm_select(state_, 1);
@@ -117,12 +112,8 @@ class broker {
         waiting_.clear();
         sent_ = 0;
     }
-    static amqp_bytes_t bytes_of(const std::string& text) {
-        return {text.size(), const_cast<char*>(text.data())};
-    }
-    static std::string text_of(amqp_bytes_t bytes) {
-        return {static_cast<const char*>(bytes.bytes), bytes.len};
-    }
+    static amqp_bytes_t bytes_of(const std::string& text) { return {text.size(), const_cast<char*>(text.data())}; }
+    static std::string text_of(amqp_bytes_t bytes) { return {static_cast<const char*>(bytes.bytes), bytes.len}; }
     static amqp_table_entry_t text_entry(const char* name, const std::string& text) {
         amqp_table_entry_t out{};
         out.key = amqp_cstring_bytes(name);

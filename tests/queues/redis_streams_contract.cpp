@@ -29,16 +29,13 @@ int number_in(const char* variable) {
     return value == nullptr ? 0 : std::atoi(value);
 }
 
-std::uint16_t redis_port() {
-    return static_cast<std::uint16_t>(number_in("OJS_TEST_BROKER_PORT"));
-}
+std::uint16_t redis_port() { return static_cast<std::uint16_t>(number_in("OJS_TEST_BROKER_PORT")); }
 
 // A connection of the test's own: what redis-cli shows.
 class inspector {
   public:
     inspector() : to_(redisConnect("127.0.0.1", redis_port())) {
-        if (to_ == nullptr || to_->err != 0)
-            throw std::runtime_error("there is no Redis at OJS_TEST_BROKER_PORT");
+        if (to_ == nullptr || to_->err != 0) throw std::runtime_error("there is no Redis at OJS_TEST_BROKER_PORT");
     }
     inspector(const inspector&) = delete;
     inspector& operator=(const inspector&) = delete;
@@ -105,10 +102,9 @@ class redis_subject : public transport_contract::subject {
     std::string push(const new_job& what) override {
         const std::string id = what.id.empty() ? "job-" + std::to_string(++pushed_) : what.id;
         queues_[id] = what.queue;
-        redis_.ask(
-            {"XGROUP", "CREATE", what.queue, "ojs", "0", "MKSTREAM"});  // so that the first FETCH claims
-        redis_.ask({"XADD", what.queue, "*", "id", id, "type", what.type, "args", what.args_json,
-                    "max_attempts", std::to_string(what.max_attempts)});
+        redis_.ask({"XGROUP", "CREATE", what.queue, "ojs", "0", "MKSTREAM"});  // so that the first FETCH claims
+        redis_.ask({"XADD", what.queue, "*", "id", id, "type", what.type, "args", what.args_json, "max_attempts",
+                    std::to_string(what.max_attempts)});
         return id;
     }
     job_state state_of(const std::string& id) override {
@@ -118,8 +114,7 @@ class redis_subject : public transport_contract::subject {
         const std::string entry = entry_of(id, queue);
         if (entry.empty()) return job_state::completed;
         const texts pending = redis_.ask({"XPENDING", queue, "ojs", entry, entry, "1"});
-        const bool is_waiting =
-            pending.size() != 4 || pending[1] == "ojs:requeued" || pending[1] == "ojs:retry";
+        const bool is_waiting = pending.size() != 4 || pending[1] == "ojs:requeued" || pending[1] == "ojs:retry";
         return is_waiting ? job_state::waiting : job_state::running;
     }
     bool freeze() override { return transport_contract::stand_still(number_in("OJS_TEST_BROKER_PID")); }
@@ -190,11 +185,9 @@ TEST_CASE("redis_streams: the transport contract passes, without the check for c
     if (word == nullptr) CHECK(left_out == texts{"a checkpoint travels with the FAIL"});
 }
 
-TEST_CASE_FIXTURE(a_worker,
-                  "redis_streams: an entry of other fields is a job; args that are no array are malformed") {
+TEST_CASE_FIXTURE(a_worker, "redis_streams: an entry of other fields is a job; args that are no array are malformed") {
     const std::string entry = redis.ask_one({"XADD", stream, "*", "user", "J\xC3\xBC", "quote", "\""});
-    redis.ask(
-        {"XADD", stream, "*", "id", "b", "type", "t", "body", std::string("\0\xff", 2), "max_attempts", "x"});
+    redis.ask({"XADD", stream, "*", "id", "b", "type", "t", "body", std::string("\0\xff", 2), "max_attempts", "x"});
     redis.ask({"XADD", stream, "*", "id", "c", "args", "{}"});
     const jobs got = worker.await(3);
     CHECK(got[0].id == entry);
@@ -212,8 +205,7 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
 }
 
-TEST_CASE_FIXTURE(a_worker,
-                  "redis_streams: entries with the id of a running or just settled job get another") {
+TEST_CASE_FIXTURE(a_worker, "redis_streams: entries with the id of a running or just settled job get another") {
     for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "same"});
     const jobs both = worker.await(2);
     CHECK(both[0].id == "same");
@@ -229,8 +221,7 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(redis.ask_one({"XLEN", stream}) == "0");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a claim under a long lease is not taken by a worker with a short lease") {
+TEST_CASE_FIXTURE(a_stream, "redis_streams: a claim under a long lease is not taken by a worker with a short lease") {
     lone_worker patient(stream, "patient"), hasty(stream, "hasty"), other(stream, "other");
     hasty.identity.visibility_timeout = 1ms;
     for (int i = 0; i < 2; ++i) redis.ask({"XADD", stream, "*", "n", std::to_string(i)});
@@ -248,8 +239,7 @@ TEST_CASE_FIXTURE(a_stream,
     CHECK(hasty.ack(taken) == "gone");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: an entry whose last attempt did not end moves to the dead stream") {
+TEST_CASE_FIXTURE(a_stream, "redis_streams: an entry whose last attempt did not end moves to the dead stream") {
     ojs::redis_streams_options options = options_for();
     std::string logged;
     options.log = [&](const ojs::log_record& record) { logged += record.message; };
@@ -268,12 +258,11 @@ TEST_CASE_FIXTURE(a_stream,
     CHECK(logged == "entries moved to the dead stream: their last attempt did not end");
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
     CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "attempts_used_up", "error_message",
-                                                           "the last attempt did not end", "attempts", "2",
-                                                           "id", "poison", "body", "x"});
+                                                           "the last attempt did not end", "attempts", "2", "id",
+                                                           "poison", "body", "x"});
 }
 
-TEST_CASE_FIXTURE(a_worker,
-                  "redis_streams: a report of an earlier delivery to the same worker returns gone") {
+TEST_CASE_FIXTURE(a_worker, "redis_streams: a report of an earlier delivery to the same worker returns gone") {
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job first = worker.fetch_one();
     CHECK(worker.requeue(first) == "accepted");
@@ -289,11 +278,9 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:alone"});
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a worker claims again what a lost FETCH response had, no others") {
-    transport_contract::relay relay(redis_port(), [](const std::string& request) {
-        return request.find("EVALSHA") != std::string::npos;
-    });
+TEST_CASE_FIXTURE(a_stream, "redis_streams: a worker claims again what a lost FETCH response had, no others") {
+    transport_contract::relay relay(
+        redis_port(), [](const std::string& request) { return request.find("EVALSHA") != std::string::npos; });
     lone_worker worker(stream, "alone", options_for(relay.port()));
     for (const char* id : {"held", "lost"}) redis.ask({"XADD", stream, "*", "id", id});
     const ojs::job held = worker.fetch_one();
@@ -319,8 +306,7 @@ TEST_CASE_FIXTURE(a_worker, "redis_streams: the claim of an entry that is delete
     CHECK(worker.fetch()->empty());
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a failed entry returns after its delay, and ends in the dead stream") {
+TEST_CASE_FIXTURE(a_stream, "redis_streams: a failed entry returns after its delay, and ends in the dead stream") {
     ojs::redis_streams_options options = options_for();
     options.retry_delays = {1h, 2h};
     lone_worker worker(stream, "alone", options);
@@ -339,14 +325,13 @@ TEST_CASE_FIXTURE(a_stream,
     }
     CHECK(worker.fail(worker.fetch_one()) == "accepted");
     const texts fields = redis.ask({"XRANGE", stream + ".dead", "-", "+"});
-    CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message",
-                                                           "no", "attempts", "4", "id", entry, "body", "b",
-                                                           "max_attempts", "4"});
+    CHECK(texts(fields.begin() + 1, fields.end()) == texts{"error_code", "handler_error", "error_message", "no",
+                                                           "attempts", "4", "id", entry, "body", "b", "max_attempts",
+                                                           "4"});
     CHECK(redis.ask_one({"EXISTS", stream + ".ojs.retry"}) == "0");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: with keep_entries each of two groups runs all and retries its failures") {
+TEST_CASE_FIXTURE(a_stream, "redis_streams: with keep_entries each of two groups runs all and retries its failures") {
     ojs::redis_streams_options options = options_for();
     options.keep_entries = true;
     lone_worker failing(stream, "failing", options);
@@ -364,8 +349,7 @@ TEST_CASE_FIXTURE(a_stream,
     CHECK(redis.ask_one({"XPENDING", stream, "second"}) == "0");
 }
 
-TEST_CASE_FIXTURE(a_worker,
-                  "redis_streams: an entry that is requeued every time does not delay new entries") {
+TEST_CASE_FIXTURE(a_worker, "redis_streams: an entry that is requeued every time does not delay new entries") {
     redis.ask({"XADD", stream, "*", "id", "without a handler"});
     CHECK(worker.requeue(worker.fetch_one(), "unsupported") == "accepted");
     for (int i = 0; i < 3; ++i) redis.ask({"XADD", stream, "*", "id", "new " + std::to_string(i)});
@@ -382,14 +366,12 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(worker.fetch_one().id == "without a handler");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a consumer that leaves or stays idle is deleted, unless entries pend") {
+TEST_CASE_FIXTURE(a_stream, "redis_streams: a consumer that leaves or stays idle is deleted, unless entries pend") {
     const auto consumers = [&] {
-        texts out = redis.ask(
-            {"EVAL",
-             "local out = {} for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], 'ojs')) do"
-             " out[#out + 1] = c[2] end table.sort(out) return out",
-             "1", stream});
+        texts out = redis.ask({"EVAL",
+                               "local out = {} for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], 'ojs')) do"
+                               " out[#out + 1] = c[2] end table.sort(out) return out",
+                               "1", stream});
         return out;
     };
     lone_worker busy(stream, "busy"), idle(stream, "idle");
@@ -411,8 +393,7 @@ TEST_CASE_FIXTURE(a_stream,
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:tidy"});
 }
 
-TEST_CASE_FIXTURE(a_worker,
-                  "redis_streams: with full memory claims and ACKs continue; a FAIL keeps its entry") {
+TEST_CASE_FIXTURE(a_worker, "redis_streams: with full memory claims and ACKs continue; a FAIL keeps its entry") {
     for (const char* id : {"a", "b"}) redis.ask({"XADD", stream, "*", "id", id});
     redis.ask({"XGROUP", "CREATE", stream, "ojs", "0"});
     const changed_option full(redis, "maxmemory", "1");
@@ -426,23 +407,20 @@ TEST_CASE_FIXTURE(a_worker,
     CHECK(worker.ack(worker.fetch_one()) == "accepted");
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a read-only replica, a key of another type, a wrong password are named") {
+TEST_CASE_FIXTURE(a_stream, "redis_streams: a read-only replica, a key of another type, a wrong password are named") {
     redis.ask({"XADD", stream, "*", "id", "a"});
     lone_worker worker(stream);
     const ojs::job got = worker.fetch_one();
     redis.ask({"REPLICAOF", "127.0.0.1", "1"});
-    check_refused(worker.fetch(), ojs::errc::unavailable,
-                  "READONLY You can't write against a read only replica");
+    check_refused(worker.fetch(), ojs::errc::unavailable, "READONLY You can't write against a read only replica");
     CHECK(worker.try_ack(got).error().code == ojs::errc::unavailable);
     redis.ask({"REPLICAOF", "NO", "ONE"});
     CHECK(worker.ack(got) == "accepted");
 
     const std::string list = new_queue();
     redis.ask({"LPUSH", list, "x"});
-    check_refused(
-        lone_worker(list).fetch(), ojs::errc::bad_response,
-        "WRONGTYPE Operation against a key holding the wrong kind of value; the key of a queue is no stream");
+    check_refused(lone_worker(list).fetch(), ojs::errc::bad_response,
+                  "WRONGTYPE Operation against a key holding the wrong kind of value; the key of a queue is no stream");
 
     const changed_option locked(redis, "requirepass", "p@ss:w/rd");
     redis.ask({"AUTH", "p@ss:w/rd"});

@@ -24,13 +24,9 @@ draining_server_options with_threads(std::size_t count) {
 }
 
 // Of a request that closes its connection.
-std::string last_get(const std::string& target = "/") {
-    return get(target, "Connection: close\r\n");
-}
+std::string last_get(const std::string& target = "/") { return get(target, "Connection: close\r\n"); }
 
-bool says_close(const std::string& answer) {
-    return answer.find("Connection: close") != std::string::npos;
-}
+bool says_close(const std::string& answer) { return answer.find("Connection: close") != std::string::npos; }
 
 std::string verdict(const draining_server& server, const std::string& raw) {
     sent client(server, raw);
@@ -47,23 +43,15 @@ http_response large_or_echo(const http_request& request) {
     return request.target == "/large" ? http_response{200, {}, std::string(30000000, 'x')} : echo(request);
 }
 
-drain_options until(time_point deadline) {
-    return {deadline, {}, false};
-}
+drain_options until(time_point deadline) { return {deadline, {}, false}; }
 void check_result(const drain_result& of, std::size_t answered, std::size_t refused, std::size_t cut) {
     CHECK(of.answered == answered);
     CHECK(of.refused == refused);
     CHECK(of.cut == cut);
 }
-drain_options aborted_by(const cancel_source& abort) {
-    return {time_point::max(), abort.token(), false};
-}
-drain_options in_time() {
-    return until(peer::soon());
-}
-drain_options with_successor() {
-    return {peer::soon(), {}, true};
-}
+drain_options aborted_by(const cancel_source& abort) { return {time_point::max(), abort.token(), false}; }
+drain_options in_time() { return until(peer::soon()); }
+drain_options with_successor() { return {peer::soon(), {}, true}; }
 
 struct unconnected {
     int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -101,9 +89,7 @@ struct early_clients {
     }
 };
 
-bool refuses(std::uint16_t port) {
-    return !unconnected().connect(port);
-}
+bool refuses(std::uint16_t port) { return !unconnected().connect(port); }
 
 void await_connections(const draining_server& server, std::size_t count) {
     REQUIRE(eventually([&] { return server.connections() == count; }));
@@ -116,8 +102,7 @@ TEST_CASE("draining server: requests on one connection are served in order, pipe
     sent client(server, get("/1"));
     CHECK(client.answer() == "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: keep-alive\r\n\r\nGET /1 ");
     std::string many = "POST /2 HTTP/1.1\r\nContent-Length: 2\r\nHost: h\r\n\r\nab";
-    for (int i = 3; i < 3000; ++i)
-        many += get("/" + std::to_string(i));  // each waits for its turn, none recurses
+    for (int i = 3; i < 3000; ++i) many += get("/" + std::to_string(i));  // each waits for its turn, none recurses
     std::thread sender([&] { client.send(many + last_get("/last")); });
     const std::string rest = client.rest();
     sender.join();
@@ -134,8 +119,7 @@ TEST_CASE("draining server: slow bytes, HEAD, HTTP/1.0, Expect and bodiless resp
         return out;
     });
     peer::client client(server.port());
-    const std::string expect =
-        "POST /2 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n";
+    const std::string expect = "POST /2 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\nHost: h\r\n\r\n";
     for (const char c : get("/1") + expect) client.send(std::string(1, c));
     std::string both;
     while (both.find("100 Continue\r\n\r\n") == std::string::npos && peer::read_some(client.fd, both)) {
@@ -171,9 +155,9 @@ TEST_CASE("draining server: a handler that throws, ends its thread or answers ba
             return {request.target == "/bad" ? 100 : request.target == "/drop" ? 0 : 200, {}, "x"};
         },
         with_threads(1));
-    const std::pair<const char*, std::string> cases[] = {
-        {"/end", ""},  // there is one thread: another takes its place
-        {"/drop", ""}, {"/throw", "500"}, {"/int", "500"}, {"/bad", "500"}, {"/split", "500"}, {"/", "200"}};
+    const std::pair<const char*, std::string> cases[] = {{"/end", ""},  // there is one thread: another takes its place
+                                                         {"/drop", ""},   {"/throw", "500"}, {"/int", "500"},
+                                                         {"/bad", "500"}, {"/split", "500"}, {"/", "200"}};
     for (int i = 0; i < 3; ++i) {
         for (const auto& each : cases) {
             CAPTURE(each.first);
@@ -227,8 +211,7 @@ TEST_CASE("draining server: slow requests, slow readers and idle connections end
     const draining_server server = early.serve(&large_or_echo, options);
     CHECK(kept.status() == "200");
     const time_point give_up = peer::soon();
-    while (!peer::readable(trickles.fd, 5) && steady_clock::now() < give_up)
-        peer::send_text(trickles.fd, "X: y\r\n");
+    while (!peer::readable(trickles.fd, 5) && steady_clock::now() < give_up) peer::send_text(trickles.fd, "X: y\r\n");
     CHECK(trickles.status() == "408");
     peer::client empty(server.port());
     while (!peer::readable(empty.fd, 5) && steady_clock::now() < give_up) peer::send_text(empty.fd, "\r\n");
@@ -383,8 +366,7 @@ TEST_CASE("draining server: at its deadline, or aborted, a drain cuts connection
         CHECK(half.status() == "100");
         REQUIRE(held.entered.wait_for(1));
         cancel_source abort;
-        auto drains =
-            draining(server, each.is_aborted ? aborted_by(abort) : until(steady_clock::now() + 20ms));
+        auto drains = draining(server, each.is_aborted ? aborted_by(abort) : until(steady_clock::now() + 20ms));
         while (!server.draining()) std::this_thread::yield();
         if (each.is_aborted) abort.cancel(cancel_reason::forced);
         check_result(drains.get(), 0, 0, 2);  // returns, though the handler does not
@@ -601,12 +583,10 @@ TEST_CASE("draining server: the socket of socket activation is served, and namin
 }
 
 // [GS 9.2]
-TEST_CASE(
-    "server_shutdown_timeout: the default is 30s, and an invalid variable is refused by name and value") {
+TEST_CASE("server_shutdown_timeout: the default is 30s, and an invalid variable is refused by name and value") {
     const auto with = [](const char* value) {
-        return server_shutdown_timeout([=](const char* name) {
-            return std::string(name) == "OJS_SERVER_SHUTDOWN_TIMEOUT" ? value : nullptr;
-        });
+        return server_shutdown_timeout(
+            [=](const char* name) { return std::string(name) == "OJS_SERVER_SHUTDOWN_TIMEOUT" ? value : nullptr; });
     };
     CHECK(*with(nullptr) == 30s);
     CHECK(*with("1m30s") == 90s);

@@ -14,8 +14,7 @@ using namespace test;
 
 namespace {
 
-http_server start(http_handler handler = &echo, http_server_options options = {},
-                  const std::string& address = "0") {
+http_server start(http_handler handler = &echo, http_server_options options = {}, const std::string& address = "0") {
     return started_server<http_server>(std::move(handler), options, address);
 }
 
@@ -143,16 +142,15 @@ struct own_folder {
 TEST_CASE("http_server: a unix path that is no dead socket's file is refused with busy and unchanged") {
     const own_folder folder;
     int fd = -1;
-    const std::function<void()> all[] = {
-        [&] { write_file(folder.path, ""); },
-        [&] { REQUIRE(::symlink("other", folder.path.c_str()) == 0); },  // to nothing
-        [&] { REQUIRE(::mkfifo(folder.path.c_str(), 0600) == 0); },
-        [&] { fd = bound_socket(folder.path); },  // it has yet to listen
-        [&] {
-            fd = bound_socket(folder.path);
-            REQUIRE(::listen(fd, 1) == 0);
-        },
-        [&] { fd = bound_socket(folder.path, SOCK_DGRAM); }};
+    const std::function<void()> all[] = {[&] { write_file(folder.path, ""); },
+                                         [&] { REQUIRE(::symlink("other", folder.path.c_str()) == 0); },  // to nothing
+                                         [&] { REQUIRE(::mkfifo(folder.path.c_str(), 0600) == 0); },
+                                         [&] { fd = bound_socket(folder.path); },  // it has yet to listen
+                                         [&] {
+                                             fd = bound_socket(folder.path);
+                                             REQUIRE(::listen(fd, 1) == 0);
+                                         },
+                                         [&] { fd = bound_socket(folder.path, SOCK_DGRAM); }};
     for (const auto& make : all) {
         CAPTURE(&make - all);
         make();
@@ -178,8 +176,7 @@ TEST_CASE("http_server: a unix path in a folder that other users can change is r
     if (::getuid() != 0) return;
     CHECK(serve_at(01777, 65534) == errc::invalid_argument);
     CHECK(serve_at(0700, 0) == std::nullopt);
-    const std::string link =
-        folder.own.path().string() + ".link";  // another user's, who may point it elsewhere
+    const std::string link = folder.own.path().string() + ".link";  // another user's, who may point it elsewhere
     REQUIRE(::symlink(folder.own.path().c_str(), link.c_str()) == 0);
     CHECK(code_of(http_server::start("unix:" + link + "/s", &echo)) == std::nullopt);
     REQUIRE(::lchown(link.c_str(), 65534, 65534) == 0);

@@ -22,9 +22,7 @@ inline std::string get(const std::string& target = "/", const std::string& heade
     return "GET " + target + " HTTP/1.1\r\nHost: h\r\n" + headers + "\r\n";
 }
 
-inline std::string status_of(const std::string& answer) {
-    return answer.size() > 12 ? answer.substr(9, 3) : answer;
-}
+inline std::string status_of(const std::string& answer) { return answer.size() > 12 ? answer.substr(9, 3) : answer; }
 
 // A client that has sent `text`.
 struct sent : peer::client {

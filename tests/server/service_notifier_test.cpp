@@ -21,9 +21,7 @@ service_notifier notifier_for(const std::string& name) {
     return std::move(*out);
 }
 
-std::string abstract_name(const char* what) {
-    return "@ojs-notify-" + std::to_string(::getpid()) + "-" + what;
-}
+std::string abstract_name(const char* what) { return "@ojs-notify-" + std::to_string(::getpid()) + "-" + what; }
 
 std::string watchdog_of(const char* usec, const std::string& pid) {
     variables set = {{"NOTIFY_SOCKET", "/nowhere"}, {"WATCHDOG_USEC", usec}};

@@ -27,8 +27,7 @@ class group_system final : public system {
         quick_hooks_ = from.one_in(2);
     }
     std::string describe() const override {
-        return cat(
-            {"group, seed ", seed_, ": ", faults_, " faults, ", calls_, " calls", has_rest_ ? ", rest" : ""});
+        return cat({"group, seed ", seed_, ": ", faults_, " faults, ", calls_, " calls", has_rest_ ? ", rest" : ""});
     }
     void run() override {
         renew_process();
@@ -46,8 +45,7 @@ class group_system final : public system {
     }
     void check_end(const ending& how) override {
         require(how.how == ending::kind::returned, "it does not return:\n" + how.waiting);
-        require(how.how != ending::kind::returned || objects_ == 0,
-                cat({objects_, " processes are not destroyed"}));
+        require(how.how != ending::kind::returned || objects_ == 0, cat({objects_, " processes are not destroyed"}));
     }
 
   private:
@@ -69,8 +67,7 @@ class group_system final : public system {
         }
         ojs::process_info info() const override { return now; }
         void shut_down(const ojs::shutdown_options&) override {
-            all.require(!all.quick_hooks_ || !all.records_[now.id].routable,
-                        now.id + " is shut down while routable");
+            all.require(!all.quick_hooks_ || !all.records_[now.id].routable, now.id + " is shut down while routable");
             asked.cancel(ojs::cancel_reason::cancelled);
         }
         void force() override {
@@ -78,9 +75,7 @@ class group_system final : public system {
             asked.cancel(ojs::cancel_reason::forced);
         }
         void poll() override { point("poll"); }
-        ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override {
-            return ojs::shutdown_status();
-        }
+        ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override { return ojs::shutdown_status(); }
         void becomes(state next) {
             note("%s is %s", now.id.c_str(), to_string(next));
             process_record& record = all.records_[now.id];
@@ -111,8 +106,7 @@ class group_system final : public system {
             static_cast<void>(asked.token().sleep_for(24h));
             becomes(state::shutdown_requested);
             const bool stops = kind != ignores_stop && kind != overdue;
-            if (forced.token().sleep_for(stops ? some_time(2s) : 500ms) && stops)
-                return becomes(state::complete);
+            if (forced.token().sleep_for(stops ? some_time(2s) : 500ms) && stops) return becomes(state::complete);
             all.live_ -= kind == overdue;  // no rollout waits for it much longer
             sleep_for((kind == overdue ? 10s : 200ms) / 1ns);
             becomes(state::forced);
@@ -136,14 +130,13 @@ class group_system final : public system {
         const auto out = make_ref<launcher_context>();
         wake_ = std::move(*wake::create());
         out->life = &life_;
-        out->log = logger(
-            {ojs::log_level::info, {}, [](const auto& record) { note("%s", record.message.c_str()); }}, "");
+        out->log =
+            logger({ojs::log_level::info, {}, [](const auto& record) { note("%s", record.message.c_str()); }}, "");
         out->wake = [this] { wake_.notify(); };
         out->starter = [this](const auto& spec, auto changed) { return start(spec, std::move(changed)); };
-        out->routing =
-            make_ref<routing_hooks>([this](const auto& now) { route(records_[now.id], true); },
-                                    [this](const auto& now) { route(records_[now.id], false); },
-                                    [this](const auto& now) { on_change(now); }, out->log, out->wake);
+        out->routing = make_ref<routing_hooks>([this](const auto& now) { route(records_[now.id], true); },
+                                               [this](const auto& now) { route(records_[now.id], false); },
+                                               [this](const auto& now) { on_change(now); }, out->log, out->wake);
         static_cast<void>(out->routing->start());
         return out;
     }
@@ -169,8 +162,7 @@ class group_system final : public system {
             const bool is_quiet = life.phase == ojs::phase::quiet;
             if (exchange(quiet_, is_quiet) != is_quiet) group_->set_quiet(is_quiet);
             if (life.phase >= ojs::phase::draining && !draining_) give_up_at = drain(routing);
-            if (life.phase >= ojs::phase::stopping && !exchange(forced, true))
-                group_->force(group_->members());
+            if (life.phase >= ojs::phase::stopping && !exchange(forced, true)) group_->force(group_->members());
             const ojs::time_point next = reconcile();
             if (draining_ && (group_->empty() || ojs::steady_clock::now() >= give_up_at)) break;
             if (wake_.await(std::min(next, give_up_at))) wake_.clear();
@@ -201,8 +193,7 @@ class group_system final : public system {
         if (kind == no_thread) fail_thread(0);
         const ref<process> made = make_ref<process>(*this, spec, std::move(changed), kind);
         ++live_;
-        require(live_ <= max_live() || !group_->info().replacing,
-                cat({spec.id, " is process number ", live_}));
+        require(live_ <= max_live() || !group_->info().replacing, cat({spec.id, " is process number ", live_}));
         ojs::result<thread> started = thread::start([body = made.get()] { body->live(); });
         live_ -= !started;
         items += bool(started);
@@ -211,8 +202,7 @@ class group_system final : public system {
         return ref<instance>(made.get());
     }
     void route(process_record& record, bool routable) {
-        require(!finished_ && record.routable != routable,
-                "a routing hook is called twice, or after the end");
+        require(!finished_ && record.routable != routable, "a routing hook is called twice, or after the end");
         record.routable = true;
         sleep_for(some_time(quick_hooks_ ? 4ms : 6s).count());
         record.routable = routable;
@@ -262,8 +252,8 @@ class group_system final : public system {
         return out;
     }
     int min_ready() const {
-        return extreme(
-            [&](const auto& each) { return std::min(each.min_healthy, each.desired - empty_slots_); }, false);
+        return extreme([&](const auto& each) { return std::min(each.min_healthy, each.desired - empty_slots_); },
+                       false);
     }
     int max_live() const {
         return extreme([](const auto& each) { return each.desired; }, true) +
@@ -275,13 +265,11 @@ class group_system final : public system {
         const ns max_delay = quick_hooks_ ? 21ms : 1021ms;  // of a start, and the hooks
         require(took <= stop_time(group_->options().process) + 1s + max_delay,
                 cat({"the stop took ", took / 1ms, " ms"}));
-        require(!group_->empty() || std::min(idle, took - max_delay) <= 1ms,
-                cat({"it ends ", idle / 1ms, " ms late"}));
+        require(!group_->empty() || std::min(idle, took - max_delay) <= 1ms, cat({"it ends ", idle / 1ms, " ms late"}));
     }
     void check_account(const ojs::group_info& info, const group_metrics& metrics) {
         for (const auto& [id, record] : records_) {
-            require(record.ends >= record.min_ends && record.ends <= 1,
-                    cat({id, ": ", record.ends, " ends reported"}));
+            require(record.ends >= record.min_ends && record.ends <= 1, cat({id, ": ", record.ends, " ends reported"}));
             require(!record.routable, id + " is still routable");
         }
         std::map<std::string, int> ended;
@@ -363,8 +351,7 @@ class group_system final : public system {
     void stop() {
         if (has_rest_) rest();
         stopped_at_ = ns(now());
-        life_.apply(below(2) == 0 ? ojs::event::stop_request : ojs::event::cancel_request,
-                    {ojs::cause_kind::api, 0});
+        life_.apply(below(2) == 0 ? ojs::event::stop_request : ojs::event::cancel_request, {ojs::cause_kind::api, 0});
         sleep_for(some_time(8s).count());
         if (below(2) == 0) life_.apply(ojs::event::stop_signal, {ojs::cause_kind::signal, 15});
     }

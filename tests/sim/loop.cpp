@@ -32,8 +32,8 @@ class loop_system final : public system {
         states_.resize(items);
     }
     std::string describe() const override {
-        return ojs::detail::cat({"loop, seed ", seed_, ": ", consumers_, " consumers, ", items, " items, ",
-                                 calls_, " calls", advances_ ? ", advance()" : ""});
+        return ojs::detail::cat({"loop, seed ", seed_, ": ", consumers_, " consumers, ", items, " items, ", calls_,
+                                 " calls", advances_ ? ", advance()" : ""});
     }
 
     void run() override {
@@ -188,8 +188,7 @@ class loop_system final : public system {
         require(all_ended || !report.unreported.empty(), "an item has not ended, and is not named");
         // At once, when the last item has ended.
         const nanoseconds limit = (status == 0 ? 0 : 2 * second) + 100 * millisecond;
-        require(free_since_ == 0 || now() - free_since_ <= limit + late_threads_ * slowness,
-                "the stop takes too long");
+        require(free_since_ == 0 || now() - free_since_ <= limit + late_threads_ * slowness, "the stop takes too long");
     }
 
     const std::uint64_t seed_;

@@ -47,9 +47,7 @@ struct exception_state {
     void* caught = nullptr;
     unsigned uncaught = 0;
 };
-exception_state& thread_exceptions() {
-    return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals());
-}
+exception_state& thread_exceptions() { return *reinterpret_cast<exception_state*>(abi::__cxa_get_globals()); }
 
 // The program's thread_local variables, of which each fiber has a copy.
 struct local_variables {
@@ -107,8 +105,8 @@ struct fiber {
 std::vector<void*> free_stacks;
 void* take_stack() {
     if (free_stacks.empty()) {
-        void* const made = ::mmap(nullptr, stack_size, PROT_READ | PROT_WRITE,
-                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* const made =
+            ::mmap(nullptr, stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (made == MAP_FAILED) std::abort();
         ::mprotect(made, 4096, PROT_NONE);
         return made;
@@ -133,8 +131,7 @@ class machine {
         for (const auto& each : fibers_)  // the first one, and those that nobody joined
             if (each->is == fiber::state::done) free_stacks.push_back(each->stack);
         // What the others hold, perhaps with a locked mutex, is not destroyed.
-        if (result_.how != ending::kind::returned)
-            new std::vector<std::unique_ptr<fiber>>(std::move(fibers_));
+        if (result_.how != ending::kind::returned) new std::vector<std::unique_ptr<fiber>>(std::move(fibers_));
         return result_;
     }
 
@@ -199,9 +196,7 @@ class machine {
     void wake(const void* on, bool all) {
         for (const auto& each : fibers_)  // one that is probed just now is woken for something
             if (each.get() != running && each->probed_on == on) each->probed_on = nullptr;
-        const auto waits = [on](const auto& each) {
-            return each->is == fiber::state::blocked && each->waits_on == on;
-        };
+        const auto waits = [on](const auto& each) { return each->is == fiber::state::blocked && each->waits_on == on; };
         const auto waiting = static_cast<std::uint64_t>(std::count_if(fibers_.begin(), fibers_.end(), waits));
         if (waiting == 0) return;
         std::uint64_t chosen = all ? 0 : choices_.below(waiting);
@@ -209,8 +204,7 @@ class machine {
             if (waits(each) && (all || chosen-- == 0)) make_ready(*each);
     }
     void yield() {
-        running->priority =
-            --lowest_priority_;  // with PCT, one that spins must not keep the others from running
+        running->priority = --lowest_priority_;  // with PCT, one that spins must not keep the others from running
         ++steps_;
         now += 50 * tick;  // else one that waits so for a thread without a processor passes too many points
         pass_on();
@@ -224,8 +218,7 @@ class machine {
     void check_end() { check_probed(running, "its end", never); }
     void forget(std::uint64_t id) {
         const outside calm;
-        const auto at =
-            std::find_if(fibers_.begin(), fibers_.end(), [id](const auto& each) { return each->id == id; });
+        const auto at = std::find_if(fibers_.begin(), fibers_.end(), [id](const auto& each) { return each->id == id; });
         if (at == fibers_.end()) return;
         free_stacks.push_back((*at)->stack);
         forgotten_ = std::move(*at);
@@ -301,8 +294,7 @@ class machine {
     bool can_be_probed(const fiber& one) const {
         const auto waits_for = [&one](const char* what) { return std::strcmp(one.waits_for, what) == 0; };
         const bool may_be_due = one.until - now < poll_error;
-        return one.is == fiber::state::blocked &&
-               (waits_for("condition") || (waits_for("poll") && !may_be_due));
+        return one.is == fiber::state::blocked && (waits_for("condition") || (waits_for("poll") && !may_be_due));
     }
     void check_probed(const void* on, const char* what, nanoseconds until) {
         if (running->probed_on == nullptr || std::strcmp(what, "mutex") == 0) return;
@@ -433,9 +425,8 @@ void machine::enter() {
     self.body = nullptr;
     self.is = fiber::state::done;
     self.waits_for = "nothing";
-    on.wake(&self, true);  // who joins it
-    if (self.detached)
-        on.forget(self.id);  // its stack is used until the next fiber runs, and nobody takes it before
+    on.wake(&self, true);                   // who joins it
+    if (self.detached) on.forget(self.id);  // its stack is used until the next fiber runs, and nobody takes it before
     on.go_on();
 }
 
@@ -449,15 +440,11 @@ ending run(const plan& how, const std::function<void()>& body) {
     return out;
 }
 
-bool is_running() noexcept {
-    return current != nullptr && current->running != nullptr;
-}
+bool is_running() noexcept { return current != nullptr && current->running != nullptr; }
 void point(const char* what) {
     if (is_running()) current->point(what);
 }
-nanoseconds now() noexcept {
-    return current != nullptr ? current->now : 0;
-}
+nanoseconds now() noexcept { return current != nullptr ? current->now : 0; }
 void sleep_until(nanoseconds when) {
     if (is_running()) current->block(nullptr, "sleep", when);
 }
@@ -482,8 +469,7 @@ void interrupt(std::function<void()> handler) {
     if (is_running()) current->interrupt(std::move(handler));
 }
 void allow_early(const char* name) noexcept {
-    if (is_running() && current->running->probed_on != nullptr &&
-        std::strcmp(current->running->name, name) == 0)
+    if (is_running() && current->running->probed_on != nullptr && std::strcmp(current->running->name, name) == 0)
         current->end_probe();
 }
 void fail_thread(int after, bool all) noexcept {
@@ -510,16 +496,11 @@ bool takes_descriptor() noexcept {
 }
 int no_fiber;
 }  // namespace
-outside::outside() noexcept : depth_(is_running() ? &current->running->outside : &no_fiber) {
-    ++*depth_;
-}
-outside::~outside() {
-    --*depth_;
-}
+outside::outside() noexcept : depth_(is_running() ? &current->running->outside : &no_fiber) { ++*depth_; }
+outside::~outside() { --*depth_; }
 void note(const char* format, ...) {
     if (!traces) return;
-    std::printf("%10.6f %-14s ", static_cast<double>(now()) / second,
-                is_running() ? current->names().c_str() : "");
+    std::printf("%10.6f %-14s ", static_cast<double>(now()) / second, is_running() ? current->names().c_str() : "");
     va_list values;
     va_start(values, format);
     std::vprintf(format, values);
@@ -537,17 +518,11 @@ struct sim_rwlock {
     std::uint64_t writer;
     std::uint64_t readers;
 };
-sim_mutex& of(pthread_mutex_t* native) {
-    return *reinterpret_cast<sim_mutex*>(native);
-}
-sim_rwlock& of(pthread_rwlock_t* native) {
-    return *reinterpret_cast<sim_rwlock*>(native);
-}
+sim_mutex& of(pthread_mutex_t* native) { return *reinterpret_cast<sim_mutex*>(native); }
+sim_rwlock& of(pthread_rwlock_t* native) { return *reinterpret_cast<sim_rwlock*>(native); }
 constexpr std::uint64_t no_thread = ~0U;  // who locks before or after a run
 
-std::uint64_t self() {
-    return is_running() ? current->running->id : no_thread;
-}
+std::uint64_t self() { return is_running() ? current->running->id : no_thread; }
 
 void lock(pthread_mutex_t* native) {
     sim_mutex& one = of(native);
@@ -564,9 +539,7 @@ void unlock(pthread_mutex_t* native) {
     point("unlock");
 }
 
-nanoseconds time_of(const timespec& value) {
-    return value.tv_sec * second + value.tv_nsec;
-}
+nanoseconds time_of(const timespec& value) { return value.tv_sec * second + value.tv_nsec; }
 nanoseconds clock_value(clockid_t clock) {
     return clock == CLOCK_REALTIME ? epoch + now() + current->wall_offset : boot_time + now();
 }
@@ -627,9 +600,7 @@ int pthread_mutex_init(pthread_mutex_t* native, const pthread_mutexattr_t*) noex
     std::memset(native, 0, sizeof *native);
     return 0;
 }
-int pthread_mutex_destroy(pthread_mutex_t*) noexcept {
-    return 0;
-}
+int pthread_mutex_destroy(pthread_mutex_t*) noexcept { return 0; }
 int pthread_mutex_lock(pthread_mutex_t* native) noexcept {
     sim::lock(native);
     return 0;
@@ -645,12 +616,8 @@ int pthread_mutex_unlock(pthread_mutex_t* native) noexcept {
     return 0;
 }
 
-int pthread_cond_init(pthread_cond_t*, const pthread_condattr_t*) noexcept {
-    return 0;
-}
-int pthread_cond_destroy(pthread_cond_t*) noexcept {
-    return 0;
-}
+int pthread_cond_init(pthread_cond_t*, const pthread_condattr_t*) noexcept { return 0; }
+int pthread_cond_destroy(pthread_cond_t*) noexcept { return 0; }
 int pthread_cond_wait(pthread_cond_t* native, pthread_mutex_t* held) {
     if (!is_running()) std::abort();
     sim::wait_for(native, held, sim::never);
@@ -671,9 +638,7 @@ int pthread_cond_broadcast(pthread_cond_t* native) noexcept {
     return 0;
 }
 
-int pthread_rwlock_destroy(pthread_rwlock_t*) noexcept {
-    return 0;
-}
+int pthread_rwlock_destroy(pthread_rwlock_t*) noexcept { return 0; }
 int pthread_rwlock_wrlock(pthread_rwlock_t* native) noexcept {
     sim::point("write lock");
     sim::sim_rwlock& one = sim::of(native);
@@ -732,9 +697,7 @@ int pthread_detach(pthread_t id) noexcept {
     if (one->is == sim::fiber::state::done) current->forget(id);
     return 0;
 }
-pthread_t pthread_self() noexcept {
-    return sim::self();
-}
+pthread_t pthread_self() noexcept { return sim::self(); }
 int pthread_setname_np(pthread_t id, const char* name) noexcept {
     if (!is_running()) return 0;
     const sim::outside calm;
@@ -777,9 +740,7 @@ int getentropy(void* out, std::size_t size) {
     return 0;
 }
 
-int pipe(int* ends) noexcept {
-    return sim::takes_descriptor() ? static_cast<int>(::syscall(SYS_pipe2, ends, 0)) : -1;
-}
+int pipe(int* ends) noexcept { return sim::takes_descriptor() ? static_cast<int>(::syscall(SYS_pipe2, ends, 0)) : -1; }
 
 // What makes a descriptor ready is a write() of this process.
 int poll(pollfd* watched, nfds_t count, int timeout) {
@@ -818,9 +779,7 @@ long syscall(long number, ...) noexcept {
     return next(number, values[0], values[1], values[2], values[3], values[4], values[5]);
 }
 
-pid_t getpid() noexcept {
-    return is_running() ? 1000 : static_cast<pid_t>(::syscall(SYS_getpid));
-}
+pid_t getpid() noexcept { return is_running() ? 1000 : static_cast<pid_t>(::syscall(SYS_getpid)); }
 int pause() {
     for (;;) current->block(nullptr, "pause", sim::never);
 }

@@ -156,23 +156,21 @@ int run_many(const std::function<bool()>& is_over) {
 int explore(double seconds, std::uint64_t first, std::uint64_t max_failures) {
     sum->next_seed = first;
     const auto began = std::chrono::steady_clock::now();
-    const auto passed = [&] {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    };
+    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
     while (passed() < seconds && sum->failures < max_failures) {
         const int status = in_child([&] { return run_many([&] { return passed() >= seconds; }); });
         if (status == 0) continue;
         ++sum->failures;
         if (WIFSIGNALED(status))
-            std::printf("FAILED seed %lu: killed by signal %d\n  again: make sim SEED=%lu TRACE=1\n",
-                        sum->running, WTERMSIG(status), sum->running);
+            std::printf("FAILED seed %lu: killed by signal %d\n  again: make sim SEED=%lu TRACE=1\n", sum->running,
+                        WTERMSIG(status), sum->running);
         shrink(sum->running);
     }
     std::printf(
         "%lu schedules from %lu on in %.1f s (%.0f a second), %.1f virtual hours, %lu steps, %lu switches, "
         "%lu claims: %lu failed\n",
-        sum->schedules, first, passed(), static_cast<double>(sum->schedules) / passed(),
-        sum->virtual_seconds / 3600, sum->steps, sum->switches, sum->items, sum->failures);
+        sum->schedules, first, passed(), static_cast<double>(sum->schedules) / passed(), sum->virtual_seconds / 3600,
+        sum->steps, sum->switches, sum->items, sum->failures);
     return sum->failures == 0 ? 0 : 1;
 }
 
@@ -230,8 +228,7 @@ int main(int argc, char** argv) {
     }
     // Nothing makes up for a wake-up that is missing.
     ojs::detail::max_sleep_ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(ojs::time_point::max().time_since_epoch())
-            .count();
+        std::chrono::duration_cast<std::chrono::milliseconds>(ojs::time_point::max().time_since_epoch()).count();
     sum = static_cast<totals*>(
         ::mmap(nullptr, sizeof(totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     const int status = seed != 0 ? replay(seed, most) : explore(seconds, first, failures);

@@ -77,20 +77,10 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
 
 namespace {
 
-enum class fault {
-    none,
-    lost_request,
-    lost_response,
-    late_response,
-    overdue_response,
-    reset,
-    unavailable,
-    rejected
-};
+enum class fault { none, lost_request, lost_response, late_response, overdue_response, reset, unavailable, rejected };
 
 nanoseconds until(ojs::time_point deadline) {
-    return deadline == ojs::time_point::max() ? INT64_MAX / 2
-                                              : now() + (deadline - ojs::steady_clock::now()).count();
+    return deadline == ojs::time_point::max() ? INT64_MAX / 2 : now() + (deadline - ojs::steady_clock::now()).count();
 }
 template <class T>
 ojs::result<T> give_up(nanoseconds end) {
@@ -147,8 +137,8 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
     nanoseconds back = now() + some_time(200 * millisecond);
     if (wrong == fault::late_response) back = end - some_time(20 * millisecond);
     if (wrong == fault::overdue_response) back = end + some_time(900 * millisecond);
-    const bool arrives = wrong == fault::overdue_response ||
-                         ((wrong == fault::none || wrong == fault::late_response) && back < end);
+    const bool arrives =
+        wrong == fault::overdue_response || ((wrong == fault::none || wrong == fault::late_response) && back < end);
     T out = carry_out(arrives);
     if (wrong == fault::reset) return ojs::error{ojs::errc::disconnected, ECONNRESET, "connection reset"};
     if (!arrives) return give_up<T>(end);
@@ -160,12 +150,10 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
 
 // ---- requests ----
 
-ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request,
-                                                  ojs::time_point deadline) {
+ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request, ojs::time_point deadline) {
     const bool drains = phase() >= ojs::phase::draining;
     latest_fetch = now();
-    if (is_fetching())
-        allow_early("ojs-job");  // beside another FETCH, no slot waits for the time of the next
+    if (is_fetching()) allow_early("ojs-job");  // beside another FETCH, no slot waits for the time of the next
     const nanoseconds end = until(deadline);
     bool is_sent = false;
     const ojs::function<bool()> should_send = [&] {
@@ -210,13 +198,12 @@ ojs::settle_result network::settle(const std::string& id, bool arrives, const Ap
 ojs::result<ojs::settle_result> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
     handler_run& run = backend_.jobs.at(request.job_id).runs[worker_];
     run.ack_is_due = true;
-    auto out =
-        call<ojs::settle_result>("ACK " + request.job_id, &request.should_send, deadline, [&](bool arrives) {
-            return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
-                if (holds) job.is = ledger_job::state::settled;
-                return false;
-            });
+    auto out = call<ojs::settle_result>("ACK " + request.job_id, &request.should_send, deadline, [&](bool arrives) {
+        return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
+            if (holds) job.is = ledger_job::state::settled;
+            return false;
         });
+    });
     if (out || out.error().code == ojs::errc::rejected) run.ack_is_due = false;
     return out;
 }
@@ -227,8 +214,8 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
     auto out = call<ojs::settle_result>(name, &request.should_send, deadline, [&](bool arrives) {
         return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
             const bool can_run = job.type != "unknown" && job.type != "malformed";
-            if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue &&
-                can_run && backend_.is_exact)
+            if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue && can_run &&
+                backend_.is_exact)
                 violate_(job.id + " loses an attempt without a run");
             own.unstarted = request.error.details_json.find("not_started") != std::string::npos;
             // A thread that stood still before its handler's first step may begin during the next claim.
@@ -237,11 +224,10 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
             if (!holds) return false;
             const handler_run& run = job.runs[worker_];
             const bool may_have_none = run.is_refused || (own.runs == 0 && request.checkpoint_json.empty());
-            if (!may_have_none && request.checkpoint_json != run.saved &&
-                request.checkpoint_json != run.saving)
+            if (!may_have_none && request.checkpoint_json != run.saved && request.checkpoint_json != run.saving)
                 violate_(job.id + " is failed without its checkpoint");
-            job.is = request.requeue || request.error.retryable ? ledger_job::state::available
-                                                                : ledger_job::state::settled;
+            job.is =
+                request.requeue || request.error.retryable ? ledger_job::state::available : ledger_job::state::settled;
             if (!request.requeue) ++job.attempt;
             return request.requeue;
         });

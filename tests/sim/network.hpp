@@ -107,8 +107,7 @@ class network : public ojs::transport {
     // It has those of the worker.
     bool has_callbacks() const { return on_available_ || on_cancelled_; }
 
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point deadline) override;
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request, ojs::time_point deadline) override;
     ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override;
     ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override;
     ojs::result<ojs::heartbeat_response> heartbeat(const ojs::heartbeat_request& request,
@@ -120,8 +119,8 @@ class network : public ojs::transport {
 
   private:
     template <class T, class CarryOut>
-    ojs::result<T> call(const std::string& name, const ojs::function<bool()>* should_send,
-                        ojs::time_point deadline, const CarryOut& carry_out);
+    ojs::result<T> call(const std::string& name, const ojs::function<bool()>* should_send, ojs::time_point deadline,
+                        const CarryOut& carry_out);
     template <class Apply>
     ojs::settle_result settle(const std::string& id, bool arrives, const Apply& apply);
     ojs::heartbeat_response extend(const ojs::heartbeat_request& request);

@@ -22,7 +22,7 @@ struct step_record {
     step_kind kind = returns;
     ns timeout = never, work{};
     ns started_at = never, returned_at = never, ended_at = never;  // it is reported to have started, ended
-    ns has_time_until = 0ns;  // once its thread has a processor, min_time later
+    ns has_time_until = 0ns;                                       // once its thread has a processor, min_time later
     int begins = 0;
 };
 struct sequence_record {
@@ -75,8 +75,7 @@ class sequence_system final : public system {
         auto call = [this, &record, &step, counted = step_count_](const ojs::step_context& context) {
             return run_step(record, step, context);
         };
-        const auto timeout =
-            step.timeout == never ? ojs::no_limit : std::chrono::milliseconds(step.timeout / 1ms);
+        const auto timeout = step.timeout == never ? ojs::no_limit : std::chrono::milliseconds(step.timeout / 1ms);
         to.add(std::to_string(index), call, timeout);
     }
     ojs::result<void> run_step(sequence_record& record, step_record& step, const ojs::step_context& context) {
@@ -85,8 +84,8 @@ class sequence_system final : public system {
         check_order(record, step);
         step.has_time_until = ns(now()) + std::min(step.timeout, min_time);
         const ojs::time_point deadline = context.deadline;
-        require(deadline >= ojs::steady_clock::now() +
-                                (step.started_at + std::min(step.timeout, min_time) - slack - ns(now())),
+        require(deadline >=
+                    ojs::steady_clock::now() + (step.started_at + std::min(step.timeout, min_time) - slack - ns(now())),
                 "a step has no time");
         const auto left = std::min<ns>(deadline - ojs::steady_clock::now(), 3s);
         sleep_for(step.kind == waits ? std::max<ns>(left, 0ns).count() : step.work.count());
@@ -94,8 +93,7 @@ class sequence_system final : public system {
         step.returned_at = ns(now());
         if (pthread_self() == record.caller) record.caller_free_at = step.returned_at;
         if (step.kind == throws) throw std::runtime_error("text");
-        return step.kind == fails ? ojs::result<void>(ojs::error{ojs::errc::system, 0, "text"})
-                                  : ojs::result<void>();
+        return step.kind == fails ? ojs::result<void>(ojs::error{ojs::errc::system, 0, "text"}) : ojs::result<void>();
     }
     static ns last_end(const sequence_record& record, const step_record& step) {
         ns out = record.began_at;
@@ -149,8 +147,7 @@ class sequence_system final : public system {
                     "a step has no result");
     }
     void on_progress(sequence_record& record, step_record& step, const ojs::step_result& result) {
-        require(!record.ended && pthread_self() == record.caller,
-                "progress is called by another thread, or late");
+        require(!record.ended && pthread_self() == record.caller, "progress is called by another thread, or late");
         note("step %s: %s", result.name.c_str(), to_string(result.status));
         ns& reported_at = result.status == step_status::running ? step.started_at : step.ended_at;
         require(reported_at == never, "a step is reported twice");
@@ -160,8 +157,7 @@ class sequence_system final : public system {
         require(difference > -100us && difference < 3ms, "took is wrong");
         check_result(record, step, result);
     }
-    void check_result(const sequence_record& record, const step_record& step,
-                      const ojs::step_result& result) {
+    void check_result(const sequence_record& record, const step_record& step, const ojs::step_result& result) {
         const ns end = step.ended_at;
         const ns least = std::max(step.started_at + std::min(step.timeout, min_time), step.has_time_until);
         const ns common = record.deadline;
@@ -172,17 +168,15 @@ class sequence_system final : public system {
         if (result.status == step_status::timed_out) {
             const ns limit = std::min(step.started_at + step.timeout, record.deadline);
             require(end >= std::max(least - slack, limit), "step " + result.name + " is abandoned too early");
-            require(step.returned_at > end - slack,
-                    "step " + result.name + " had returned before it was abandoned");
+            require(step.returned_at > end - slack, "step " + result.name + " had returned before it was abandoned");
             return;
         }
         const bool has_text = step.kind == fails || step.kind == throws;
         const step_status expected = step.kind == fails    ? step_status::failed
                                      : step.kind == throws ? step_status::threw
                                                            : step_status::done;
-        require(
-            result.status == expected && step.returned_at <= end && result.error == (has_text ? "text" : ""),
-            "step " + result.name + " has another result: " + to_string(result.status));
+        require(result.status == expected && step.returned_at <= end && result.error == (has_text ? "text" : ""),
+                "step " + result.name + " has another result: " + to_string(result.status));
     }
 
     const std::uint64_t seed_;

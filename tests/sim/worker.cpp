@@ -102,9 +102,8 @@ class worker_world : public system {
     // A worker and what belongs to it.
     struct member {
         member(worker_world& in, const std::string& name)
-            : id(name), line(in.backend_, in.chosen_.wrong, name, [&in, name](const std::string& what) {
-                  in.violate(what);
-              }) {}
+            : id(name),
+              line(in.backend_, in.chosen_.wrong, name, [&in, name](const std::string& what) { in.violate(what); }) {}
         std::string id;
         network line;
         std::shared_mutex calling;  // shared: a member of it; else its destructor
@@ -174,8 +173,8 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
         if (job.type == "deaf" && i % 2 == 0) job.timeout = 100ms;  // and becomes stuck
         backend_.jobs[job.id] = job;
     }
-    backend_.is_exact = chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 &&
-                        chosen_.freezes_for == 0;
+    backend_.is_exact =
+        chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 && chosen_.freezes_for == 0;
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
     times_.shutdown_grace_period = std::chrono::milliseconds(from.one_in(4) ? 0 : from.below(2000));
     times_.stop_timeout = std::chrono::milliseconds(500 + from.below(1000));
@@ -187,8 +186,8 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
 }
 
 std::string worker_world::describe() const {
-    std::string out = std::to_string(chosen_.jobs) + " jobs, " + std::to_string(chosen_.workers) +
-                      " workers of " + std::to_string(chosen_.slots) + " slots, ";
+    std::string out = std::to_string(chosen_.jobs) + " jobs, " + std::to_string(chosen_.workers) + " workers of " +
+                      std::to_string(chosen_.slots) + " slots, ";
     out += chosen_.wrong.one_in == 0 ? "no faults" : "faults 1 in " + std::to_string(chosen_.wrong.one_in);
     if (chosen_.wrong.down_from != 0) out += ", the backend is down";
     if (chosen_.clock_jumps_at != 0) out += ", the wall clock jumps";
@@ -236,11 +235,10 @@ void worker_world::wait(ojs::job_context& job) {
 }
 
 void worker_world::check_timeout(const ledger_job& record, nanoseconds began) {
-    const nanoseconds latest = began + record.timeout / 1ns + 100 * millisecond +
-                               (chosen_.late_threads + chosen_.slow_threads) * slowness;
+    const nanoseconds latest =
+        began + record.timeout / 1ns + 100 * millisecond + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     const bool is_exact = chosen_.threads_start < 0 && chosen_.freezes_for == 0;
-    if (record.timeout > 0ms && is_exact && now() > latest)
-        violate(record.id + " runs longer than its timeout");
+    if (record.timeout > 0ms && is_exact && now() > latest) violate(record.id + " runs longer than its timeout");
 }
 
 ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
@@ -254,8 +252,7 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     const bool is_simple = !own->overlaps && !record.is_mixed;
     if (++own->runs > 1 && is_simple) violate(job.id() + " runs twice for one claim");
     // A handler that the stop found begun may have stood still before its first step.
-    if (own->reported && is_simple && chosen_.slow_threads == 0)
-        violate(job.id() + " runs though it was reported");
+    if (own->reported && is_simple && chosen_.slow_threads == 0) violate(job.id() + " runs though it was reported");
     if (record.lease_end <= now() && is_exact() && chosen_.freezes_for == 0 &&
         chosen_.late_threads + chosen_.slow_threads == 0)
         violate(job.id() + " runs though its lease is over");
@@ -312,8 +309,7 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
-        if (record.message.find("claim lost") == 0)
-            backend_.jobs.at(record.fields[0].value).is_given_up = true;
+        if (record.message.find("claim lost") == 0) backend_.jobs.at(record.fields[0].value).is_given_up = true;
         std::string fields;
         if (traces)
             for (const auto& each : record.fields) fields += " " + each.name + "=" + each.value;
@@ -382,8 +378,7 @@ void worker_world::stop_and_wait(member& one) {
     const nanoseconds slow = chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     if (now() > deadline + 20 * millisecond + slow) violate("stop() returns long after its deadline");
     if (has_ended && !one.worker->stopped()) violate("stop() returns before the worker has ended");
-    if (!has_ended && was_started && !one.line.has_stopped && now() < deadline)
-        violate("stop() returns too early");
+    if (!has_ended && was_started && !one.line.has_stopped && now() < deadline) violate("stop() returns too early");
 }
 
 void worker_world::disturb() {
@@ -406,9 +401,8 @@ void worker_world::disturb() {
             note("the process stands still");
             stand_still(chosen_.freezes_for);
         });
-    const bool is_calm = chosen_.wrong.one_in == 0 && chosen_.wrong.down_from == 0 &&
-                         chosen_.freezes_for == 0 && chosen_.threads_start < 0 &&
-                         chosen_.late_threads + chosen_.slow_threads == 0;
+    const bool is_calm = chosen_.wrong.one_in == 0 && chosen_.wrong.down_from == 0 && chosen_.freezes_for == 0 &&
+                         chosen_.threads_start < 0 && chosen_.late_threads + chosen_.slow_threads == 0;
     for (const auto& each : members_)
         if (is_calm) at(0, [this, one = each.get()] { watch_pickup(*one); });
     for (std::uint64_t i = from.below(4); i > 0; --i) {
@@ -497,8 +491,7 @@ void worker_world::open(member& one) {
     if (!chosen_.lacks_threads)
         one.line.max_silence = beat_interval + 2 * (request_timeout + second) + 300 * millisecond +
                                chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
-    for (const char* type :
-         {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
+    for (const char* type : {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
         one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
     one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
 }
@@ -547,8 +540,7 @@ void worker_world::run() {
         const outside calm;
         close(one);
     };
-    for (std::size_t i = 1; i < members_.size(); ++i)
-        start("second", [live, one = members_[i].get()] { live(*one); });
+    for (std::size_t i = 1; i < members_.size(); ++i) start("second", [live, one = members_[i].get()] { live(*one); });
     fail_descriptors(chosen_.descriptors);
     live(*members_.front());
     // A program whose run() ends ends its other workers.
@@ -561,8 +553,8 @@ nanoseconds worker_world::max_stop_time() const {
     const std::chrono::nanoseconds times = times_.shutdown_grace_period + times_.stop_timeout;
     // Where a callback gets no thread, the one that sends heartbeats calls it.
     const auto callbacks = static_cast<nanoseconds>(chosen_.lacks_threads ? chosen_.jobs : 0) * 3 * second;
-    return times.count() + callbacks + chosen_.freezes_for +
-           (chosen_.late_threads + chosen_.slow_threads) * slowness + second;
+    return times.count() + callbacks + chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness +
+           second;
 }
 
 // A running worker with a free slot asks for work, within a second after it could. A drain ends when nothing is in flight.
@@ -577,11 +569,9 @@ void worker_world::watch_pickup(member& one) {
         if (!is_free) since = now();
         if (now() - std::max(since, one.line.latest_fetch) > 300 * millisecond + request_timeout)
             return violate("no FETCH for a free slot");
-        if (on.phase() != ojs::phase::draining || on.active_jobs() + one.handlers > 0 ||
-            one.line.is_fetching())
+        if (on.phase() != ojs::phase::draining || on.active_jobs() + one.handlers > 0 || one.line.is_fetching())
             in_flight = now();
-        if (now() - in_flight > 300 * millisecond)
-            return violate("a drain with nothing in flight does not end");
+        if (now() - in_flight > 300 * millisecond) return violate("a drain with nothing in flight does not end");
         for (auto& [id, job] : backend_.jobs)
             if (is_held_too_long(job, one.id)) return violate(id + " has no handler, and is not handed back");
     }
@@ -593,8 +583,7 @@ bool worker_world::is_held_too_long(ledger_job& job, const std::string& worker) 
     if ((job.type != "unknown" && job.type != "malformed") || own == nullptr || own->reported) return false;
     std::size_t claims = 0;
     for (const auto& each : backend_.jobs)
-        if (each.second.type == "unknown" || each.second.type == "malformed")
-            claims += each.second.claims.size();
+        if (each.second.type == "unknown" || each.second.type == "malformed") claims += each.second.claims.size();
     const nanoseconds backoff = (100 * millisecond) << std::min<std::size_t>(claims - 1, 6);
     return now() > own->delivered_at + backoff + request_timeout + 300 * millisecond;
 }
@@ -606,8 +595,7 @@ void worker_world::check_account(const member& one) {
     }
     const ojs::worker_report report = one.worker->report();
     if (one.line.gave_up_fetch && is_slow()) return;
-    if (report.claimed !=
-        report.completed + report.failed + report.requeued + report.gone + report.unreported.size())
+    if (report.claimed != report.completed + report.failed + report.requeued + report.gone + report.unreported.size())
         violate("the account does not add up");
     if (one.is_stuck ? one.status == 0 : report.unreported.empty() != (one.status == 0))
         violate("status " + std::to_string(one.status) + ", and " + std::to_string(report.unreported.size()) +
@@ -633,8 +621,7 @@ void worker_world::check_end(const ending& how) {
         return may_be_early || each->line.has_stopped || each->is_closed;
     });
     if (by_signal && stop_signals_ < 3 && !is_outside) violate("ended by a third signal that was not sent");
-    if (!by_signal && how.status != 0 && how.status != 75)
-        violate("_exit(" + std::to_string(how.status) + ")");
+    if (!by_signal && how.status != 0 && how.status != 75) violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
     for (const auto& each : members_) {
         if (chosen_.by_run && each != members_.front()) continue;  // _exit() of the one run() ends others too

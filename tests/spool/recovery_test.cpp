@@ -37,8 +37,8 @@ TEST_CASE("spool: a dead worker's job returns with its run counted, a live one's
 
 TEST_CASE("spool: a dead worker's settled job cannot be moved to done/ yet -> it is moved later") {
     spool_dir dir;
-    const fs::path dead = dir.leave_dead_worker(
-        {{"a", noop}, {".claim.a", ""}, {".done.a", R"({"type":"noop","args":[],"result":1})"}});
+    const fs::path dead =
+        dir.leave_dead_worker({{"a", noop}, {".claim.a", ""}, {".done.a", R"({"type":"noop","args":[],"result":1})"}});
     const auto transport = dir.open();
     // Not even root can move anything into an immutable folder. Some file systems have none.
     const auto change = [&](const std::string& flag) {
@@ -169,8 +169,7 @@ TEST_CASE("spool: the .owner record contains pid, start time, boot id, PID names
     opened_dir dir;
     const std::string record = dir.read("processing/" + dir.names("processing").front() + "/.owner");
     CHECK(member(record, "pid") == std::to_string(::getpid()));
-    for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"})
-        CHECK(!member(record, key).empty());
+    for (const char* key : {"start_time", "boot_id", "pid_namespace", "host"}) CHECK(!member(record, key).empty());
 #if OJS_SHUTDOWN_USE_PROC
     CHECK(holds(member(record, "boot_id"), read_file("/proc/sys/kernel/random/boot_id").substr(0, 36)));
 #endif
@@ -221,8 +220,7 @@ TEST_CASE("spool: on a full disk what needs no room works, and an ACK is accepte
     disk.fill();
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
     CHECK(dir.listing().empty());
-    const auto answer =
-        dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(10s));
+    const auto answer = dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(10s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     CHECK(ack(dir, "b") == settle_result::accepted);
     CHECK(requeue(dir, "c") == settle_result::accepted);
@@ -353,8 +351,7 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
                                                              {std::string("a\0b", 3), "NUL"},
                                                              {std::string(5000, 'x'), "name too long"}};
     if (::geteuid() == 0) {
-        for (const char* made : {"/foreign", "/foreign/failed", "/foreign-root", "/goal"})
-            make_folder(base + made);
+        for (const char* made : {"/foreign", "/foreign/failed", "/foreign-root", "/goal"}) make_folder(base + made);
         fs::create_directory_symlink(base + "/goal", base + "/foreign-link");
         for (const char* given_away : {"/foreign/failed", "/foreign-root", "/foreign-link"})
             REQUIRE(::lchown((base + given_away).c_str(), 12345, 12345) == 0);

@@ -30,9 +30,8 @@ TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are r
         REQUIRE(::mkfifo((request / "fifo").c_str(), 0600) == 0);
         fs::create_hard_link(dir.path / "outside", request / "hardlink");
         names refused = {"symlink", "symlink-away", "symlink-broken", "folder", "fifo", "hardlink"};
-        for (const std::string& odd :
-             {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"), std::string("\xff\xfe"),
-              std::string("over\xc0\xaf"), std::string(201, 'x')}) {
+        for (const std::string& odd : {std::string("new\nline"), std::string("bell\a"), std::string("\x7f"),
+                                       std::string("\xff\xfe"), std::string("over\xc0\xaf"), std::string(201, 'x')}) {
             write_file(request / odd, noop);
             refused.push_back(odd);
         }
@@ -69,8 +68,7 @@ TEST_CASE("spool: backup, temporary and partial files are refused once, unless a
         "a.dpkg-old "
         "a.ucf-new 4913 sedAb1dEf ~$a.json a.sync-conflict-20260101.json",
         {"a (copy).json", "a (2nd copy).json"});
-    const names jobs =
-        test::words("a.1 a.json.1 49130 sed sedate.json a.bak.json (copyright).json part a-tmp");
+    const names jobs = test::words("a.1 a.json.1 49130 sed sedate.json a.bak.json (copyright).json part a-tmp");
     for (const bool any_file : {false, true}) {
         for (const bool any_name : {false, true}) {
             CAPTURE(any_file);
@@ -83,8 +81,7 @@ TEST_CASE("spool: backup, temporary and partial files are refused once, unless a
             CHECK(dir.fetch(*transport, 100).size() == jobs.size() + (any_name ? side.size() : 0));
             CHECK(dir.fetch(*transport, 100).empty());
             CHECK(dir.names("request").size() == (any_name ? 0 : side.size()));
-            CHECK(dir.event_count(spool_event_kind::refused) ==
-                  (any_name ? 0 : static_cast<int>(side.size())));
+            CHECK(dir.event_count(spool_event_kind::refused) == (any_name ? 0 : static_cast<int>(side.size())));
         }
     }
 }
@@ -186,8 +183,7 @@ TEST_CASE("spool: a malformed file moves to failed/ with its reason, if no objec
             }
             CHECK(dir.fetch(*dir.open(), 5).empty());
             CHECK(dir.owners() == 0);
-            CHECK(dir.listing() ==
-                  (is_object ? "failed/bad.json" : "failed/.about.bad.json failed/bad.json"));
+            CHECK(dir.listing() == (is_object ? "failed/bad.json" : "failed/.about.bad.json failed/bad.json"));
             const std::string about = dir.read(is_object ? "failed/bad.json" : "failed/.about.bad.json");
             CHECK(member(about, "attempt") == "1");
             CHECK(holds(member(about, "error"), row.reason));

@@ -2,8 +2,8 @@
 #pragma once
 #include <sys/syscall.h>
 
-#include "recorder.hpp"
 #include "files.hpp"
+#include "recorder.hpp"
 #include "text.hpp"
 
 namespace spool_test {
@@ -17,9 +17,7 @@ using test::temporary_folder;
 using test::write_file;
 
 // Whatever the umask is.
-inline void make_folder(const fs::path& path) {
-    REQUIRE(::mkdir(path.c_str(), 0700) == 0);
-}
+inline void make_folder(const fs::path& path) { REQUIRE(::mkdir(path.c_str(), 0700) == 0); }
 
 // As if it had last been changed an hour ago.
 inline void make_old(const fs::path& path) {
@@ -111,8 +109,7 @@ class spool_dir {
         for (const char* folder : {"done", "failed", "request"}) {
             std::vector<std::string> all = hidden(folder);  // which sort before others
             for (const std::string& each : names(folder)) all.push_back(each);
-            for (const std::string& each : all)
-                out += (out.empty() ? "" : " ") + std::string(folder) + "/" + each;
+            for (const std::string& each : all) out += (out.empty() ? "" : " ") + std::string(folder) + "/" + each;
         }
         return out;
     }
@@ -185,9 +182,7 @@ inline std::string spool_path(const job& claimed) {
     return out;
 }
 
-inline job_error boom(bool retryable = true) {
-    return {"handler_error", "boom \"x\"", retryable, "{\"n\":1}"};
-}
+inline job_error boom(bool retryable = true) { return {"handler_error", "boom \"x\"", retryable, "{\"n\":1}"}; }
 
 inline settle_result accept(const result<settle_result>& answer) {
     REQUIRE_MESSAGE(answer, answer.error().text);

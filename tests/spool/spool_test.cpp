@@ -6,10 +6,9 @@ using namespace spool_test;
 TEST_CASE("spool: the file of a completed job in done/ contains the result and every original member") {
     opened_dir dir;
     CHECK(dir.fetch().empty());
-    dir.put(
-        "a.json",
-        R"({"type":"text.count","args":[12345678901234567890, 1.10],"x_unknown":{"big":98765432109876543210},)"
-        R"("meta":{"trace":"t1"}})");
+    dir.put("a.json",
+            R"({"type":"text.count","args":[12345678901234567890, 1.10],"x_unknown":{"big":98765432109876543210},)"
+            R"("meta":{"trace":"t1"}})");
     const job claimed = dir.fetch_one();
     CHECK(claimed.id + " " + claimed.type + " " + claimed.queue + " " + claimed.args_json ==
           "a text.count default [12345678901234567890, 1.10]");
@@ -61,9 +60,8 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
             dir.claim(*transport, "a", bytes);
             CHECK(fail(*transport, "a", boom(false)) == settle_result::accepted);
             const std::string failed = dir.read("failed/" + noted + "a");
-            for (const char* part :
-                 {R"("attempt":1)", R"("message":"boom \"x\"")", R"("code":"handler_error")",
-                  R"("details":{"n":1})", R"("retryable":false)"})
+            for (const char* part : {R"("attempt":1)", R"("message":"boom \"x\"")", R"("code":"handler_error")",
+                                     R"("details":{"n":1})", R"("retryable":false)"})
                 CHECK_MESSAGE(holds(failed, part), failed);
             if (!any_file) CHECK(member(failed, "state") == "\"discarded\"");
             CHECK(dir.claim(*transport, "c", bytes).attempt == 1);
@@ -127,8 +125,7 @@ TEST_CASE("spool: a job of 1 MiB stays valid with what failures add; one byte mo
         CHECK(first.malformed.empty() == (more == 0));
         if (more != 0) continue;
         const std::string details = "{\"trace\":\"" + std::string(99999, 'z') + "\"}";
-        CHECK(fail(dir, "big", {"boom", std::string(60 << 10, '\x01'), true, details}) ==
-              settle_result::accepted);
+        CHECK(fail(dir, "big", {"boom", std::string(60 << 10, '\x01'), true, details}) == settle_result::accepted);
         const auto dies = dir.open();
         CHECK(dir.fetch_one(*dies).attempt == 2);
         static_cast<void>(fail(*dies, "big"));

@@ -58,13 +58,11 @@ struct noted_extension : worker_extension {
     }
     void on_heartbeat(bool answered) override { seen->add(answered ? "beat" : "beat failed"); }
     void on_fetch(fetch_status status) override {
-        if (status != fetch_status::empty)
-            seen->add(status == fetch_status::jobs ? "fetched" : "fetch failed");
+        if (status != fetch_status::empty) seen->add(status == fetch_status::jobs ? "fetched" : "fetch failed");
     }
     void on_job_settled(const job_settlement& job) override {
         static constexpr const char* names[] = {"completed", "retryable", "discarded", "available"};
-        seen->add(std::string(job.queue) + " " + std::string(job.type) + " " +
-                  names[static_cast<int>(job.state)]);
+        seen->add(std::string(job.queue) + " " + std::string(job.type) + " " + names[static_cast<int>(job.state)]);
     }
     void stop(time_point /*deadline*/) override {
         seen->add("stop");
@@ -137,8 +135,7 @@ TEST_CASE("extensions: on_tick() is called after wake() and after the last job o
     CHECK(seen->drained_turns.wait_for(1));
 }
 
-TEST_CASE(
-    "extensions: an extension that cannot start makes start() fail, and the next start() creates new ones") {
+TEST_CASE("extensions: an extension that cannot start makes start() fail, and the next start() creates new ones") {
     struct refusing_extension : noted_extension {
         using noted_extension::noted_extension;
         result<void> start(const machine_ref& worker) override {

@@ -27,8 +27,7 @@ TEST_CASE("stages: cancelled handlers have their wait, but half of the stop, at 
     CHECK(detail::last_beat_time(times) == 500ms);
 }
 
-TEST_CASE(
-    "stages: the state of the lifecycle decides why a stop cancels, and whether a file may say otherwise") {
+TEST_CASE("stages: the state of the lifecycle decides why a stop cancels, and whether a file may say otherwise") {
     lifecycle_state state;
     CHECK(detail::stop_reason(state) == cancel_reason::grace_period_expired);
     state.cancel_requested = true;

@@ -8,8 +8,7 @@ using ojs::worker_options;
 namespace {
 
 // "ID: PROBLEM" of each.
-std::vector<std::string> warnings(const worker_options& options,
-                                  const ojs::detail::container_probe& where = probe(),
+std::vector<std::string> warnings(const worker_options& options, const ojs::detail::container_probe& where = probe(),
                                   std::chrono::milliseconds steps_timeout = 0ms) {
     std::vector<std::string> out;
     ojs::log_options log;
@@ -58,8 +57,7 @@ TEST_CASE("start-up: a worker started from a terminal in a Docker container has 
     const auto ids = [](const std::string& marker, int parent, int terminal) {
         file_tree tree;
         tree.file(marker, "").process("1", 1, 0, "sh", "sh|-c|x");
-        for (const char* name : {"self", "7"})
-            tree.process(name, 7, parent, "worker", "./worker", "", 6, terminal);
+        for (const char* name : {"self", "7"}) tree.process(name, 7, parent, "worker", "./worker", "", 6, terminal);
         std::string out;
         for (const std::string& each : warnings(quiet_options(), probe(tree.root())))
             out += each.substr(0, each.find(':')) + ";";
@@ -68,6 +66,5 @@ TEST_CASE("start-up: a worker started from a terminal in a Docker container has 
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
     CHECK(ids("/.dockerenv", 5, 34816).empty());
     CHECK(ids("/.dockerenv", 5, 0) == "pid1-wrapper;budget-unknown;");
-    CHECK(ids("/var/run/secrets/kubernetes.io/serviceaccount/namespace", 5, 34816) ==
-          "pid1-wrapper;budget-unknown;");
+    CHECK(ids("/var/run/secrets/kubernetes.io/serviceaccount/namespace", 5, 34816) == "pid1-wrapper;budget-unknown;");
 }

@@ -72,8 +72,7 @@ TEST_CASE("stopping: a drain that follows quiet() sends no second heartbeat with
 }
 
 // [WP 2.3 (a)] [WP 4.4 (b)] [WP 7.5]
-TEST_CASE(
-    "stopping: the worker obeys quiet and terminate, and a heartbeat without a directive resumes nothing") {
+TEST_CASE("stopping: the worker obeys quiet and terminate, and a heartbeat without a directive resumes nothing") {
     recorder::transport wire;
     std::atomic<directive> next{directive::quiet};
     wire.on.beat = [&next](const heartbeat_request&) {
@@ -139,27 +138,26 @@ TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace
     };
     worker_options brief = patient();
     brief.times.shutdown_grace_period = 20ms;
-    const row rows[] = {
-        {"forced by a second signal", patient(), [](busy_worker& busy) { busy.signal(), busy.signal(); },
-         "forced", "SIGTERM", "3600000"},
-        {"the grace period expired", brief, [](busy_worker& busy) { busy.body->request_stop(); },
-         "grace_period_expired", "null", "20"},
-        {"stop_and_cancel", patient(), [](busy_worker& busy) { busy.body->request_stop_and_cancel(); },
-         "cancelled", "null", "3600000"},
-        {"stop_and_cancel in the drain", patient(),
-         [](busy_worker& busy) {
-             busy.signal();
-             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-             busy.body->request_stop_and_cancel();
-         },
-         "cancelled", "null", "3600000"},
-        {"reclaimed in the drain", patient(),
-         [](busy_worker& busy) {
-             busy.signal();
-             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
-             send(busy.life, SIGUSR1);
-         },
-         "spot_reclaim", "SIGUSR1", "3600000"}};
+    const row rows[] = {{"forced by a second signal", patient(),
+                         [](busy_worker& busy) { busy.signal(), busy.signal(); }, "forced", "SIGTERM", "3600000"},
+                        {"the grace period expired", brief, [](busy_worker& busy) { busy.body->request_stop(); },
+                         "grace_period_expired", "null", "20"},
+                        {"stop_and_cancel", patient(), [](busy_worker& busy) { busy.body->request_stop_and_cancel(); },
+                         "cancelled", "null", "3600000"},
+                        {"stop_and_cancel in the drain", patient(),
+                         [](busy_worker& busy) {
+                             busy.signal();
+                             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+                             busy.body->request_stop_and_cancel();
+                         },
+                         "cancelled", "null", "3600000"},
+                        {"reclaimed in the drain", patient(),
+                         [](busy_worker& busy) {
+                             busy.signal();
+                             REQUIRE(busy.wire.wait_for("beat", 1, "quiet"));
+                             send(busy.life, SIGUSR1);
+                         },
+                         "spot_reclaim", "SIGUSR1", "3600000"}};
     for (const row& each : rows) {
         CAPTURE(each.name);
         worker_options options = each.options;
@@ -181,8 +179,7 @@ TEST_CASE("stopping: the FAIL of an interrupted job states reason, signal, grace
             const bool expired = value_of(record, "event") == "grace_expired";
             if (expired) CHECK(record.level == log_level::warn);
             if (record.message == "job interrupted")
-                interrupted +=
-                    value_of(record, "job_id") + value_of(record, "reason") + value_of(record, "signal");
+                interrupted += value_of(record, "job_id") + value_of(record, "reason") + value_of(record, "signal");
         }
         const log_record end = log.records("info worker stopped").at(0);
         CHECK(value_of(end, "interrupted") + value_of(end, "requeued") == "11");
@@ -241,8 +238,7 @@ TEST_CASE("stopping: the FAIL says ShutdownTimeout for a long_running job, and s
 }
 
 // [River StopAndCancel (b)] [River must return an error (a)]
-TEST_CASE(
-    "stopping: an empty return or exception is an interruption only if the handler saw its cancellation") {
+TEST_CASE("stopping: an empty return or exception is an interruption only if the handler saw its cancellation") {
     const struct {
         const char* name;
         bool sees;  // its cancellation
@@ -302,9 +298,7 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
         expected = "claimed 2 completed 2 exit 0";
         worker->quiet();
     }
-    SUBCASE("at the drain: its jobs are requeued") {
-        worker->request_stop();
-    }
+    SUBCASE("at the drain: its jobs are requeued") { worker->request_stop(); }
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     for (const char* id : {"a", "b"}) wire.give(make_job(id));
     answer.set();
@@ -352,8 +346,7 @@ TEST_CASE("stopping: stop() returns false before start() and at its deadline, an
 }
 
 // [GS 5, diagram (c)] [GS 5.3 (d)] [River stuck programs (a)]
-TEST_CASE(
-    "stopping: a handler that ignores its cancellation does not delay the stop, and may outlive the worker") {
+TEST_CASE("stopping: a handler that ignores its cancellation does not delay the stop, and may outlive the worker") {
     const shared_event let_go = make_event();
     const auto ended = std::make_shared<counter>();
     recorder::transport wire;
@@ -414,8 +407,7 @@ TEST_CASE("stopping: a report request -> the log lists the jobs in flight and wh
     REQUIRE(worker->stop(guard));
     std::string all;
     for (const log_record& each : listed())
-        all += value_of(each, "job_id") + " " + value_of(each, "job_type") + " " +
-               value_of(each, "cancelled") + ";";
+        all += value_of(each, "job_id") + " " + value_of(each, "job_type") + " " + value_of(each, "cancelled") + ";";
     CHECK(all == "a work yes;b work no;");
 }
 
@@ -489,8 +481,7 @@ TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report(
     CHECK(std::string(logged[0].component) == "sequence");
 }
 
-TEST_CASE(
-    "stopping: the log shows the options at start-up, the progress of the drain, and the sums at the end") {
+TEST_CASE("stopping: the log shows the options at start-up, the progress of the drain, and the sums at the end") {
     worker_options options = recorder::options();
     options.queues = {"default", "other"};
     options.progress_interval = 10ms;
@@ -566,9 +557,8 @@ TEST_CASE(
 namespace {
 
 const char* const read_file = "info File ";  // the line about a file that says NORMAL_SHUTDOWN
-const char* const reclaim_lines[] = {
-    "warn Spot instance reclamation detected",
-    "warn Initiating immediate shutdown to requeue job before VM termination"};
+const char* const reclaim_lines[] = {"warn Spot instance reclamation detected",
+                                     "warn Initiating immediate shutdown to requeue job before VM termination"};
 
 // Options with such a file.
 struct mode_file {
@@ -647,8 +637,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
         const shared_event listens = make_event();
         const shared_event called = make_event();
         given.options.log.hook = [keep = given.options.log.hook, called](const log_record& record) {
-            if (record.message.find("Initiating") == 0)
-                CHECK_FALSE(called->wait_until(steady_clock::now() + 50ms));
+            if (record.message.find("Initiating") == 0) CHECK_FALSE(called->wait_until(steady_clock::now() + 50ms));
             keep(record);
         };
         busy_worker busy(given.options, [listens, called](job_context& job) {

@@ -7,18 +7,14 @@ namespace recorder {
 
 using shared_event = std::shared_ptr<event>;
 
-inline shared_event make_event() {
-    return std::make_shared<event>();
-}
+inline shared_event make_event() { return std::make_shared<event>(); }
 
 // A second signal cancels the jobs at once.
 inline void force(ojs::lifecycle& life) {
     for (int i = 0; i < 2; ++i) send(life, SIGTERM);
 }
 
-inline void until_cancelled(ojs::job_context& job) {
-    CHECK(!job.sleep_for(1h));
-}
+inline void until_cancelled(ojs::job_context& job) { CHECK(!job.sleep_for(1h)); }
 
 // A worker with one job, which is in its handler when the constructor returns.
 struct busy_worker {
@@ -52,9 +48,7 @@ struct busy_worker {
         return all[0];
     }
     std::string settled() const { return wire.settled("a"); }
-    std::string detail(const char* key) const {
-        return parse(settlement().error.details_json).get(key).to_str();
-    }
+    std::string detail(const char* key) const { return parse(settlement().error.details_json).get(key).to_str(); }
 
     ojs::lifecycle life{0ms};
     transport wire;

@@ -14,8 +14,7 @@ class comma_locale {
             if (std::setlocale(LC_ALL, name) != nullptr) return;
         }
         const std::string folder = scratch_.file("comma");
-        if (std::system(("localedef -i de_DE -f ISO-8859-1 '" + folder + "' 2>/dev/null").c_str()) < 0)
-            return;
+        if (std::system(("localedef -i de_DE -f ISO-8859-1 '" + folder + "' 2>/dev/null").c_str()) < 0) return;
         ::setenv("LOCPATH", scratch_.path().c_str(), 1);
         std::setlocale(LC_ALL, "comma");
         ::unsetenv("LOCPATH");

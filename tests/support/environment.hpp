@@ -8,9 +8,7 @@ namespace test {
 
 class environment_variable {
   public:
-    environment_variable(const char* name, const std::string& value) : name_(name) {
-        ::setenv(name, value.c_str(), 1);
-    }
+    environment_variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
     environment_variable(const environment_variable&) = delete;
     environment_variable& operator=(const environment_variable&) = delete;
     ~environment_variable() { ::unsetenv(name_); }

@@ -31,9 +31,7 @@ class counter {
         const std::lock_guard<std::mutex> held(mutex_);
         return highest_;
     }
-    bool wait_for(int target) const {
-        return wait_until(target, std::chrono::steady_clock::now() + hang_guard);
-    }
+    bool wait_for(int target) const { return wait_until(target, std::chrono::steady_clock::now() + hang_guard); }
     bool wait_until(int target, std::chrono::steady_clock::time_point deadline) const {
         std::unique_lock<std::mutex> held(mutex_);
         return changed_.wait_until(held, deadline, [&] { return count_ >= target; });
@@ -52,9 +50,7 @@ class event {
     void set() { sets_.add(); }
     bool is_set() const { return sets_.count() > 0; }
     bool wait() const { return sets_.wait_for(1); }
-    bool wait_until(std::chrono::steady_clock::time_point deadline) const {
-        return sets_.wait_until(1, deadline);
-    }
+    bool wait_until(std::chrono::steady_clock::time_point deadline) const { return sets_.wait_until(1, deadline); }
 
   private:
     counter sets_;
@@ -64,8 +60,7 @@ class event {
 template <class Condition>
 bool eventually(Condition holds, std::chrono::milliseconds limit = hang_guard) {
     const auto end = std::chrono::steady_clock::now() + limit;
-    for (std::chrono::milliseconds pause{1}; !holds();
-         pause = std::min(pause * 2, std::chrono::milliseconds(8))) {
+    for (std::chrono::milliseconds pause{1}; !holds(); pause = std::min(pause * 2, std::chrono::milliseconds(8))) {
         if (std::chrono::steady_clock::now() >= end) return holds();
         std::this_thread::sleep_for(pause);
     }

@@ -48,11 +48,10 @@ inline std::vector<std::unique_ptr<any_message>> every_message() {
         ojs::shutdown_request, ojs::shutdown_ack, ojs::shutdown_status_request, ojs::shutdown_status,
         ojs::shutdown_metrics, ojs::shutdown_complete, ojs::shutdown_complete_ack, ojs::readiness_request,
         ojs::readiness_response, ojs::readiness_checks, ojs::ready_notification, ojs::ready_ack,
-        ojs::shutdown_process_request, ojs::shutdown_process_response, ojs::process_status_request,
-        ojs::process_status, ojs::shutdown_group_request, ojs::shutdown_group_response,
-        ojs::group_status_request, ojs::rollout_status, ojs::group_status, ojs::rollout_request,
-        ojs::rollout_response, ojs::cancel_rollout_request, ojs::cancel_rollout_response,
-        ojs::list_groups_request, ojs::list_groups_response>();
+        ojs::shutdown_process_request, ojs::shutdown_process_response, ojs::process_status_request, ojs::process_status,
+        ojs::shutdown_group_request, ojs::shutdown_group_response, ojs::group_status_request, ojs::rollout_status,
+        ojs::group_status, ojs::rollout_request, ojs::rollout_response, ojs::cancel_rollout_request,
+        ojs::cancel_rollout_response, ojs::list_groups_request, ojs::list_groups_response>();
 }
 
 }  // namespace test

@@ -23,8 +23,8 @@ class file_tree {
         return *this;
     }
     // A process as /proc shows it; `command` has its NULs as '|'. `exe` is made up, and the same for the same name.
-    file_tree& process(const std::string& id, int pid, int parent, const std::string& comm,
-                       std::string command, const std::string& exe = "", int session = 1, int terminal = 0) {
+    file_tree& process(const std::string& id, int pid, int parent, const std::string& comm, std::string command,
+                       const std::string& exe = "", int session = 1, int terminal = 0) {
         for (char& each : command) each = each == '|' ? '\0' : each;
         const std::string folder = "/proc/" + id + "/";
         file(folder + "stat", std::to_string(pid) + " (" + comm + ") S " + std::to_string(parent) + " 1 " +

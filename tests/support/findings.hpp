@@ -35,8 +35,7 @@ inline const ojs::finding* find(const std::vector<ojs::finding>& all, const std:
     return nullptr;
 }
 
-inline void check_found(const std::vector<ojs::finding>& all, const char* id, ojs::severity level,
-                        const char* what) {
+inline void check_found(const std::vector<ojs::finding>& all, const char* id, ojs::severity level, const char* what) {
     CAPTURE(id);
     CAPTURE(format_findings(all));
     const ojs::finding* found = find(all, id);

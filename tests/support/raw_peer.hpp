@@ -12,9 +12,7 @@ namespace peer {
 
 using namespace std::chrono_literals;
 
-inline ojs::time_point soon() {
-    return ojs::steady_clock::now() + 20s;
-}
+inline ojs::time_point soon() { return ojs::steady_clock::now() + 20s; }
 
 inline sockaddr_in loopback(std::uint16_t port, std::uint32_t host = INADDR_LOOPBACK) {
     sockaddr_in address{};
@@ -108,8 +106,7 @@ inline void reset(int fd) {
 }
 
 inline std::string ok(const std::string& body = "ok", const std::string& headers = "") {
-    return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + headers + "\r\n" +
-           body;
+    return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + headers + "\r\n" + body;
 }
 
 // A server that does to its connections, one after the other, whatever the script says.
@@ -178,13 +175,9 @@ inline ojs::http_client make_client(const std::string& url, ojs::http_client_opt
     return std::move(*made);
 }
 
-inline ojs::http_request get(const std::string& target = "/") {
-    return {"GET", target, {}, ""};
-}
+inline ojs::http_request get(const std::string& target = "/") { return {"GET", target, {}, ""}; }
 
-inline ojs::http_request post(const std::string& target, const std::string& body) {
-    return {"POST", target, {}, body};
-}
+inline ojs::http_request post(const std::string& target, const std::string& body) { return {"POST", target, {}, body}; }
 
 inline ojs::http_call call(ojs::time_point deadline = soon(), bool is_repeatable = false) {
     return {deadline, {}, is_repeatable};

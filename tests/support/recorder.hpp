@@ -51,8 +51,7 @@ inline std::string sums(const ojs::worker& ended) {
         {"claimed ", report.claimed},         {"completed ", report.completed}, {"failed ", report.failed},
         {"interrupted ", report.interrupted}, {"requeued ", report.requeued},   {"gone ", report.gone}};
     std::string out;
-    for (const auto& each : counts)
-        out += each.second == 0 ? "" : each.first + std::to_string(each.second) + " ";
+    for (const auto& each : counts) out += each.second == 0 ? "" : each.first + std::to_string(each.second) + " ";
     for (const std::string& each : report.unreported) out += "unreported " + each + " ";
     for (const std::string& each : report.stuck) out += "stuck " + each + " ";
     return out + "exit " + std::to_string(ended.exit_code());
@@ -127,8 +126,7 @@ class transport : public ojs::transport {
         });
     }
 
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point /*deadline*/) override {
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request, ojs::time_point /*deadline*/) override {
         call begun = named("fetch");
         begun.count = request.count;
         ojs::error why;
@@ -210,8 +208,7 @@ class transport : public ojs::transport {
         const std::lock_guard<std::mutex> held(mutex_);
         why = {ojs::errc::cancelled, 0, "no longer to be sent"};
         if (should_send && !should_send()) return true;
-        std::deque<ojs::error>& refusals =
-            refusals_[refusals_.count(begun.state) > 0 ? begun.state : begun.what];
+        std::deque<ojs::error>& refusals = refusals_[refusals_.count(begun.state) > 0 ? begun.state : begun.what];
         calls_.push_back(std::move(begun));
         changed_.notify_all();
         if (refusals.empty()) return false;
@@ -310,8 +307,7 @@ std::unique_ptr<ojs::worker> run_until(const char* what, std::size_t times, tran
     return out;
 }
 template <class Handler>
-std::unique_ptr<ojs::worker> run_until(const char* what, std::size_t times, transport& wire,
-                                       Handler handler) {
+std::unique_ptr<ojs::worker> run_until(const char* what, std::size_t times, transport& wire, Handler handler) {
     return run_until(what, times, wire, options(), std::move(handler));
 }
 

@@ -8,13 +8,10 @@
 
 namespace test {
 
-inline bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
+inline bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // What stands between blanks and line ends, and `more`, which has some.
-inline std::vector<std::string> words(const std::string& text,
-                                      std::initializer_list<std::string_view> more = {}) {
+inline std::vector<std::string> words(const std::string& text, std::initializer_list<std::string_view> more = {}) {
     std::istringstream in(text);
     std::vector<std::string> out(more.begin(), more.end());
     for (std::string each; in >> each;) out.push_back(each);

@@ -24,9 +24,7 @@ void run_job(recorder::transport& wire, Handler handler, job given = make_job("a
     check_last_word(wire);
 }
 
-std::string code_of(const result<void>& saved) {
-    return saved ? "ok" : to_string(saved.error().code);
-}
+std::string code_of(const result<void>& saved) { return saved ? "ok" : to_string(saved.error().code); }
 
 }  // namespace
 
@@ -46,11 +44,10 @@ TEST_CASE("checkpoint: checkpoint() returns the last saved state digit for digit
 }
 
 // [GS 7.2]
-TEST_CASE(
-    "checkpoint: the FAIL of a retry, discard, interruption or exception carries the last saved state") {
-    outcome (*const endings[])() = {
-        [] { return outcome::retry("later"); }, [] { return outcome::discard("never"); },
-        [] { return outcome::interrupted("early"); }, []() -> outcome { throw std::runtime_error("no"); }};
+TEST_CASE("checkpoint: the FAIL of a retry, discard, interruption or exception carries the last saved state") {
+    outcome (*const endings[])() = {[] { return outcome::retry("later"); }, [] { return outcome::discard("never"); },
+                                    [] { return outcome::interrupted("early"); },
+                                    []() -> outcome { throw std::runtime_error("no"); }};
     for (const auto ending : endings) {
         recorder::transport wire;
         run_job(wire, [ending](job_context& job) {
@@ -62,8 +59,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "checkpoint: a run takes its state from meta.checkpoint, digit for digit, unless that is not JSON") {
+TEST_CASE("checkpoint: a run takes its state from meta.checkpoint, digit for digit, unless that is not JSON") {
     const std::pair<const char*, const char*> rows[] = {
         {R"({"x":1,"checkpoint": {"n":12345678901234567890}})", R"({"n":12345678901234567890})"},
         {R"({"checkpoint":null})", ""},
@@ -84,18 +80,12 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "checkpoint: a state that does not parse as JSON in UTF-8 is refused, and the previous state stays") {
+TEST_CASE("checkpoint: a state that does not parse as JSON in UTF-8 is refused, and the previous state stays") {
     recorder::transport wire;
     run_job(wire, [](job_context& job) {
         CHECK(code_of(job.save_checkpoint("1")) == "ok");
-        const strings bad = {"",
-                             "{",
-                             "1 2",
-                             "1e999",
-                             std::string("1\0", 2),
-                             "\"\xff\"",
-                             std::string(200, '[') + std::string(200, ']')};
+        const strings bad = {
+            "", "{", "1 2", "1e999", std::string("1\0", 2), "\"\xff\"", std::string(200, '[') + std::string(200, ']')};
         for (const std::string& state : bad) {
             CAPTURE(state);
             CHECK(code_of(job.save_checkpoint(state)) == "invalid_argument");
@@ -116,8 +106,7 @@ TEST_CASE("checkpoint: a FAIL that is rejected is sent once more without its che
     CHECK(failed(wire) == strings{"1", ""});
 }
 
-TEST_CASE(
-    "checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {
+TEST_CASE("checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {
     recorder::transport wire;
     lifecycle life(0ms);
     happening running, draining, drained, stopped, returned;

@@ -42,8 +42,7 @@ TEST_CASE("destruction: ~worker() waits for a log hook that is running") {
     CHECK(hook_returned.is_set());
 }
 
-TEST_CASE(
-    "destruction: destroying a worker in one of its callbacks aborts the process with an error message") {
+TEST_CASE("destruction: destroying a worker in one of its callbacks aborts the process with an error message") {
     const auto destroy_inside = [] {
         memory_transport wire;
         std::unique_ptr<worker> body;
@@ -76,9 +75,7 @@ TEST_CASE("destruction: a handler's thread does not end -> neither stop() nor th
     options.times.stop_timeout = 300ms;  // which both may wait
     const kept_log log(options, log_level::warn);
     {
-        busy_worker busy(options, [=](job_context&) {
-            thread_local const blocks_at_end blocked{let_go, ended};
-        });
+        busy_worker busy(options, [=](job_context&) { thread_local const blocks_at_end blocked{let_go, ended}; });
         CHECK(busy.body->stop(guard));
         CHECK(busy.body->exit_code() == 0);
         CHECK(busy.settlement().what == "ack");

@@ -72,8 +72,7 @@ TEST_CASE("heartbeat: the second one follows after at least half of the interval
     CHECK(tested->stop(guard));
 }
 
-TEST_CASE(
-    "heartbeat: job.heartbeat() -> a heartbeat, a fifth of the interval after the latest at the earliest") {
+TEST_CASE("heartbeat: job.heartbeat() -> a heartbeat, a fifth of the interval after the latest at the earliest") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 2s;
     recorder::transport wire;
@@ -97,8 +96,7 @@ TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again with
     run_until("fetch", 1, wire, options, do_nothing);
     const time_point ended = steady_clock::now();
     const std::vector<call> all = wire.calls();
-    const auto last =
-        std::find_if(all.begin(), all.end(), [](const call& each) { return each.state == "terminate"; });
+    const auto last = std::find_if(all.begin(), all.end(), [](const call& each) { return each.state == "terminate"; });
     REQUIRE(last != all.end());
     CHECK(all.back().state == "terminate");
     const auto sent = all.end() - last;
@@ -155,8 +153,7 @@ struct holding {
 
 }  // namespace
 
-TEST_CASE(
-    "claim: the backend says that a claim is gone -> the job is cancelled, not renewed and not reported") {
+TEST_CASE("claim: the backend says that a claim is gone -> the job is cancelled, not renewed and not reported") {
     holding tested(false);
     tested.leaves_out_a = true;
     REQUIRE(tested.cancelled.wait_for(1));
@@ -173,9 +170,8 @@ TEST_CASE(
 TEST_CASE(
     "claim: a job not in jobs_extended is queried once, and continues if the claim holds or the query "
     "fails") {
-    for (const result<bool>& claim :
-         {result<bool>(true), result<bool>(error{errc::unreachable, 0, "no"}),
-          result<bool>(error{errc::rejected, 0, "GET /jobs/{id} answered 404", 404})}) {
+    for (const result<bool>& claim : {result<bool>(true), result<bool>(error{errc::unreachable, 0, "no"}),
+                                      result<bool>(error{errc::rejected, 0, "GET /jobs/{id} answered 404", 404})}) {
         holding tested(claim);
         for (std::size_t times = 1; times <= 2; ++times) {
             tested.leaves_out_a = true;

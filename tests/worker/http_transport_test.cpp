@@ -67,9 +67,7 @@ std::string route_of(std::string text) {
     return from == std::string::npos ? text : text.erase(from, text.find(end) + end.size() - from);
 }
 
-time_point soon() {
-    return deadline_after(recorder::guard);
-}
+time_point soon() { return deadline_after(recorder::guard); }
 
 worker_identity identity() {
     worker_identity out;
@@ -157,8 +155,7 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
 // [Website Phase 3 (b)] [Website Conformance (d)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)] [WP 3.1 (a)]
 // [WP 5.4] [Progress 6.3]
 TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs in both forms") {
-    const backend peer(200,
-                       "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
+    const backend peer(200, "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
     const transport_ref wire = connect(peer);
     const result<heartbeat_response> got = beat(*wire);
     REQUIRE(got);
@@ -194,8 +191,7 @@ TEST_CASE(
                         {R"({"state":"quiet","queues":[]})", directive::quiet}};
     for (const row& each : rows) {
         CAPTURE(each.body);
-        const result<heartbeat_response> got =
-            beat(*connect(backend(*each.body == '\0' ? 204 : 200, each.body)));
+        const result<heartbeat_response> got = beat(*connect(backend(*each.body == '\0' ? 204 : 200, each.body)));
         REQUIRE(got);
         CHECK(got->directive == each.expected);
     }
@@ -219,9 +215,7 @@ bool is_schema_fail(const picojson::value& body) {
 // An error of the API, as the published schema of answers has it.
 const std::string api_error = R"({"error":{"code":"invalid_payload","message":"additional properties"}})";
 
-http_response accept_if(bool good, int refusal = 400) {
-    return {good ? 200 : refusal, {}, good ? "{}" : api_error};
-}
+http_response accept_if(bool good, int refusal = 400) { return {good ? 200 : refusal, {}, good ? "{}" : api_error}; }
 
 // A transport to a backend that refuses other bodies than these, and the forms of those that arrive there.
 struct downgrading {
@@ -263,8 +257,7 @@ TEST_CASE("http: a heartbeat is rejected -> the schema's form is sent at once, a
               R"({"active_jobs":["j1","j2"],"visibility_timeout_ms":30000,"worker_id":"w\"1"})");
         CHECK(tested.heartbeat() == "schema ");
     }
-    downgrading counting([](const picojson::value& body) { return body.get("active_jobs").is<double>(); },
-                         400, true);
+    downgrading counting([](const picojson::value& body) { return body.get("active_jobs").is<double>(); }, 400, true);
     CHECK(counting.heartbeat() == "full ");
     CHECK(counting.last().get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
 }
@@ -306,9 +299,9 @@ TEST_CASE("http: a FAIL in the schema's form keeps the error class, message, ret
         for (const bool retryable : {true, false}) {
             const job_error failure{each.code, each.message, retryable, each.details};
             CHECK(tested.fail({{"j"}, failure, false}) == "full schema ");
-            CHECK(tested.last().get("error").serialize() ==
-                  std::string(R"({"code":"handler_error","details":)") + each.in_schema + R"(,"message":")" +
-                      each.text + R"(","retryable":)" + (retryable ? "true}" : "false}"));
+            CHECK(tested.last().get("error").serialize() == std::string(R"({"code":"handler_error","details":)") +
+                                                                each.in_schema + R"(,"message":")" + each.text +
+                                                                R"(","retryable":)" + (retryable ? "true}" : "false}"));
         }
     }
 }
@@ -333,8 +326,7 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
     for (const auto& row : rows) {
         CAPTURE(row.first);
         const backend peer(200, row.first);
-        const result<bool> held =
-            connect(peer)->confirm_claim({"../b?c", nullptr, "", 2, nullptr, &self}, soon());
+        const result<bool> held = connect(peer)->confirm_claim({"../b?c", nullptr, "", 2, nullptr, &self}, soon());
         CHECK(std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone") == row.second);
         CHECK(peer.last().method == "GET");
         CHECK(peer.last().target == "/ojs/v1/jobs/%2E%2E%2Fb%3Fc");
@@ -380,11 +372,9 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
     }
     const backend lost(404, R"({"error":{"code":"not_found","message":"no such route"}})");
     CHECK(fetch(*connect(lost)).error().text ==
-          "POST " + lost.url() +
-              "/ojs/v1/workers/fetch answered 404: not_found; is the base path of OJS_URL right?");
+          "POST " + lost.url() + "/ojs/v1/workers/fetch answered 404: not_found; is the base path of OJS_URL right?");
     const transport_ref nobody = make_http_transport(*make_backend_client("http://127.0.0.1:1/base"));
-    CHECK(fetch(*nobody).error().text.find(
-              "POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect") == 0);
+    CHECK(fetch(*nobody).error().text.find("POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect") == 0);
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
         CHECK(route_of(connect(backend(400, body))->ack({{"j"}, ""}, soon()).error().text) ==
               "POST /workers/ack answered 400");
@@ -434,11 +424,9 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
                 CHECK(acked.error().http_status == each.status);
                 CHECK(acked.error().retry_after == 7s);
             }
-            CHECK(outcome_of(wire->fail({{"j"}, {"X", "m", true, "{}"}, true, "1"}, soon())) ==
-                  expected.settling);
-            for (const error& failed :
-                 {fetch(*wire).error(), beat(*wire).error(),
-                  wire->confirm_claim({"j", nullptr, "", 0, nullptr, &self}, soon()).error()}) {
+            CHECK(outcome_of(wire->fail({{"j"}, {"X", "m", true, "{}"}, true, "1"}, soon())) == expected.settling);
+            for (const error& failed : {fetch(*wire).error(), beat(*wire).error(),
+                                        wire->confirm_claim({"j", nullptr, "", 0, nullptr, &self}, soon()).error()}) {
                 CHECK(std::string(to_string(failed.code)) == expected.others);
                 CHECK(failed.retry_after == 7s);
             }
@@ -501,8 +489,8 @@ TEST_CASE("http: FETCH reads every field of a job and keeps numbers digit for di
     CHECK(first.visibility_timeout == 60s);
     CHECK(first.envelope_json == envelope);
     CHECK(first.malformed.empty());
-    const result<std::vector<job>> seconds = fetch(*connect(
-        backend(200, R"({"jobs":[{"id":"j","type":"t","args":[],"timeout":3,"visibility_timeout":4}]})")));
+    const result<std::vector<job>> seconds = fetch(
+        *connect(backend(200, R"({"jobs":[{"id":"j","type":"t","args":[],"timeout":3,"visibility_timeout":4}]})")));
     REQUIRE(seconds);
     CHECK(seconds->front().timeout == 3s);
     CHECK(seconds->front().visibility_timeout == 4s);
@@ -517,19 +505,18 @@ TEST_CASE("http: a malformed job in a FETCH response does not affect the other j
         bool runs;
     };
     const std::string deep = std::string(200, '[') + std::string(200, ']');
-    const row rows[] = {
-        {R"({"id":"a","type":"t","args":[1]})", "a", true},
-        {R"({"id":"huge","type":"t","args":[1e999,"\ud800"]})", "huge", true},
-        {R"({"id":"noargs","type":"t"})", "noargs", false},
-        {R"({"id":"notype","args":[]})", "notype", false},
-        {"7", "", false},
-        {R"({"id":"objargs","type":"t","args":{}})", "objargs", false},
-        {R"({"id":"1","type":"t","args":[],"x":nonsense})", "1", false},
-        {R"({"id":"2","type":"t","args":[1],"x":)" + deep + "}", "2", true},
-        {R"({"id":"5","type":"t","args":)" + deep + "}", "5", true},
-        {R"({"id":"6","type":"t","args":[],"meta":7,"timeout_ms":1e400,"attempt":[]})", "6", true},
-        {"{\"id\":\"3\",\"type\":\"t\",\"args\":[\"a\tb\"]}", "3", false},
-        {R"({"id":"4","type":"t","\u0061rgs":[4],"timeout\u005fms":7})", "4", true}};
+    const row rows[] = {{R"({"id":"a","type":"t","args":[1]})", "a", true},
+                        {R"({"id":"huge","type":"t","args":[1e999,"\ud800"]})", "huge", true},
+                        {R"({"id":"noargs","type":"t"})", "noargs", false},
+                        {R"({"id":"notype","args":[]})", "notype", false},
+                        {"7", "", false},
+                        {R"({"id":"objargs","type":"t","args":{}})", "objargs", false},
+                        {R"({"id":"1","type":"t","args":[],"x":nonsense})", "1", false},
+                        {R"({"id":"2","type":"t","args":[1],"x":)" + deep + "}", "2", true},
+                        {R"({"id":"5","type":"t","args":)" + deep + "}", "5", true},
+                        {R"({"id":"6","type":"t","args":[],"meta":7,"timeout_ms":1e400,"attempt":[]})", "6", true},
+                        {"{\"id\":\"3\",\"type\":\"t\",\"args\":[\"a\tb\"]}", "3", false},
+                        {R"({"id":"4","type":"t","\u0061rgs":[4],"timeout\u005fms":7})", "4", true}};
     std::string body = R"({"jobs":[)";
     for (const row& each : rows) body += each.envelope + ",";
     body.back() = ']';
@@ -566,8 +553,7 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
         std::string sent_as;  // as JSON
     } const cases[] = {
         {R"("\u0069d":"1")", "1", R"("1")"},
-        {R"("id":"\u00e4\n\ud83d\ude00")", "\xc3\xa4\n\xf0\x9f\x98\x80",
-         "\"\xc3\xa4\\u000a\xf0\x9f\x98\x80\""},
+        {R"("id":"\u00e4\n\ud83d\ude00")", "\xc3\xa4\n\xf0\x9f\x98\x80", "\"\xc3\xa4\\u000a\xf0\x9f\x98\x80\""},
         {"\"id\":9007199254740993", "", ""},
         {R"("id":"b\ud800")", "", ""},
         {"\"id\":\"a\nb\"", "", ""},
@@ -603,8 +589,7 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
 }
 
 // [WP 5.6] [WP 11.1 - 11.5]
-TEST_CASE(
-    "http: every request has the headers of the worker, and the last request is a terminate heartbeat") {
+TEST_CASE("http: every request has the headers of the worker, and the last request is a terminate heartbeat") {
     recorder::counter fetches;
     const backend peer([&](const http_request& request) -> http_response {
         if (request.target == "/base/ojs/v1/workers/fetch" && fetches.add() == 1) {

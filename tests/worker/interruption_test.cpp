@@ -15,8 +15,7 @@ job with_timeout(std::chrono::milliseconds timeout, const std::string& id = "a")
 }  // namespace
 
 // [Timeouts 7.2]
-TEST_CASE(
-    "timeout: a handler that returns nothing after its timeout fails the job, which uses up an attempt") {
+TEST_CASE("timeout: a handler that returns nothing after its timeout fails the job, which uses up an attempt") {
     worker_options options = recorder::options();
     const kept_log log(options);
     const auto why = std::make_shared<std::atomic<cancel_reason>>(cancel_reason::none);
@@ -65,8 +64,7 @@ TEST_CASE("revocation: a job that the backend cancels is cancelled in the worker
 }
 
 // [Timeouts 5.4]
-TEST_CASE(
-    "timeout: after a timeout or revocation, a result is an ACK, and anything else fails with that reason") {
+TEST_CASE("timeout: after a timeout or revocation, a result is an ACK, and anything else fails with that reason") {
     for (const bool revoked : {true, false}) {
         busy_worker busy(recorder::options(), with_timeout(revoked ? 1h : 5ms), [](job_context& job) {
             until_cancelled(job);
@@ -120,8 +118,7 @@ struct deaf_worker {
 }  // namespace
 
 // [River diagnose]
-TEST_CASE(
-    "stuck: a job that ignores its timeout fails after stuck_after, and its slot stays taken meanwhile") {
+TEST_CASE("stuck: a job that ignores its timeout fails after stuck_after, and its slot stays taken meanwhile") {
     worker_options options = for_stuck(2);
     deaf_worker deaf(options, do_nothing);
     REQUIRE(deaf.wire.wait_for("fail", 1));
@@ -145,8 +142,7 @@ TEST_CASE(
     CHECK(deaf.log.count("warn job is stuck") == 1);
 }
 
-TEST_CASE(
-    "stuck: a job that only the stop has cancelled is logged once after stuck_after, and does not fail") {
+TEST_CASE("stuck: a job that only the stop has cancelled is logged once after stuck_after, and does not fail") {
     worker_options options = patient();
     options.stuck_after = 10ms;
     const kept_log log(options);
@@ -180,8 +176,7 @@ TEST_CASE("stuck: all handlers are stuck -> the worker drains and exits with 75"
 
 TEST_CASE("on_cancel: callbacks that block do not delay the callback of another job") {
     recorder::transport wire;
-    for (const char* id : {"slow 1", "quick", "slow 2"})
-        wire.give(make_job(id));  // any order meets a slow one
+    for (const char* id : {"slow 1", "quick", "slow 2"}) wire.give(make_job(id));  // any order meets a slow one
     counter registered;
     recorder::event called;
     worker_options options = patient(3);

@@ -48,9 +48,7 @@ TEST_CASE("job log: an exception of a handler, transport or callback is logged w
                             {"an exception that is not a std::exception", [] { throw 1; }}}) {
         CAPTURE(each.text);
         recorder::transport wire;
-        wire.on.fetch = [&, thrown = 0](std::size_t) mutable {
-            return thrown++ == 0 ? each.raise() : void();
-        };
+        wire.on.fetch = [&, thrown = 0](std::size_t) mutable { return thrown++ == 0 ? each.raise() : void(); };
         wire.give(make_job("a"));
         worker_options options = recorder::options();
         const kept_log log(options);
@@ -71,8 +69,7 @@ TEST_CASE("job log: an error message is cut after 1 KiB, and the backend gets al
     const std::string text(5000, 'x');
     const worker_options options = recorder::options();
     recorder::transport wire;
-    const std::string logged =
-        value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
+    const std::string logged = value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
     CHECK(logged == std::string(1024, 'x') + "...");
     REQUIRE(wire.settlements("a").size() == 1);
     CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it

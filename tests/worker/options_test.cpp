@@ -66,9 +66,7 @@ struct duration_variable {
     const char* name;
     milliseconds stop_times::*of_times;
     milliseconds worker_options::*own = nullptr;
-    milliseconds value(const worker_options& in) const {
-        return own == nullptr ? in.times.*of_times : in.*own;
-    }
+    milliseconds value(const worker_options& in) const { return own == nullptr ? in.times.*of_times : in.*own; }
 };
 const duration_variable duration_variables[] = {
     {"OJS_SHUTDOWN_GRACE_PERIOD", &stop_times::shutdown_grace_period},
@@ -114,9 +112,7 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides th
     CHECK(spot.times.shutdown_grace_period == 3550s);
     CHECK(spot.times.cancel_lead == 3s);
     CHECK(spot.termination_mode_file == "/tmp/termination-type");
-    CHECK(
-        good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).times.shutdown_grace_period ==
-        7s);
+    CHECK(good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).times.shutdown_grace_period == 7s);
     for (const char* value : {"", "Website", "tide"}) check_bad("OJS_DIALECT", value);
     CHECK(good({}).on_unknown_type == unknown_type_action::requeue);
     CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "requeue"}}).on_unknown_type == unknown_type_action::requeue);
@@ -236,8 +232,7 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
         }
     }
     for (const char* value : {"a\x1b", "\x7f"}) {
-        for (const char* name :
-             {"OJS_LABELS", "OJS_WORKER_ID", "OJS_TERMINATION_TYPE_FILE", "OJS_QUEUES", "OJS_QUEUE"})
+        for (const char* name : {"OJS_LABELS", "OJS_WORKER_ID", "OJS_TERMINATION_TYPE_FILE", "OJS_QUEUES", "OJS_QUEUE"})
             check_refused(name, value, "contains a control character");
     }
     check_refused("OJS_LABELS", "a,b\tc", "contains a control character");
@@ -267,8 +262,8 @@ TEST_CASE("options: OJS_STOP_SIGNALS takes names or numbers, and refuses signals
     CHECK(good({{"OJS_STOP_SIGNALS", "RTMIN,SIGRTMIN+3,RTMAX,RTMAX-1"}}).stop_signals ==
           numbers{SIGRTMIN, SIGRTMIN + 3, SIGRTMAX, SIGRTMAX - 1});
     CHECK(good({{"OJS_STOP_SIGNALS", "USR1"}}).stop_signals == numbers{SIGUSR1});
-    for (const char* value : {"", "TERM,", "term", "SIG", "SIGSIGTERM", "0", "-15", "15.0", "RTMIN-1",
-                              "RTMIN+", "RTMIN+99", "RTMAX+1", "TERM;INT"}) {
+    for (const char* value : {"", "TERM,", "term", "SIG", "SIGSIGTERM", "0", "-15", "15.0", "RTMIN-1", "RTMIN+",
+                              "RTMIN+99", "RTMAX+1", "TERM;INT"}) {
         check_bad("OJS_STOP_SIGNALS", value);
     }
     for (const char* refused :
@@ -283,8 +278,7 @@ TEST_CASE("options: OJS_STOP_SIGNALS takes names or numbers, and refuses signals
     CHECK(!validate(none));
 }
 
-TEST_CASE(
-    "options: an https URL is valid only with https_stream, which may be set after from_environment()") {
+TEST_CASE("options: an https URL is valid only with https_stream, which may be set after from_environment()") {
     result<worker_options> out = read({{"OJS_URL", "https://h"}});
     REQUIRE(out);
     const result<void> valid = validate(*out);
@@ -319,16 +313,14 @@ TEST_CASE("options: validate() refuses values that are out of range, alone or in
     refused("queues", [](auto& o) { o.queues.clear(); });
     refused("queue", [](auto& o) { o.queues = {"a", ""}; });
     for (const duration_variable& each : duration_variables) {
-        refused("is -1; ", [&](worker_options& o) {
-            (each.own == nullptr ? o.times.*each.of_times : o.*each.own) = -1ms;
-        });
+        refused("is -1; ",
+                [&](worker_options& o) { (each.own == nullptr ? o.times.*each.of_times : o.*each.own) = -1ms; });
     }
     refused(
         "times.shutdown_grace_period (OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT) is "
         "2147483648; ",
         [](auto& o) { o.times.shutdown_grace_period = 2147483648ms; });
-    refused("heartbeat_interval (OJS_HEARTBEAT_INTERVAL) is 9; ",
-            [](auto& o) { o.heartbeat_interval = 9ms; });
+    refused("heartbeat_interval (OJS_HEARTBEAT_INTERVAL) is 9; ", [](auto& o) { o.heartbeat_interval = 9ms; });
     refused("times.stop_timeout (OJS_STOP_TIMEOUT) is 99; ", [](auto& o) { o.times.stop_timeout = 99ms; });
     refused("heartbeat_interval (30s)", [](auto& o) { o.heartbeat_interval = 30s; });
     worker_options least;

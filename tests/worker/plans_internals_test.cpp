@@ -4,11 +4,8 @@
 using namespace ojs;
 using namespace std::chrono_literals;
 
-TEST_CASE(
-    "fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
-    const auto pause = [&](steady_clock::duration since) {
-        return detail::empty_pause(since, false, 1s, 5s);
-    };
+TEST_CASE("fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
+    const auto pause = [&](steady_clock::duration since) { return detail::empty_pause(since, false, 1s, 5s); };
     CHECK(pause(0ms) == 10ms);
     CHECK(pause(80ms) == 10ms);
     CHECK(pause(800ms) == 100ms);
@@ -46,8 +43,7 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
     CHECK(backed_off > now + 50ms);
     schedule.note_work_hint();  // ignored: the backend fails
     CHECK(schedule.due() == backed_off);
-    CHECK(
-        schedule.schedule_next(found(1), schedule.hints(), false, now));  // an earlier FETCH, which overlaps
+    CHECK(schedule.schedule_next(found(1), schedule.hints(), false, now));  // an earlier FETCH, which overlaps
     CHECK(schedule.due() == backed_off);
     CHECK(schedule.schedule_next(found(1), schedule.hints(), false, backed_off));
     CHECK(schedule.due() == time_point::min());
@@ -66,14 +62,13 @@ TEST_CASE(
         time_point at;
     };
     detail::fetch_limit limit;
-    for (const step& each :
-         {step{10, lost(errc::unreachable), many, now},                              // it claimed nothing
-          step{10, lost(errc::timed_out), 5, now}, step{5, std::size_t{0}, 5, now},  // shows nothing
-          step{5, lost(errc::disconnected), 2, now}, step{2, std::size_t{2}, 4, now},
-          step{4, std::size_t{4}, 4, now},  // not 5
-          step{4, std::size_t{4}, 8, now + 1min}, step{8, lost(errc::bad_response), 1, now + 1min},
-          step{1, lost(errc::bad_response), 1, now + 1min},  // that job alone
-          step{1, std::size_t{1}, 2, now + 1min}}) {
+    for (const step& each : {step{10, lost(errc::unreachable), many, now},  // it claimed nothing
+                             step{10, lost(errc::timed_out), 5, now}, step{5, std::size_t{0}, 5, now},  // shows nothing
+                             step{5, lost(errc::disconnected), 2, now}, step{2, std::size_t{2}, 4, now},
+                             step{4, std::size_t{4}, 4, now},  // not 5
+                             step{4, std::size_t{4}, 8, now + 1min}, step{8, lost(errc::bad_response), 1, now + 1min},
+                             step{1, lost(errc::bad_response), 1, now + 1min},  // that job alone
+                             step{1, std::size_t{1}, 2, now + 1min}}) {
         CAPTURE(each.next);
         limit.note(each.asked, each.claimed, each.at);
         CHECK((each.next == many ? limit.max_count() > 10000 : limit.max_count() == each.next));

@@ -68,8 +68,7 @@ TEST_CASE("settlement: a 400 without an API error becomes final only after repea
 }
 
 // [WP 10.4 (a)]
-TEST_CASE(
-    "settlement: a job whose claim is gone at its ACK is counted as gone, and the ACK is not repeated") {
+TEST_CASE("settlement: a job whose claim is gone at its ACK is counted as gone, and the ACK is not repeated") {
     recorder::transport wire;
     wire.on.ack = [](const ack_request&, time_point) { return settle_result::gone; };
     const settled_job done(wire);
@@ -87,8 +86,8 @@ TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported,
     wire.give(make_job("unknown", "no such type"));
     worker_options options = recorder::options(3);
     const kept_log log(options, log_level::error);
-    const auto worker = start_worker(
-        wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
+    const auto worker =
+        start_worker(wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
     REQUIRE(wire.wait_for("ack", 3));
     REQUIRE(wire.wait_for("fail", 1));
     REQUIRE(worker->stop(guard));
@@ -107,8 +106,7 @@ TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported,
     check_last_word(wire);
 }
 
-TEST_CASE(
-    "settlement: a stop ends before an ACK or FAIL in flight does, and nothing is sent after the stop") {
+TEST_CASE("settlement: a stop ends before an ACK or FAIL in flight does, and nothing is sent after the stop") {
     for (const char* type : {"work", "nobody's"}) {  // the latter is reported outside of handlers
         recorder::transport wire;
         recorder::event let_go, judged;
@@ -137,15 +135,13 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "settlement: a try in the stop takes at most half of stop_timeout, so that another try can follow") {
+TEST_CASE("settlement: a try in the stop takes at most half of stop_timeout, so that another try can follow") {
     std::vector<std::chrono::milliseconds> given;
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 0ms;
     busy_worker busy(options, until_cancelled);
     busy.wire.on.fail = [&](const fail_request&, time_point deadline) {
-        given.push_back(
-            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
+        given.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
         if (given.size() == 1) return recorder::transport::settling(error{errc::timed_out, 0, "lost"});
         return recorder::transport::settling(settle_result::gone);  // the first one did arrive
     };
@@ -202,8 +198,7 @@ TEST_CASE("settlement: a job whose lease ends before its handler starts is neith
     CHECK(wire.settlements("a").empty());
 }
 
-TEST_CASE(
-    "settlement: a job claimed again during its FAIL -> the FAIL is not repeated, and the new claim runs") {
+TEST_CASE("settlement: a job claimed again during its FAIL -> the FAIL is not repeated, and the new claim runs") {
     recorder::transport wire;
     worker_options options = recorder::options(2);
     options.poll_interval = 1ms;

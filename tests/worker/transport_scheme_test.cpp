@@ -111,13 +111,10 @@ TEST_CASE("scheme: a scheme that returns no transport or throws makes start() fa
     const auto add = [](transport_scheme added) {
         return [added](worker_options& options) { options.transports.add(added); };
     };
-    check_refused(start_with("q:", add({"q", nullptr, nullptr})), errc::invalid_argument,
-                  "returned no transport");
-    check_refused(start_with("q:", add(scheme("q", transport_ref()))), errc::invalid_argument,
-                  "returned no transport");
+    check_refused(start_with("q:", add({"q", nullptr, nullptr})), errc::invalid_argument, "returned no transport");
+    check_refused(start_with("q:", add(scheme("q", transport_ref()))), errc::invalid_argument, "returned no transport");
     const auto thrower = [](const transport_setup&) -> result<transport_ref> { throw 1; };
-    check_refused(start_with("q:", add({"q", thrower, nullptr})), errc::invalid_argument,
-                  "threw an exception");
+    check_refused(start_with("q:", add({"q", thrower, nullptr})), errc::invalid_argument, "threw an exception");
 }
 
 // How doctor() corrects the URL; empty: it has no advice.
@@ -139,28 +136,25 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
         std::string advice;
         const char* suggestion = nullptr;
         errc code = errc::invalid_argument;
-    } rows[] = {
-        {"other:x", "no valid scheme" + schemes},
-        {"Spool:/dir", "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())",
-         nullptr, errc::unsupported},
-        {"", "no valid scheme; write http://"},
-        {"memory:", "needs ojs_memory.hpp: include it, and call options->transports.add(ojs::memory())",
-         nullptr, errc::unsupported},
-        {"other://me:pa55@h", "(redacted"},
-        {"/tmp/jobs", "no valid scheme" + schemes},
-        {"localhost:8080", "no valid scheme" + schemes, "http://localhost:8080"},
-        {"[::1]:8080/base", "no valid scheme" + schemes, "http://[::1]:8080/base"},
-        {"//host", "no valid scheme" + schemes, "http://host"},
-        {"HTPS://h:1", "no valid scheme" + schemes, "https://h:1"},
-        {"http:/h", "no valid scheme" + schemes, "http://h"},
-        {"HTTP//h", "no valid scheme" + schemes, "http://h"},
-        {"minr:/x/ojs/v1", "no valid scheme" + schemes, "mine:/x/ojs/v1"},
-        {"http://h:1/ojs/v1", appended, "http://h:1"},
-        {"HTTP://h/base/ojs/v1//", appended, "HTTP://h/base"},
-        {"http://h/me:pa55@x/ojs/v1", appended, "(redacted: may contain credentials)"}};
-    const auto adds = [](worker_options& options) {
-        options.transports.add(scheme("mine", transport_ref()));
-    };
+    } rows[] = {{"other:x", "no valid scheme" + schemes},
+                {"Spool:/dir", "needs ojs_spool.hpp: include it, and call options->transports.add(ojs::spool())",
+                 nullptr, errc::unsupported},
+                {"", "no valid scheme; write http://"},
+                {"memory:", "needs ojs_memory.hpp: include it, and call options->transports.add(ojs::memory())",
+                 nullptr, errc::unsupported},
+                {"other://me:pa55@h", "(redacted"},
+                {"/tmp/jobs", "no valid scheme" + schemes},
+                {"localhost:8080", "no valid scheme" + schemes, "http://localhost:8080"},
+                {"[::1]:8080/base", "no valid scheme" + schemes, "http://[::1]:8080/base"},
+                {"//host", "no valid scheme" + schemes, "http://host"},
+                {"HTPS://h:1", "no valid scheme" + schemes, "https://h:1"},
+                {"http:/h", "no valid scheme" + schemes, "http://h"},
+                {"HTTP//h", "no valid scheme" + schemes, "http://h"},
+                {"minr:/x/ojs/v1", "no valid scheme" + schemes, "mine:/x/ojs/v1"},
+                {"http://h:1/ojs/v1", appended, "http://h:1"},
+                {"HTTP://h/base/ojs/v1//", appended, "HTTP://h/base"},
+                {"http://h/me:pa55@x/ojs/v1", appended, "(redacted: may contain credentials)"}};
+    const auto adds = [](worker_options& options) { options.transports.add(scheme("mine", transport_ref())); };
     for (const auto& each : rows) {
         CAPTURE(each.url);
         if (*each.url != '\0') CHECK(from_url(each.url));

@@ -63,8 +63,7 @@ TEST_CASE("worker: a FETCH whose response is lost halves the number of the next"
     CHECK(wire.calls("fetch")[1].count == 5);
 }
 
-TEST_CASE(
-    "worker: a job that is malformed or of unknown type is requeued, and a job without an id is unreported") {
+TEST_CASE("worker: a job that is malformed or of unknown type is requeued, and a job without an id is unreported") {
     recorder::transport wire;
     wire.give(make_job("unknown", "no.such\ntype"));
     job bad = make_job("bad");
@@ -106,8 +105,7 @@ TEST_CASE("worker: all unreported jobs are counted, and report() lists the first
 }
 
 TEST_CASE("worker: an exception of a handler is a retryable FAIL with a printable, bounded message") {
-    const call thrown =
-        run_one(make_job("a"), [](job_context&) { throw std::runtime_error("disk\x01 full"); });
+    const call thrown = run_one(make_job("a"), [](job_context&) { throw std::runtime_error("disk\x01 full"); });
     CHECK(holds(thrown.error.message, "full"));
     CHECK(!holds(thrown.error.message, "\x01"));
     const call endless =
@@ -256,8 +254,7 @@ TEST_CASE("worker: arg() reads a number as every type that can hold it, and refu
     check_refused<std::uint64_t>("18446744073709551616", "not an integer from 0 to 18446744073709551615");
     check_refused<std::uint64_t>("-9223372036854775808", "from 0 to 18446744073709551615");
     check_number<long long>("-9223372036854775808", std::numeric_limits<long long>::min());
-    check_refused<long long>("9223372036854775808",
-                             "not an integer from -9223372036854775808 to 9223372036854775807");
+    check_refused<long long>("9223372036854775808", "not an integer from -9223372036854775808 to 9223372036854775807");
     check_number<std::int8_t>("-128", std::numeric_limits<std::int8_t>::min());
     check_refused<std::int8_t>("128", "not an integer from -128 to 127");
     check_number<std::uint8_t>("255", std::uint8_t{255});
@@ -291,8 +288,7 @@ TEST_CASE("job_context: require() reads a member by name, and its error names th
         CHECK(job.arg<int>(1, "to").error().text == "argument 1: not an object");
         CHECK(job.arg<bool>(0, "to").error().text == R"(argument 0, member "to": not true or false)");
         CHECK(job.arg<int>(2, "to").error().text == R"(argument 2, member "to": missing)");
-        CHECK_THROWS_WITH_AS(job.require<double>(0, "cc"), R"(argument 0, member "cc": not a number)",
-                             bad_argument);
+        CHECK_THROWS_WITH_AS(job.require<double>(0, "cc"), R"(argument 0, member "cc": not a number)", bad_argument);
         CHECK_THROWS_AS(job.arg_or(0, "to", 1), bad_argument);
         CHECK_THROWS_AS(job.arg_or(1, "to", 1), bad_argument);  // a number has no members
     });
@@ -315,8 +311,7 @@ TEST_CASE("worker: start() fails without a handler, and succeeds once a handler 
     CHECK(idle.stop(guard));
 }
 
-TEST_CASE(
-    "worker: a second handler of a type, an empty handler or an empty type makes start() and run() fail") {
+TEST_CASE("worker: a second handler of a type, an empty handler or an empty type makes start() and run() fail") {
     const auto check = [](const char* named, const char* fault, auto registered) {
         CAPTURE(named);
         recorder::transport wire;

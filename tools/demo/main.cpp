@@ -77,8 +77,7 @@ texts texts_below(const fs::path& folder, std::size_t max) {
 texts find_files(const fs::path& programs) {
     texts out;
     for (const char* below : {"common-licenses", "perl", "doc", "perl5", "python3", "misc"}) {
-        for (std::string& path : texts_below(fs::path("/usr/share") / below, 40))
-            out.push_back(std::move(path));
+        for (std::string& path : texts_below(fs::path("/usr/share") / below, 40)) out.push_back(std::move(path));
     }
     if (out.size() >= 10) return out;
     return {programs / "dev_backend", programs / "worker"};
@@ -96,16 +95,14 @@ texts push_jobs(stage& stage, const std::string& queue, const texts& files, cons
         options["queue"] = picojson::value(queue);
         picojson::object job;
         job["type"] = picojson::value("text.count");
-        job["args"] =
-            picojson::value(picojson::array{picojson::value(file), picojson::value(static_cast<double>(ms)),
-                                            picojson::value(passes), picojson::value(checkpoint_bytes)});
+        job["args"] = picojson::value(picojson::array{picojson::value(file), picojson::value(static_cast<double>(ms)),
+                                                      picojson::value(passes), picojson::value(checkpoint_bytes)});
         job["options"] = picojson::value(options);
         jobs.emplace_back(job);
     }
     picojson::object body;
     body["jobs"] = picojson::value(jobs);
-    const picojson::value response =
-        stage.call("POST", "/ojs/v1/jobs/batch", picojson::value(body).serialize());
+    const picojson::value response = stage.call("POST", "/ojs/v1/jobs/batch", picojson::value(body).serialize());
     texts ids;
     for (const picojson::value& job : member(response, "jobs").get<picojson::array>())
         ids.push_back(text_of(job, "id"));
@@ -115,9 +112,8 @@ texts push_jobs(stage& stage, const std::string& queue, const texts& files, cons
 // ---- a shutdown, printed as it happens ----
 
 std::string progress(const account& account) {
-    return std::to_string(account.in_state("completed")) + " completed, " +
-           std::to_string(account.in_state("active")) + " active, " +
-           std::to_string(account.in_state("available")) + " queued";
+    return std::to_string(account.in_state("completed")) + " completed, " + std::to_string(account.in_state("active")) +
+           " active, " + std::to_string(account.in_state("available")) + " queued";
 }
 
 class narrator {
@@ -139,8 +135,7 @@ class narrator {
         stage_.signal(worker_, SIGTERM);
         watch_until([&] { return worker_.has_ended(); });
         const double took = seconds_between(start_ns_, monotonic_ns());
-        line(took, worker_.name() + ": " + worker_.end().describe(),
-             worker_.end().ok() ? style::good : style::bad);
+        line(took, worker_.name() + ": " + worker_.end().describe(), worker_.end().ok() ? style::good : style::bad);
         if (!worker_.end().ok())
             throw failed{worker_.name() + " did not settle its jobs: " + stage_.last_output(worker_.name())};
         return took;
@@ -162,8 +157,7 @@ class narrator {
         const picojson::value& record = event.record;
         if (event.kind == "phase") {
             const bool has_expired = text_of(record, "event") == "grace_expired";
-            if (has_expired)
-                line(at, "grace period over -> STOP: interrupt the remaining jobs", style::title);
+            if (has_expired) line(at, "grace period over -> STOP: interrupt the remaining jobs", style::title);
             print_effect(at);
         } else if (event.kind == "beat") {
             const std::string state = text_of(record, "state");
@@ -179,14 +173,13 @@ class narrator {
         } else if (event.kind == "fetch") {
             line(at, "FETCH that was in flight, " + std::to_string(ids_of(record, "jobs").size()) + " jobs");
         } else if (event.kind == "ack") {
-            line(at, "Active jobs: " + active() + " (" +
-                         std::to_string(stage_.account().in_state("completed")) + " completed in all)");
+            line(at, "Active jobs: " + active() + " (" + std::to_string(stage_.account().in_state("completed")) +
+                         " completed in all)");
         } else if (event.kind == "nack") {
             const std::string id = text_of(record, "job_id");
             line(at,
-                 "FAIL " + text_of(record, "type") +
-                     " reason=" + text_of(member(record, "details"), "reason") + " job .." +
-                     id.substr(id.size() - 6) + " -> " + text_of(record, "state"),
+                 "FAIL " + text_of(record, "type") + " reason=" + text_of(member(record, "details"), "reason") +
+                     " job .." + id.substr(id.size() - 6) + " -> " + text_of(record, "state"),
                  style::bad);
         }
     }
@@ -218,8 +211,7 @@ class illustrator {
         start_ns_ = std::min(time_of(first, "fetch"), time_of(first, "beat"));
         end_ns_ = start_ns_;
         for (std::size_t i = 0; i < ids_.size(); ++i) {
-            out_.rows.push_back("job " + std::to_string(i + 1) + ", " + one_decimal(mixed_ms[i] / 1000.0) +
-                                " s");
+            out_.rows.push_back("job " + std::to_string(i + 1) + ", " + one_decimal(mixed_ms[i] / 1000.0) + " s");
             draw_job(i);
         }
         out_.until = at(end_ns_) + 0.2;
@@ -254,8 +246,7 @@ class illustrator {
                 if (std::find(jobs.begin(), jobs.end(), ids_[row]) == jobs.end()) continue;
                 if (event.ns > since) out_.waits.push_back({row, at(since), at(event.ns)});
                 since = event.ns;
-            } else if ((event.kind == "ack" || event.kind == "nack") &&
-                       text_of(event.record, "job_id") == ids_[row]) {
+            } else if ((event.kind == "ack" || event.kind == "nack") && text_of(event.record, "job_id") == ids_[row]) {
                 out_.bars.push_back({row, event.kind == "ack", at(since), at(event.ns)});
                 since = event.ns;
             }
@@ -275,23 +266,20 @@ class illustrator {
                       {"stopping", "", stopping, ended},
                       {"running", second + ": running", at(time_of(second, "beat")), out_.until}};
         std::array<char, 60> text{};
-        std::snprintf(text.data(), text.size(), "grace period over: stopped in %.0f ms",
-                      (ended - stopping) * 1000);
+        std::snprintf(text.data(), text.size(), "grace period over: stopped in %.0f ms", (ended - stopping) * 1000);
         out_.marks.push_back({"", text.data(), stopping});
     }
 
     void describe() {
-        const auto done =
-            std::count_if(out_.bars.begin(), out_.bars.end(), [](const auto& bar) { return bar.done; });
+        const auto done = std::count_if(out_.bars.begin(), out_.bars.end(), [](const auto& bar) { return bar.done; });
         const auto number = [](auto count) { return std::to_string(count); };
         out_.title = "Timeline of a shutdown, as it was measured";
-        out_.description =
-            number(ids_.size()) + " jobs in " + number(out_.bars.size()) +
-            " runs. After SIGTSTP no job starts; after SIGTERM running jobs continue until the "
-            "grace period is over. " +
-            number(out_.bars.size() - static_cast<std::size_t>(done)) +
-            " are then requeued, and another worker continues them from their checkpoints. " + number(done) +
-            " are completed, none is lost.";
+        out_.description = number(ids_.size()) + " jobs in " + number(out_.bars.size()) +
+                           " runs. After SIGTSTP no job starts; after SIGTERM running jobs continue until the "
+                           "grace period is over. " +
+                           number(out_.bars.size() - static_cast<std::size_t>(done)) +
+                           " are then requeued, and another worker continues them from their checkpoints. " +
+                           number(done) + " are completed, none is lost.";
     }
 
     const std::vector<event>& history_;
@@ -312,8 +300,7 @@ void let_run(stage& stage, program& worker, const std::function<bool()>& done) {
         if (now >= start + seconds(shown + 1)) {
             print("  after " + std::to_string(++shown) + "s: " + progress(stage.account()), style::faint);
         }
-        if (worker.has_ended())
-            throw failed{worker.name() + " ended by itself: " + stage.last_output(worker.name())};
+        if (worker.has_ended()) throw failed{worker.name() + " ended by itself: " + stage.last_output(worker.name())};
         return done();
     });
 }
@@ -396,8 +383,7 @@ interrupted_jobs check_back_in_queue(stage& stage) {
         if (state != "available") throw failed{"job " + id + " is " + state + ", not back in the queue"};
         out.passes.push_back(stage.account().last_pass(id));
     }
-    print("The " + std::to_string(out.ids.size()) +
-          " interrupted jobs are back in the queue: state available");
+    print("The " + std::to_string(out.ids.size()) + " interrupted jobs are back in the queue: state available");
     print("Their checkpoints hold their progress: pass " + list_of(out.passes));
     return out;
 }
@@ -453,8 +439,7 @@ void play(const fs::path& folder, ojs::lifecycle& lifecycle, ojs::signals& signa
     last_act(stage);
     print("\nEvery job was completed once; none was lost.", style::good);
     if (svg.empty()) return;
-    const picture::timeline scene =
-        illustrator(stage.history(), drawn).draw("worker-2", "worker-3", hasty_grace);
+    const picture::timeline scene = illustrator(stage.history(), drawn).draw("worker-2", "worker-3", hasty_grace);
     write_picture(svg, picture::drawing(scene).svg());
 }
 
@@ -475,8 +460,7 @@ int main(int argc, char** argv) {
     const std::string_view flag = argc > 1 ? argv[1] : "";
     if (flag == "--help" && argc == 2) return std::fputs(usage, stdout) < 0 ? 1 : 0;
     if (argc > 1 && !(flag == "--svg" && argc == 3 && *argv[2] != '\0'))
-        return ojs::report_usage(
-            {ojs::errc::invalid_argument, 0, "demo takes --svg FILE or nothing; see --help"});
+        return ojs::report_usage({ojs::errc::invalid_argument, 0, "demo takes --svg FILE or nothing; see --help"});
     signal(SIGPIPE, SIG_IGN);
     try {
         play(own_folder(argv[0]), lifecycle, *signals, argc > 1 ? argv[2] : "");

@@ -58,8 +58,7 @@ class drawing {
         // A screen reader reads the title and the description; a dark page gets the second set of colours.
         put("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", width, ' ', height(),
             "\" role=\"img\" aria-labelledby=\"title desc\">\n<title id=\"title\">", text(timeline_.title),
-            "</title>\n<desc id=\"desc\">", text(timeline_.description), "</desc>\n<style>\n", style,
-            "</style>\n");
+            "</title>\n<desc id=\"desc\">", text(timeline_.description), "</desc>\n<style>\n", style, "</style>\n");
         put("<rect class=\"page\" width=\"", width, "\" height=\"", height(), "\" rx=\"6\"/>\n");
         draw_bands();
         draw_axis();
@@ -121,9 +120,9 @@ class drawing {
 
     void draw_bands() {
         for (const band& band : timeline_.bands) {
-            put("<rect class=\"", band.phase, "\" data-phase=\"", band.phase, "\" x=\"", x(band.from),
-                "\" y=\"", band_top, "\" width=\"", length(band.from, band.until), "\" height=\"",
-                ticks_end() - band_top, "\"/>\n");
+            put("<rect class=\"", band.phase, "\" data-phase=\"", band.phase, "\" x=\"", x(band.from), "\" y=\"",
+                band_top, "\" width=\"", length(band.from, band.until), "\" height=\"", ticks_end() - band_top,
+                "\"/>\n");
             if (!band.label.empty()) label(x(band.from) + " dx=\"5\"", band_top + 16, "", band.label);
         }
     }
@@ -132,30 +131,29 @@ class drawing {
             label(x(second), ticks_end() + 16, "dim", std::to_string(second) + " s");
     }
     void draw_jobs() {
-        for (std::size_t i = 0; i < timeline_.rows.size(); ++i)
-            label("8", middle(i) + 4, "row", timeline_.rows[i]);
+        for (std::size_t i = 0; i < timeline_.rows.size(); ++i) label("8", middle(i) + 4, "row", timeline_.rows[i]);
         for (const wait& wait : timeline_.waits) {
-            put("<line class=\"wait\" x1=\"", x(wait.from), "\" x2=\"", x(wait.until), "\" y1=\"",
-                middle(wait.row), "\" y2=\"", middle(wait.row), "\"/>\n");
+            put("<line class=\"wait\" x1=\"", x(wait.from), "\" x2=\"", x(wait.until), "\" y1=\"", middle(wait.row),
+                "\" y2=\"", middle(wait.row), "\"/>\n");
         }
         for (const bar& bar : timeline_.bars) {
-            put("<rect class=\"bar ", bar.done ? "done" : "back", "\" data-job=\"", bar.row + 1, "\" x=\"",
-                x(bar.from), "\" y=\"", middle(bar.row) - bar_height / 2, "\" width=\"",
-                length(bar.from, bar.until), "\" height=\"", bar_height, "\" rx=\"2\"/>\n");
+            put("<rect class=\"bar ", bar.done ? "done" : "back", "\" data-job=\"", bar.row + 1, "\" x=\"", x(bar.from),
+                "\" y=\"", middle(bar.row) - bar_height / 2, "\" width=\"", length(bar.from, bar.until), "\" height=\"",
+                bar_height, "\" rx=\"2\"/>\n");
             label(x(bar.from) + " dx=\"5\"", middle(bar.row) + 4, "on-bar", bar.done ? "done" : "requeued");
         }
     }
     void draw_ticks() {
         label("8", rows_end() + 15, "row-of-beats", "heartbeats");
         for (const tick& tick : timeline_.ticks) {
-            put("<line class=\"beat\" data-state=\"", tick.state, "\" x1=\"", x(tick.at), "\" x2=\"",
-                x(tick.at), "\" y1=\"", rows_end() + 4, "\" y2=\"", ticks_end() - 4, "\"/>\n");
+            put("<line class=\"beat\" data-state=\"", tick.state, "\" x1=\"", x(tick.at), "\" x2=\"", x(tick.at),
+                "\" y1=\"", rows_end() + 4, "\" y2=\"", ticks_end() - 4, "\"/>\n");
         }
     }
     void draw_marks() {
         for (const mark& mark : timeline_.marks) {
-            put("<line class=\"mark\" data-signal=\"", mark.name, "\" x1=\"", x(mark.at), "\" x2=\"",
-                x(mark.at), "\" y1=\"", band_top - 8, "\" y2=\"", ticks_end(), "\"/>\n");
+            put("<line class=\"mark\" data-signal=\"", mark.name, "\" x1=\"", x(mark.at), "\" x2=\"", x(mark.at),
+                "\" y1=\"", band_top - 8, "\" y2=\"", ticks_end(), "\"/>\n");
             label(x(mark.at), band_top - 12, "mark-label", mark.label);
         }
     }
@@ -166,14 +164,12 @@ class drawing {
         constexpr int outside = width + 2;
         constexpr double moving = 0.6;  // as in `style`
         put("<g class=\"future\" style=\"animation-duration:", decimal((outside - left) / scale() / moving),
-            "s\">\n<rect class=\"page\" x=\"", outside, "\" width=\"", outside - left, "\" height=\"",
-            ticks_end() + 1, "\"/>\n<line class=\"now\" x1=\"", outside, "\" x2=\"", outside, "\" y1=\"",
-            band_top, "\" y2=\"", ticks_end(), "\"/>\n</g>\n");
+            "s\">\n<rect class=\"page\" x=\"", outside, "\" width=\"", outside - left, "\" height=\"", ticks_end() + 1,
+            "\"/>\n<line class=\"now\" x1=\"", outside, "\" x2=\"", outside, "\" y1=\"", band_top, "\" y2=\"",
+            ticks_end(), "\"/>\n</g>\n");
     }
 
-    static int middle(std::size_t row) {
-        return rows_top + row_height * static_cast<int>(row) + row_height / 2;
-    }
+    static int middle(std::size_t row) { return rows_top + row_height * static_cast<int>(row) + row_height / 2; }
     std::string x(double at) const { return decimal(left + scale() * at); }
     std::string length(double from, double until) const { return decimal(scale() * (until - from)); }
     double scale() const { return (width - left - right) / timeline_.until; }

@@ -87,9 +87,7 @@ inline const picojson::value& member(const picojson::value& object, const char* 
 }
 
 // A string as it is, anything else as JSON.
-inline std::string text_of(const picojson::value& object, const char* key) {
-    return member(object, key).to_str();
-}
+inline std::string text_of(const picojson::value& object, const char* key) { return member(object, key).to_str(); }
 
 inline std::int64_t number_of(const picojson::value& object, const char* key) {
     const picojson::value& found = member(object, key);
@@ -182,8 +180,7 @@ class account {
             for (const std::string& claimed : ids_of(event, "jobs")) claim(jobs_[claimed]);
         } else if (kind == "ack" || kind == "nack") {
             settle(event, jobs_[id], kind == "ack" ? "completed" : text_of(event, "state"));
-        } else if (kind == "expired" || kind == "requeued_at_deregistration" ||
-                   kind == "requeued_from_dead") {
+        } else if (kind == "expired" || kind == "requeued_at_deregistration" || kind == "requeued_from_dead") {
             jobs_[id].state = "available";  // taken back unsettled: that claim counts as lost
         } else if (kind == "promoted") {
             jobs_[id].state = "available";
@@ -192,8 +189,7 @@ class account {
 
     std::int64_t pushed() const { return static_cast<std::int64_t>(jobs_.size()); }
     std::int64_t in_state(std::string_view state) const {
-        return std::count_if(jobs_.begin(), jobs_.end(),
-                             [&](const auto& job) { return job.second.state == state; });
+        return std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job.second.state == state; });
     }
     bool was_claimed(const std::string& id) const {
         const auto found = jobs_.find(id);
@@ -273,8 +269,8 @@ class stage {
         : folder_(std::move(folder)),
           lifecycle_(lifecycle),
           signals_(signals),
-          backend_("backend", {sibling("dev_backend"), "--port", "0", "--ledger", "/dev/stdout", "--quiet"},
-                   {}, mailbox_),
+          backend_("backend", {sibling("dev_backend"), "--port", "0", "--ledger", "/dev/stdout", "--quiet"}, {},
+                   mailbox_),
           address_(await_address()),
           client_(connect()) {}
 
@@ -314,16 +310,14 @@ class stage {
     void signal(program& worker, int number) {
         print("  kill -" + ojs::signal_name(number).substr(3) + " " + worker.pid());
         read(nullptr);  // what happened before
-        history_.push_back(
-            {monotonic_ns(), "signal", worker.name(), picojson::value(ojs::signal_name(number))});
+        history_.push_back({monotonic_ns(), "signal", worker.name(), picojson::value(ojs::signal_name(number))});
         worker.signal(number);
     }
 
     picojson::value call(const std::string& method, const std::string& path, const std::string& body = "") {
         ojs::http_call limits;
         limits.deadline = ojs::steady_clock::now() + std::chrono::seconds(5);
-        const auto response =
-            client_.send({method, path, {{"Content-Type", "application/json"}}, body}, limits);
+        const auto response = client_.send({method, path, {{"Content-Type", "application/json"}}, body}, limits);
         if (!response) throw failed{method + " " + path + ": " + response.error().text};
         if (response->status >= 300) throw failed{method + " " + path + " returned " + response->body};
         return parse(response->body);
@@ -334,16 +328,14 @@ class stage {
   private:
     std::string sibling(const char* name) const {
         const fs::path path = folder_ / name;
-        if (access(path.c_str(), X_OK) != 0)
-            throw failed{path.string() + " is missing: build it first (make)"};
+        if (access(path.c_str(), X_OK) != 0) throw failed{path.string() + " is missing: build it first (make)"};
         return path.string();
     }
     std::string await_address() {
         constexpr std::string_view greeting = "listening on ";
         watch_until([&] { return !last_output("backend").empty(); });
         const std::string line = last_output("backend");
-        if (line.compare(0, greeting.size(), greeting) != 0)
-            throw failed{"unexpected backend output: " + line};
+        if (line.compare(0, greeting.size(), greeting) != 0) throw failed{"unexpected backend output: " + line};
         return line.substr(greeting.size());
     }
     ojs::http_client connect() const {
@@ -359,8 +351,8 @@ class stage {
             if (line.text.substr(0, 1) != "{") continue;
             const picojson::value record = parse(line.text);
             if (line.from == "backend") {
-                events.push_back({number_of(record, "mono_ns"), text_of(record, "event"),
-                                  text_of(record, "worker_id"), record});
+                events.push_back(
+                    {number_of(record, "mono_ns"), text_of(record, "event"), text_of(record, "worker_id"), record});
             } else if (text_of(record, "message") == "phase changed") {
                 events.push_back({line.ns, "phase", line.from, member(record, "attributes")});
             }

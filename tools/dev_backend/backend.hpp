@@ -44,9 +44,7 @@ struct incoming {
     std::string id;     // the {id} or {name} in the path of its route
     bool lost = false;  // its response will be dropped
 
-    std::string worker_id() const {
-        return std::string(ojs::find_header(request.headers, "X-OJS-Worker-ID"));
-    }
+    std::string worker_id() const { return std::string(ojs::find_header(request.headers, "X-OJS-Worker-ID")); }
 };
 
 // routes.cpp

@@ -48,8 +48,7 @@ inline std::optional<std::int64_t> parse_iso_time(const std::string& text) {
     int hours = 0;
     int minutes = 0;
     int end = 0;
-    if (std::sscanf(rest, "%c%2d:%2d%n", &sign, &hours, &minutes, &end) == 3 &&
-        (sign == '+' || sign == '-')) {
+    if (std::sscanf(rest, "%c%2d:%2d%n", &sign, &hours, &minutes, &end) == 3 && (sign == '+' || sign == '-')) {
         const std::int64_t east = (std::int64_t{hours} * 60 + minutes) * 60000;
         ms -= sign == '-' ? -east : east;
         rest += end;

@@ -13,8 +13,7 @@ namespace dev_backend {
 
 ojs::http_response health(backend& on, const incoming&) {
     const bool is_failing = on.disk.is_failing();
-    const json_object out =
-        json_object().text("status", is_failing ? "degraded" : "ok").text("version", "1.0");
+    const json_object out = json_object().text("status", is_failing ? "degraded" : "ok").text("version", "1.0");
     return json_response(is_failing ? 503 : 200, out.open_text() + "}");
 }
 
@@ -34,8 +33,8 @@ ojs::http_response manifest(backend& on, const incoming&) {
     extensions.raw("official", "[" + shutdown.text("version", "1.0.0-rc.1").str() + "]");
     out.text("specversion", "1.0").text("ojs_version", "1.0").raw("implementation", implementation.str());
     out.number("conformance_level", 1).raw("capabilities", able.str()).raw("extensions", extensions.str());
-    return json_response(
-        200, out.texts("protocols", {"http"}).text("backend", on.disk.is_open() ? "file" : "memory").str());
+    return json_response(200,
+                         out.texts("protocols", {"http"}).text("backend", on.disk.is_open() ? "file" : "memory").str());
 }
 
 namespace {

@@ -32,8 +32,7 @@ class event_feed {
         };
         std::vector<std::string> out;
         for (const entry& each : events_) {
-            if (out.size() < limit && has(types, each.type) && has(queues, each.queue))
-                out.push_back(each.json);
+            if (out.size() < limit && has(types, each.type) && has(queues, each.queue)) out.push_back(each.json);
         }
         return json_object().raws("events", out).str();
     }

@@ -20,9 +20,8 @@ class id_maker {
         const unsigned long long ms = last_ >> 12U;
         const unsigned long long random = random_();
         std::array<char, 40> text{};
-        std::snprintf(text.data(), text.size(), "%08llx-%04llx-7%03llx-%04llx-%012llx",
-                      ms >> 16U & 0xffffffffU, ms & 0xffffU, last_ & 0xfffU,
-                      0x8000U | (random >> 48U & 0x3fffU), random & 0xffffffffffffU);
+        std::snprintf(text.data(), text.size(), "%08llx-%04llx-7%03llx-%04llx-%012llx", ms >> 16U & 0xffffffffU,
+                      ms & 0xffffU, last_ & 0xfffU, 0x8000U | (random >> 48U & 0x3fffU), random & 0xffffffffffffU);
         return text.data();
     }
 

@@ -49,9 +49,7 @@ std::string record_of(const job& kept) {
     out.number("turn", kept.turn).number("created_ms", kept.created_ms);
     out.raw("meta", kept.meta).text("state", name_of(kept.state)).number("attempt", kept.attempt);
     if (kept.owner != nullptr) out.text("worker", kept.owner->id).number("lease_ms", kept.lease.count());
-    out.number("due_ms", wall_ms_of(kept.due))
-        .number("started_ms", kept.started_ms)
-        .number("ended_ms", kept.ended_ms);
+    out.number("due_ms", wall_ms_of(kept.due)).number("started_ms", kept.started_ms).number("ended_ms", kept.ended_ms);
     out.number("retry_delay_ms", kept.retry_delay.count()).flag("is_dead_letter", kept.is_dead_letter);
     if (!kept.result.empty()) out.raw("result", kept.result);
     if (!kept.error.empty()) out.raw("error", kept.error);

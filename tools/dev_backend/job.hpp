@@ -19,9 +19,7 @@ namespace dev_backend {
 enum class job_state { scheduled, available, active, completed, retryable, discarded, cancelled };
 constexpr std::array<const char*, 7> state_names = {"scheduled", "available", "active",   "completed",
                                                     "retryable", "discarded", "cancelled"};
-inline const char* name_of(job_state state) {
-    return state_names[static_cast<std::size_t>(state)];
-}
+inline const char* name_of(job_state state) { return state_names[static_cast<std::size_t>(state)]; }
 inline bool has_ended(job_state state) {
     return state == job_state::completed || state == job_state::discarded || state == job_state::cancelled;
 }

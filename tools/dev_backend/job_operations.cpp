@@ -43,25 +43,21 @@ ojs::http_response push_batch(backend& on, const incoming& in) {
     const json_view body = parse_object(in.request.body);
     require_known_batch_members(body);
     const json_view list = member(body, "jobs");
-    if (list.type() != json_type::array || !list.element(0))
-        refuse_shape("jobs is missing, empty or not an array");
+    if (list.type() != json_type::array || !list.element(0)) refuse_shape("jobs is missing, empty or not an array");
     std::vector<new_job> given;  // read them all before any is added: all or none
     std::set<std::string> taken;
     for (const auto& [key, each] : list) {
         given.push_back(read_job_of_batch(each, given.size(), on.options.hyphens));
         for (const std::string& name : {given.back().id, given.back().unique_key}) {
-            if (!name.empty() && !taken.insert(name).second)
-                refuse_duplicate("two jobs of the batch are duplicates");
+            if (!name.empty() && !taken.insert(name).second) refuse_duplicate("two jobs of the batch are duplicates");
         }
     }
     const store::lock held(on.jobs.mutex());
     for (const new_job& each : given) on.jobs.require_new(each);
     std::vector<const job*> added;
     for (const new_job& each : given) added.push_back(&on.jobs.add(each));
-    return json_response(201, json_object()
-                                  .raw("jobs", array_of(added))
-                                  .number("count", static_cast<std::int64_t>(added.size()))
-                                  .str());
+    return json_response(
+        201, json_object().raw("jobs", array_of(added)).number("count", static_cast<std::int64_t>(added.size())).str());
 }
 
 ojs::http_response info(backend& on, const incoming& in) {
@@ -73,8 +69,7 @@ ojs::http_response cancel(backend& on, const incoming& in) {
     const store::lock held(on.jobs.mutex());
     job& found = on.jobs.find(in.id);
     const char* const previous = name_of(found.state);
-    if (has_ended(found.state))
-        throw refusal{409, "conflict", std::string("the job has ended already: ") + previous};
+    if (has_ended(found.state)) throw refusal{409, "conflict", std::string("the job has ended already: ") + previous};
     on.jobs.cancel(found);
     return json_response(200, open_envelope(found, "{\"job\":").text("previous_state", previous).str() + "}");
 }

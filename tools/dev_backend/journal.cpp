@@ -18,9 +18,7 @@ namespace {
 
 constexpr std::string_view first_line = "dev_backend store 2\n";
 
-bool starts_with(std::string_view text, std::string_view begin) {
-    return text.substr(0, begin.size()) == begin;
-}
+bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
 
 // The file may have been created just now.
 bool sync_folder(const std::string& path) {
@@ -32,9 +30,7 @@ bool sync_folder(const std::string& path) {
 
 }  // namespace
 
-ojs::error journal::fault_of(const std::string& why) const {
-    return {ojs::errc::system, 0, path_ + ": " + why};
-}
+ojs::error journal::fault_of(const std::string& why) const { return {ojs::errc::system, 0, path_ + ": " + why}; }
 
 ojs::result<void> journal::open(const std::string& path) {
     path_ = path;

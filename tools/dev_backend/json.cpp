@@ -10,8 +10,7 @@ std::string with_raw_member(std::string_view object, std::string_view key, std::
     json_object out;
     for (ojs::detail::json_iterator at(object, '{'); at; ++at) {
         const std::string name = at->key.string().value_or("");
-        if (name != key)
-            out.raw(std::string(at->key.text().substr(1, at->key.text().size() - 2)), at->value.text());
+        if (name != key) out.raw(std::string(at->key.text().substr(1, at->key.text().size() - 2)), at->value.text());
     }
     if (!value.empty()) out.raw(key, value);
     return out.str();

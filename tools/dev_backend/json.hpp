@@ -38,9 +38,8 @@ class json_object {
     json_object& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
     template <class Texts = std::initializer_list<std::string_view>>
     json_object& texts(std::string_view key, const Texts& values) {
-        return list(key, values, [](std::string& out, std::string_view value) {
-            out += ojs::detail::json_quote(value);
-        });
+        return list(key, values,
+                    [](std::string& out, std::string_view value) { out += ojs::detail::json_quote(value); });
     }
     json_object& raws(std::string_view key, const std::vector<std::string>& jsons) {
         return list(key, jsons, [](std::string& out, std::string_view json) { out.append(json); });

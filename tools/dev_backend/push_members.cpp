@@ -55,9 +55,9 @@ constexpr push_member known_members[] = {
 };
 
 // Only the store sets these: a client's values are ignored. [OJS core 5.3]
-constexpr std::string_view ignored_members[] = {
-    "state",        "attempt",      "created_at",     "enqueued_at", "started_at", "completed_at",
-    "cancelled_at", "discarded_at", "retry_delay_ms", "result",      "error",      "errors"};
+constexpr std::string_view ignored_members[] = {"state",          "attempt",      "created_at",   "enqueued_at",
+                                                "started_at",     "completed_at", "cancelled_at", "discarded_at",
+                                                "retry_delay_ms", "result",       "error",        "errors"};
 
 struct place_name {
     push_place place;
@@ -97,9 +97,7 @@ void require_known(json_view given, push_place place) {
 
 }  // namespace
 
-bool is_extension_member(std::string_view name) {
-    return name.substr(0, 2) == "x_" || name.substr(0, 4) == "ext_";
-}
+bool is_extension_member(std::string_view name) { return name.substr(0, 2) == "x_" || name.substr(0, 4) == "ext_"; }
 
 void require_known_members(json_view push) {
     const json_view options = push.member("options");
@@ -111,8 +109,6 @@ void require_known_members(json_view push) {
     }
 }
 
-void require_known_batch_members(json_view batch) {
-    require_known(batch, in_batch);
-}
+void require_known_batch_members(json_view batch) { require_known(batch, in_batch); }
 
 }  // namespace dev_backend

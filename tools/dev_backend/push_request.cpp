@@ -55,8 +55,7 @@ std::int64_t moment_or(json_view from, const char* key, std::int64_t fallback) {
 void read_unique(new_job& out) {
     const json_view given(out.unique_source);
     if (given.type() != json_type::object) refuse_member("unique is not an object");
-    if (const json_view found = member(given, "on_conflict");
-        found && found.string().value_or("") != "reject")
+    if (const json_view found = member(given, "on_conflict"); found && found.string().value_or("") != "reject")
         refuse_member("unique.on_conflict is not \"reject\", the only one that this backend has");
     out.unique_period = duration_or(given, "period", out.unique_period, "unique");
     const auto keys = member(given, "keys") ? texts_of(member(given, "keys")) : std::vector<std::string>();
@@ -70,23 +69,20 @@ void read_unique(new_job& out) {
             refuse_member("unique.keys has \"" + key + "\"; this backend has type, queue and args");
     }
     out.unique_key = out.type + '\n' + (by_queue ? out.queue : "") + '\n';
-    if (by_args)
-        out.unique_key += json_view(out.args).as<picojson::value>()->serialize();  // members in order
+    if (by_args) out.unique_key += json_view(out.args).as<picojson::value>()->serialize();  // members in order
 }
 
 // The same members may be in `options`, or beside it.
 void read_options(json_view options, new_job& out) {
     constexpr std::int64_t max_priority = 100;
     out.queue = text_or(options, "queue", out.queue);
-    if (!is_queue_name(out.queue))
-        refuse_shape("queue is not of a-z, 0-9, - and ., or longer than 128 characters");
+    if (!is_queue_name(out.queue)) refuse_shape("queue is not of a-z, 0-9, - and ., or longer than 128 characters");
     out.priority = integer_or(options, "priority", -max_priority, out.priority);
     if (out.priority > max_priority) refuse_shape("priority is not within -100 to 100");
     out.timeout = time_or(options, "timeout", milliseconds(1000), out.timeout);
     out.timeout = time_or(options, "timeout_ms", milliseconds(1), out.timeout);
     out.lease_length = time_or(options, "visibility_timeout_ms", milliseconds(1), out.lease_length);
-    out.scheduled_ms =
-        moment_or(options, "scheduled_at", moment_or(options, "delay_until", out.scheduled_ms));
+    out.scheduled_ms = moment_or(options, "scheduled_at", moment_or(options, "delay_until", out.scheduled_ms));
     out.expires_ms = moment_or(options, "expires_at", out.expires_ms);
     if (const json_view given = member(options, "retry")) {
         out.retry = read_retry_policy(given);
@@ -118,8 +114,7 @@ void read_extra(json_view from, new_job& out) {
 new_job read_push(json_view from, bool hyphens) {
     new_job out;
     out.type = required_text(from, "type");
-    if (!is_job_type(out.type, hyphens))
-        refuse_shape("type is not of names in lower case with dots between them");
+    if (!is_job_type(out.type, hyphens)) refuse_shape("type is not of names in lower case with dots between them");
     out.id = text_or(from, "id", "");
     if (member(from, "id") && !is_uuid7(out.id)) refuse_shape("id is not a UUIDv7 in lower case");
     const json_view args = member(from, "args");

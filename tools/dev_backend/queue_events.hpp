@@ -44,8 +44,7 @@ class queue_events {
         ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
         const std::lock_guard<std::mutex> held(mutex_);
         if (stopping_ || subscribers_.size() >= max_subscribers) return false;
-        if (send_all(socket.get(), head + "retry: 3000\n\n"))
-            subscribers_.push_back({std::move(socket), queue});
+        if (send_all(socket.get(), head + "retry: 3000\n\n")) subscribers_.push_back({std::move(socket), queue});
         return true;
     }
 
@@ -82,8 +81,7 @@ class queue_events {
     }
 
     std::string text_of(const char* event_type, const std::string& data) {
-        return "id: evt_" + std::to_string(++last_number_) + "\nevent: " + event_type + "\ndata: " + data +
-               "\n\n";
+        return "id: evt_" + std::to_string(++last_number_) + "\nevent: " + event_type + "\ndata: " + data + "\n\n";
     }
 
     template <class TextFor>
@@ -92,8 +90,7 @@ class queue_events {
             const std::string text = text_for(each.queue);
             return !text.empty() && !send_all(each.socket.get(), text);
         };
-        subscribers_.erase(std::remove_if(subscribers_.begin(), subscribers_.end(), is_gone),
-                           subscribers_.end());
+        subscribers_.erase(std::remove_if(subscribers_.begin(), subscribers_.end(), is_gone), subscribers_.end());
     }
 
     void run() {
@@ -103,8 +100,7 @@ class queue_events {
             changed_.wait_until(held, next_heartbeat, [&] { return stopping_ || !news_.empty(); });
             std::map<std::string, std::string> texts;
             for (auto& [queue, each] : std::exchange(news_, {}))
-                texts[queue] =
-                    text_of("job.state_changed", json_object(each.data).number("count", each.jobs).str());
+                texts[queue] = text_of("job.state_changed", json_object(each.data).number("count", each.jobs).str());
             const bool is_due = ojs::steady_clock::now() >= next_heartbeat;
             if (is_due) next_heartbeat += heartbeat_interval_;
             send_each([&](const std::string& queue) {

@@ -22,8 +22,6 @@ struct refusal {
     throw refusal{422, "invalid_request", std::move(why), "validation_error"};
 }
 
-[[noreturn]] inline void refuse_duplicate(std::string why) {
-    throw refusal{409, "duplicate", std::move(why)};
-}
+[[noreturn]] inline void refuse_duplicate(std::string why) { throw refusal{409, "duplicate", std::move(why)}; }
 
 }  // namespace dev_backend

@@ -44,9 +44,7 @@ std::optional<double> iso_duration_ms(const std::string& text) {
     return total;
 }
 
-std::string text_of(json_view value) {
-    return value.string().value_or("");
-}
+std::string text_of(json_view value) { return value.string().value_or(""); }
 
 }  // namespace
 
@@ -73,8 +71,7 @@ retry_policy read_retry_policy(json_view given) {
     if (out.max < out.initial) refuse_member("retry.max_interval is less than initial_interval");
     if (const json_view found = member(given, "backoff_coefficient")) {
         out.coefficient = found.number().value_or(0);
-        if (!(out.coefficient >= 1))
-            refuse_member("retry.backoff_coefficient is not a number of at least 1.0");
+        if (!(out.coefficient >= 1)) refuse_member("retry.backoff_coefficient is not a number of at least 1.0");
     }
     if (const json_view found = member(given, "jitter")) {
         if (!found.boolean()) refuse_member("retry.jitter is not true or false");
@@ -111,8 +108,7 @@ milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, doubl
     }
     if (policy.jitter) factor *= 0.5 + random;
     const auto max = static_cast<double>(policy.max.count());
-    return milliseconds(
-        static_cast<std::int64_t>(std::min(static_cast<double>(policy.initial.count()) * factor, max)));
+    return milliseconds(static_cast<std::int64_t>(std::min(static_cast<double>(policy.initial.count()) * factor, max)));
 }
 
 bool is_non_retryable(const retry_policy& policy, std::string_view error_type) {

@@ -36,8 +36,7 @@ constexpr route routes[] = {
     {"POST", "/ojs/v1/jobs/batch", "enqueue jobs: all or none", &push_batch},
     {"GET", "/ojs/v1/jobs/{id}", "show a job", &info},
     {"DELETE", "/ojs/v1/jobs/{id}", "cancel a job", &cancel},
-    {"GET", "/ojs/v1/queues/{name}/events", "stream an event when jobs become available",
-     &stream_queue_events},
+    {"GET", "/ojs/v1/queues/{name}/events", "stream an event when jobs become available", &stream_queue_events},
     {"GET", "/ojs/v1/events", "list lifecycle events", &list_events},
     {"GET", "/ojs/v1/dead-letter", "list dead letters", &list_dead_letters},
     {"POST", "/ojs/v1/dead-letter/{id}/retry", "make a dead letter available again", &retry_dead_letter},
@@ -51,9 +50,7 @@ constexpr route routes[] = {
     {"POST", "/dev/reset", "forget all jobs and workers", &reset},
 };
 
-bool has_begin(std::string_view text, std::string_view begin) {
-    return text.substr(0, begin.size()) == begin;
-}
+bool has_begin(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
 bool has_end(std::string_view text, std::string_view end) {
     return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
@@ -69,16 +66,13 @@ bool fits(std::string_view path, std::string_view pattern, std::string_view& id)
     return id.find('/') == id.npos;
 }
 
-bool is_worker_route(std::string_view path) {
-    return has_begin(path, "/ojs/v1/workers/");
-}
+bool is_worker_route(std::string_view path) { return has_begin(path, "/ojs/v1/workers/"); }
 
 std::string percent_decoded(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::uint64_t byte = 0;
-        if (text[i] == '%' && i + 2 < text.size() &&
-            ojs::detail::parse_hex(text.substr(i + 1, 2), 255, byte)) {
+        if (text[i] == '%' && i + 2 < text.size() && ojs::detail::parse_hex(text.substr(i + 1, 2), 255, byte)) {
             out += static_cast<char>(byte);
             i += 2;
         } else {
@@ -114,8 +108,7 @@ ojs::http_response list_routes(backend&, const incoming&) {
 
 void require_saved(backend& on) {
     if (const auto saved = on.disk.save(); !saved)
-        throw refusal{503, "backend_error",
-                      "not stored yet, but it may be in a moment: " + saved.error().text};
+        throw refusal{503, "backend_error", "not stored yet, but it may be in a moment: " + saved.error().text};
 }
 
 // No response is sent before its data is on disk; also a refusal depends on the store: an id is taken, or a job does not
@@ -170,11 +163,9 @@ ojs::http_response respond_to_worker(backend& on, incoming& in) {
 // the page's own origin.
 bool is_local(std::string_view host) {
     const bool is_bracketed = has_begin(host, "[");
-    const std::string name(is_bracketed ? host.substr(1, host.find(']') - 1)
-                                        : host.substr(0, host.find(':')));
+    const std::string name(is_bracketed ? host.substr(1, host.find(']') - 1) : host.substr(0, host.find(':')));
     std::array<unsigned char, sizeof(in6_addr)> bytes{};
-    return name == "localhost" ||
-           inet_pton(is_bracketed ? AF_INET6 : AF_INET, name.c_str(), bytes.data()) == 1;
+    return name == "localhost" || inet_pton(is_bracketed ? AF_INET6 : AF_INET, name.c_str(), bytes.data()) == 1;
 }
 
 // Any page in a developer's browser can make it send requests to any address on this machine.
@@ -202,8 +193,7 @@ ojs::http_response error_response(const refusal& why) {
     json_object inner;
     inner.text("code", why.code).text("message", why.message).flag("retryable", why.status >= 500);
     if (*why.type != '\0') inner.text("type", why.type);
-    inner.text("hint", "the message says what is wrong")
-        .text("docs_url", "https://github.com/openjobspec/spec");
+    inner.text("hint", "the message says what is wrong").text("docs_url", "https://github.com/openjobspec/spec");
     return json_response(why.status, json_object().raw("error", inner.str()).str());
 }
 

@@ -41,9 +41,7 @@ Exit status:
   74  the store is unusable
 )";
 
-ojs::error wrong_flag(std::string text) {
-    return {ojs::errc::invalid_argument, 0, std::move(text)};
-}
+ojs::error wrong_flag(std::string text) { return {ojs::errc::invalid_argument, 0, std::move(text)}; }
 
 ojs::result<settings> read_flags(int argc, char** argv) {
     settings out;
@@ -52,11 +50,10 @@ ojs::result<settings> read_flags(int argc, char** argv) {
     std::string faults;
     const std::pair<std::string_view, bool*> switches[] = {
         {"--quiet", &out.quiet}, {"--help", &out.help}, {"--hyphens", &out.hyphens}};
-    const std::pair<std::string_view, milliseconds*> durations[] = {
-        {"--retry-delay", &out.retry_delay},
-        {"--timeout-grace", &out.timeout_grace},
-        {"--dead-after", &out.dead_after},
-        {"--stream-heartbeat", &out.stream_heartbeat}};
+    const std::pair<std::string_view, milliseconds*> durations[] = {{"--retry-delay", &out.retry_delay},
+                                                                    {"--timeout-grace", &out.timeout_grace},
+                                                                    {"--dead-after", &out.dead_after},
+                                                                    {"--stream-heartbeat", &out.stream_heartbeat}};
     const std::pair<std::string_view, std::string*> texts[] = {{"--port", &port},
                                                                {"--ledger", &out.ledger_path},
                                                                {"--store", &out.store_path},
@@ -90,8 +87,7 @@ ojs::result<settings> read_flags(int argc, char** argv) {
         *duration = *parsed;
     }
     std::uint64_t number = 0;
-    if (!ojs::detail::parse_number(port, 65535, number))
-        return wrong_flag("--port: '" + port + "' is no port");
+    if (!ojs::detail::parse_number(port, 65535, number)) return wrong_flag("--port: '" + port + "' is no port");
     out.address = "127.0.0.1:" + port;
     if (!ojs::detail::parse_number(seed, UINT64_MAX, out.seed))
         return wrong_flag("--seed: '" + seed + "' is no number");

@@ -37,9 +37,7 @@ ojs::time_point moment_of(std::int64_t wall) {
     return ojs::steady_clock::now() + milliseconds(std::clamp(wall - wall_ms(), std::int64_t{0}, century));
 }
 
-std::size_t index_of(job_state state) {
-    return static_cast<std::size_t>(state);
-}
+std::size_t index_of(job_state state) { return static_cast<std::size_t>(state); }
 
 }  // namespace
 
@@ -74,8 +72,7 @@ const job& store::add(const new_job& given) {
     if (is_early) set_timer(job_timers_, out, moment_of(given.scheduled_ms));
     change(out);
     feed_.add(is_early ? "job.scheduled" : "job.enqueued", out);
-    ledger_.write("push",
-                  json_object().text("job_id", out.id).text("type", out.type).text("queue", out.queue));
+    ledger_.write("push", json_object().text("job_id", out.id).text("type", out.type).text("queue", out.queue));
     return out;
 }
 
@@ -156,13 +153,10 @@ void store::start_attempt(job& next, worker& by, milliseconds lease) {
     move(next, job_state::active);
     next.owner = &by;
     by.jobs.insert(&next);
-    next.lease = lease.count() > 0               ? lease
-                 : next.lease_length.count() > 0 ? next.lease_length
-                                                 : default_lease;
+    next.lease = lease.count() > 0 ? lease : next.lease_length.count() > 0 ? next.lease_length : default_lease;
     next.started_ms = wall_ms();
     ++next.attempt;
-    if (next.timeout.count() > 0)
-        next.times_out = ojs::steady_clock::now() + next.timeout + options_.timeout_grace;
+    if (next.timeout.count() > 0) next.times_out = ojs::steady_clock::now() + next.timeout + options_.timeout_grace;
     renew_lease(next);
     feed_.add("job.started", next);
 }
@@ -204,8 +198,7 @@ void store::fail(job& failed, const failure& report) {
     } else {
         const double random = std::uniform_real_distribution<double>(0, 1)(random_);
         const bool is_fixed = options_.retry_delay.count() >= 0;
-        failed.retry_delay =
-            is_fixed ? options_.retry_delay : delay_after(failed.retry, failed.attempt, random);
+        failed.retry_delay = is_fixed ? options_.retry_delay : delay_after(failed.retry, failed.attempt, random);
         move(failed, job_state::retryable);
         set_timer(job_timers_, failed, ojs::steady_clock::now() + failed.retry_delay);
     }
@@ -281,9 +274,7 @@ std::vector<std::string> store::extend_leases(const worker& of, const std::vecto
     return out;
 }
 
-void store::expect_heartbeat_by(worker& from, ojs::time_point when) {
-    set_timer(worker_timers_, from, when);
-}
+void store::expect_heartbeat_by(worker& from, ojs::time_point when) { set_timer(worker_timers_, from, when); }
 
 void store::say_goodbye(worker& from) {
     take_back_jobs(from, "requeued_at_deregistration");

@@ -70,8 +70,7 @@ class store {
 
     worker& find_worker(const std::string& id);  // adds it at its first request
     // Renews the jobs that this worker holds; 0: by the length of the last lease.
-    std::vector<std::string> extend_leases(const worker& of, const std::vector<std::string>& ids,
-                                           milliseconds lease);
+    std::vector<std::string> extend_leases(const worker& of, const std::vector<std::string>& ids, milliseconds lease);
     void expect_heartbeat_by(worker& from, ojs::time_point when);
     void say_goodbye(worker& from);
     void direct(const std::string& worker_id,

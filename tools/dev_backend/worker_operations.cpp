@@ -45,8 +45,7 @@ namespace {
 
 // Lets `apply(job, event)` change the job `id` that the sender holds, and records the request in any case.
 template <class Apply>
-ojs::http_response report(backend& on, const char* event, const incoming& in, const std::string& id,
-                          Apply apply) {
+ojs::http_response report(backend& on, const char* event, const incoming& in, const std::string& id, Apply apply) {
     json_object fields;
     fields.text("job_id", id);
     const std::string from = in.worker_id();
@@ -115,9 +114,7 @@ ojs::http_response nack(backend& on, const incoming& in) {
     const std::string_view checkpoint = object_or_none(body, "meta").member("checkpoint").text();
     return report(on, "nack", in, required_text(body, "job_id"), [&](job& failed, json_object& event) {
         event.text("code", code).text("type", text_or(error, "type", ""));
-        event.text("message", text_or(error, "message", ""))
-            .flag("retryable", retryable)
-            .flag("requeue", requeue);
+        event.text("message", text_or(error, "message", "")).flag("retryable", retryable).flag("requeue", requeue);
         if (const json_view details = error.member("details")) event.raw("details", details.text());
         if (!checkpoint.empty()) {
             event.raw("checkpoint", checkpoint);

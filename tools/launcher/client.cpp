@@ -118,8 +118,7 @@ int stop_process(admin_peer& peer, const settings& given, const std::string& id)
     if (!given.wait) return 0;
     progress its(peer, id, expected_end(given));
     return follow(
-        peer, [&](const event& each) { return each.process_id == id; },
-        [&](const auto&) { return its.end(); });
+        peer, [&](const event& each) { return each.process_id == id; }, [&](const auto&) { return its.end(); });
 }
 
 // not_yet until all processes of `before` have exited.
@@ -163,8 +162,7 @@ int stop(admin_peer& peer, const settings& given) {
     if (!group) return report(group.error());
     const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    return *group ? stop_group(peer, given, given.operands.front())
-                  : stop_process(peer, given, given.operands.front());
+    return *group ? stop_group(peer, given, given.operands.front()) : stop_process(peer, given, given.operands.front());
 }
 
 // After lost events the group's status has the result.
@@ -180,8 +178,7 @@ ojs::result<int> end_of_roll(admin_peer& peer, const std::string& name, const st
     for (const event& each : received) missed = missed || each.missed;
     if (now->replacing || !missed) return not_yet;
     print(name + ": " + shown(now->message) + "\n");
-    const ojs::rollout_phase end =
-        expected == "done" ? ojs::rollout_phase::done : ojs::rollout_phase::cancelled;
+    const ojs::rollout_phase end = expected == "done" ? ojs::rollout_phase::done : ojs::rollout_phase::cancelled;
     return now->rollout.phase == end ? 0 : failed;
 }
 
@@ -208,8 +205,8 @@ int cancel(admin_peer& peer, const settings& given) {
     const std::string& name = given.operands.front();
     const ojs::result<std::vector<event>> begun = peer.events(event_wait);  // from here on
     if (!begun) return report(begun.error());
-    const auto response = peer.call<ojs::cancel_rollout_response>(
-        "CancelReplace", ojs::cancel_rollout_request{name, given.reason});
+    const auto response =
+        peer.call<ojs::cancel_rollout_response>("CancelReplace", ojs::cancel_rollout_request{name, given.reason});
     if (!response) return report(response.error());
     print(name + ": " + shown(response->message) + "\n");
     if (!given.wait) return 0;

@@ -35,8 +35,7 @@ class admin_peer {
     ojs::result<std::vector<event>> events(std::chrono::seconds wait);
 
   private:
-    admin_peer(ojs::http_client peer, std::string address)
-        : peer_(std::move(peer)), address_(std::move(address)) {}
+    admin_peer(ojs::http_client peer, std::string address) : peer_(std::move(peer)), address_(std::move(address)) {}
     ojs::result<std::string> post(const std::string& target, std::string body);
     ojs::result<std::string> send(const ojs::http_request& request, std::chrono::seconds time);
 

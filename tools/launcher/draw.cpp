@@ -82,8 +82,7 @@ std::string in_flight(const ojs::shutdown_metrics& of) {
     add(of.in_flight_requests, " in flight");
     add(of.open_connections, " connections");
     add(of.buffered_bytes, " bytes buffered");
-    for (const std::string& each : of.blocking_operations)
-        out += (out.empty() ? "waits: " : ", waits: ") + shown(each);
+    for (const std::string& each : of.blocking_operations) out += (out.empty() ? "waits: " : ", waits: ") + shown(each);
     return out;
 }
 
@@ -104,8 +103,7 @@ namespace {
 
 // "1 of 3, PAUSING, retries: 2, failed: kv-4 was not ready within 30s".
 std::string progress_of(const ojs::rollout_status& of) {
-    std::string out =
-        std::to_string(of.replaced) + " of " + std::to_string(of.total) + ", " + to_string(of.phase);
+    std::string out = std::to_string(of.replaced) + " of " + std::to_string(of.total) + ", " + to_string(of.phase);
     if (of.retries > 0) out += ", retries: " + std::to_string(of.retries);
     if (of.cancelling) out += ", cancelling";
     if (!of.error.empty()) out += ", failed: " + shown(of.failed_id) + " " + shown(of.error);
@@ -115,8 +113,8 @@ std::string progress_of(const ojs::rollout_status& of) {
 }  // namespace
 
 std::string draw(const ojs::group_status& of, bool all, bool coloured) {
-    std::string out = shown(of.group) + "  ready " + std::to_string(of.ready) + " of " +
-                      std::to_string(of.desired) + ", min " + std::to_string(of.min_healthy);
+    std::string out = shown(of.group) + "  ready " + std::to_string(of.ready) + " of " + std::to_string(of.desired) +
+                      ", min " + std::to_string(of.min_healthy);
     if (of.replacing) out += "  replacing: " + progress_of(of.rollout);
     if (of.quiet) out += "  QUIET: starts, replaces and kills no process";
     if (of.degraded) out += "  DEGRADED: a slot is empty";

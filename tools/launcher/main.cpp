@@ -70,9 +70,7 @@ Exit status of the other commands:
   69  no launcher responds
 )";
 
-ojs::error wrong(const std::string& what) {
-    return {ojs::errc::invalid_argument, 0, what + "; see launcher --help"};
-}
+ojs::error wrong(const std::string& what) { return {ojs::errc::invalid_argument, 0, what + "; see launcher --help"}; }
 
 struct command_usage {
     const char* name;
@@ -94,8 +92,7 @@ ojs::result<void> read_count(int& out, const std::string& name, const std::strin
     return {};
 }
 
-ojs::result<void> read_time(std::chrono::milliseconds& out, const std::string& name,
-                            const std::string& value) {
+ojs::result<void> read_time(std::chrono::milliseconds& out, const std::string& name, const std::string& value) {
     const ojs::result<std::chrono::milliseconds> read = ojs::parse_duration(value);
     if (!read) return wrong(name + ": " + read.error().text);
     if (*read > std::chrono::hours(24)) return wrong(name + ": longer than a day");

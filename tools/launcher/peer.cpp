@@ -44,9 +44,8 @@ ojs::result<admin_peer> admin_peer::create(const settings& given) {
     ojs::result<ojs::http_client> peer =
         ojs::http_client::create(is_path ? given.admin : "http://" + given.admin, std::move(options));
     if (!peer) {
-        return ojs::error{
-            ojs::errc::invalid_argument, 0,
-            "--admin " + given.admin + ": write unix:/PATH or HOST:PORT (" + peer.error().text + ")"};
+        return ojs::error{ojs::errc::invalid_argument, 0,
+                          "--admin " + given.admin + ": write unix:/PATH or HOST:PORT (" + peer.error().text + ")"};
     }
     return admin_peer(std::move(*peer), given.admin);
 }
@@ -70,8 +69,8 @@ ojs::result<std::string> admin_peer::send(const ojs::http_request& request, std:
     std::string why = text_of(body, "message") + text_of(body, "error");
     if (response->status == 401) why += ": give --token-file with the token of the launcher";
     if (why.empty())
-        why = peer_.describe(request.method, request.target) + " answered " +
-              std::to_string(response->status) + ": not a launcher";
+        why = peer_.describe(request.method, request.target) + " answered " + std::to_string(response->status) +
+              ": not a launcher";
     return ojs::error{ojs::errc::rejected, 0, shown(why)};
 }
 
@@ -87,8 +86,7 @@ ojs::result<std::vector<event>> admin_peer::events(std::chrono::seconds wait) {
         const picojson::value line = parsed(body->substr(at, end - at));
         at = end + 1;
         if (!line.is<picojson::object>())
-            return ojs::error{ojs::errc::bad_response, 0,
-                              address_ + " sent an invalid response: not a launcher"};
+            return ojs::error{ojs::errc::bad_response, 0, address_ + " sent an invalid response: not a launcher"};
         if (line.contains("next")) {
             next_ = text_of(line, "next");
         } else {

@@ -53,8 +53,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 // In the child. Signals as in a fresh program, whatever started the probe had ignored or blocked.
-[[noreturn]] void become(char* const* command, char* const* variables, pid_t parent, int output, int report,
-                         int go) {
+[[noreturn]] void become(char* const* command, char* const* variables, pid_t parent, int output, int report, int go) {
     ::setpgid(0, 0);
 #ifdef __linux__
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -81,9 +80,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     ::_exit(127);
 }
 
-bool make_pipe(int (&ends)[2]) {
-    return ::pipe2(ends, O_CLOEXEC) == 0;
-}
+bool make_pipe(int (&ends)[2]) { return ::pipe2(ends, O_CLOEXEC) == 0; }
 
 }  // namespace
 

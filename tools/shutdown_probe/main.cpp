@@ -150,8 +150,7 @@ using plan = std::vector<const probe::scenario*>;
 plan chosen(const std::vector<std::string>& names) {
     plan out;
     for (const probe::scenario& each : probe::scenarios) {
-        if (names.empty() || std::find(names.begin(), names.end(), each.name) != names.end())
-            out.push_back(&each);
+        if (names.empty() || std::find(names.begin(), names.end(), each.name) != names.end()) out.push_back(&each);
     }
     return out;
 }
@@ -210,8 +209,7 @@ class run {
         for (const probe::scenario* each : scenarios_) {
             if (!each->in_background) continue;
             std::fprintf(stderr, "%s: %s (in the background)\n", each->name, each->what);
-            background_.push_back(
-                std::async(std::launch::async, play, std::cref(*each), std::ref(findings_)));
+            background_.push_back(std::async(std::launch::async, play, std::cref(*each), std::ref(findings_)));
         }
         int number = 0;
         for (const probe::scenario* each : scenarios_) {
@@ -229,8 +227,8 @@ class run {
         probe::child::kill_all();
         const double took = probe::milliseconds_between(began_, clock::now()) / 1000;
         const bool printed = findings_.print_end(took, interrupted);
-        const bool good = findings_.count(probe::verdict::kind::fails) == 0 &&
-                          findings_.count(probe::verdict::kind::passes) > 0;
+        const bool good =
+            findings_.count(probe::verdict::kind::fails) == 0 && findings_.count(probe::verdict::kind::passes) > 0;
         if (!good && status_if_bad == 2)
             std::fputs("Nothing else was judged; docs/probe.md shows a worker in five steps.\n", stderr);
         if (!write_file(given_.json, findings_.as_json(took, interrupted)) ||

@@ -111,9 +111,7 @@ const picojson::value& member(const picojson::value& object, const char* key) {
     return found == members.end() ? absent : found->second;
 }
 
-std::string text_of(const picojson::value& value) {
-    return value.is<std::string>() ? value.get<std::string>() : "";
-}
+std::string text_of(const picojson::value& value) { return value.is<std::string>() ? value.get<std::string>() : ""; }
 
 // Null where it is no JSON.
 picojson::value parsed(const std::string& body) {
@@ -140,8 +138,7 @@ void read_active(const picojson::value& body, request& out) {
         if (!found.is<picojson::array>()) continue;
         for (const picojson::value& each : found.get<picojson::array>()) {
             const std::string id = text_of(each);
-            if (std::find(out.active.begin(), out.active.end(), id) == out.active.end())
-                out.active.push_back(id);
+            if (std::find(out.active.begin(), out.active.end(), id) == out.active.end()) out.active.push_back(id);
         }
         out.active_count = std::max(out.active_count, static_cast<std::int64_t>(out.active.size()));
     }
@@ -182,13 +179,9 @@ request describe(const std::string& method, const std::string& target, const std
 
 // ---- sockets ----
 
-recorder::~recorder() {
-    go_away();
-}
+recorder::~recorder() { go_away(); }
 
-bool recorder::start(std::string& why) {
-    return open_listener(why);
-}
+bool recorder::start(std::string& why) { return open_listener(why); }
 
 bool recorder::open_listener(std::string& why) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -288,11 +281,10 @@ void recorder::serve(connection& self) {
             for (std::size_t i = 0; i < made.raw.times && sent; ++i) sent = send_text(self.fd, made.raw.more);
             break;
         }
-        std::string text = "HTTP/1.1 " + std::to_string(made.status) +
-                           (made.status < 300 ? " OK" : " Refused") +
-                           "\r\nContent-Type: application/openjobspec+json\r\nContent-Length: " +
-                           std::to_string(made.body.size()) + (asked.closes ? "\r\nConnection: close" : "") +
-                           "\r\n\r\n" + made.body;
+        std::string text =
+            "HTTP/1.1 " + std::to_string(made.status) + (made.status < 300 ? " OK" : " Refused") +
+            "\r\nContent-Type: application/openjobspec+json\r\nContent-Length: " + std::to_string(made.body.size()) +
+            (asked.closes ? "\r\nConnection: close" : "") + "\r\n\r\n" + made.body;
         if (!send_text(self.fd, text) || asked.closes) break;
     }
     // The joining thread closes the descriptor, so that it is not reused before.
@@ -312,8 +304,7 @@ bool recorder::read_message(int fd, std::string& buffer, message& out) {
     out.body.clear();
     const std::string fields = lower(head);
     out.closes = header(fields, "connection") == "close" || fields.find(" http/1.0\r\n") != std::string::npos;
-    if (header(fields, "expect") == "100-continue" && !send_text(fd, "HTTP/1.1 100 Continue\r\n\r\n"))
-        return false;
+    if (header(fields, "expect") == "100-continue" && !send_text(fd, "HTTP/1.1 100 Continue\r\n\r\n")) return false;
     if (header(fields, "transfer-encoding") == "chunked") return read_chunked(fd, buffer, out.body);
     const unsigned long length = std::strtoul(header(fields, "content-length").c_str(), nullptr, 10);
     return length <= largest_request && read_exactly(fd, buffer, length, out.body);
@@ -326,12 +317,11 @@ std::vector<std::string> recorder::add_jobs(const std::string& type, std::int64_
     std::vector<std::string> ids;
     for (std::size_t i = 0; i < count; ++i) {
         char id[48];  // a UUIDv7 in shape, as jobs of OJS have
-        std::snprintf(id, sizeof id, "0197b0be-0000-7000-8000-%012x",
-                      static_cast<unsigned>(jobs_.size() + 1));
+        std::snprintf(id, sizeof id, "0197b0be-0000-7000-8000-%012x", static_cast<unsigned>(jobs_.size() + 1));
         ids.emplace_back(id);
         jobs_[id] = false;
-        queue_.emplace_back(id, std::string("{\"specversion\":\"1.0\",\"id\":\"") + id + "\",\"type\":\"" +
-                                    type + "\",\"queue\":\"default\",\"args\":[" + std::to_string(ms) +
+        queue_.emplace_back(id, std::string("{\"specversion\":\"1.0\",\"id\":\"") + id + "\",\"type\":\"" + type +
+                                    "\",\"queue\":\"default\",\"args\":[" + std::to_string(ms) +
                                     "],\"state\":\"active\",\"attempt\":1,\"max_attempts\":1,"
                                     "\"created_at\":\"2025-01-01T00:00:00Z\"}");
     }
@@ -438,10 +428,7 @@ recorder::reply recorder::handle(const message& asked) {
 
 recorder::reply recorder::answer(request& about) {
     if (!about.refused.empty()) {
-        return {400,
-                "{\"error\":{\"code\":\"invalid_payload\",\"message\":\"" + about.refused + "\"}}",
-                {},
-                false};
+        return {400, "{\"error\":{\"code\":\"invalid_payload\",\"message\":\"" + about.refused + "\"}}", {}, false};
     }
     if (about.what != kind::other && !about.valid) return {400, "{}", {}, false};
     switch (about.what) {
@@ -457,10 +444,7 @@ recorder::reply recorder::answer(request& about) {
     }
     for (const auto& [id, settled] : jobs_) {
         if (expired_ && !settled && about.route == "GET /ojs/v1/jobs/" + id)
-            return {200,
-                    "{\"job\":{\"id\":\"" + id + "\",\"state\":\"active\",\"worker_id\":\"another\"}}",
-                    {},
-                    false};
+            return {200, "{\"job\":{\"id\":\"" + id + "\",\"state\":\"active\",\"worker_id\":\"another\"}}", {}, false};
     }
     const bool health = about.route.find("/health") != std::string::npos;
     if (health) return {200, "{\"status\":\"ok\"}", {}, false};
@@ -469,8 +453,7 @@ recorder::reply recorder::answer(request& about) {
 
 recorder::reply recorder::answer_fetch(request& about) {
     reply out;
-    if (!raw_[kind::fetch].empty() && !raw_before_[kind::fetch])
-        return out;  // the jobs would be lost with it
+    if (!raw_[kind::fetch].empty() && !raw_before_[kind::fetch]) return out;  // the jobs would be lost with it
     std::string list;
     while (!queue_.empty() && static_cast<std::int64_t>(about.given.size()) < about.count) {
         about.given.push_back(queue_.front().first);
@@ -490,21 +473,17 @@ recorder::reply recorder::answer_settlement(request& about) {
                         : about.requeue         ? "available"
                         : about.retryable       ? "retryable"
                                                 : "discarded";
-    return {
-        200, "{\"acknowledged\":true,\"id\":\"" + about.job + "\",\"state\":\"" + state + "\"}", {}, false};
+    return {200, "{\"acknowledged\":true,\"id\":\"" + about.job + "\",\"state\":\"" + state + "\"}", {}, false};
 }
 
 recorder::reply recorder::answer_beat(const request& about) const {
     std::string extended;
     for (const std::string& id : about.active) {
         const auto job = jobs_.find(id);
-        if (!expired_ && job != jobs_.end() && !job->second)
-            extended += (extended.empty() ? "\"" : ",\"") + id + "\"";
+        if (!expired_ && job != jobs_.end() && !job->second) extended += (extended.empty() ? "\"" : ",\"") + id + "\"";
     }
-    return {200,
-            "{" + say_ + ",\"jobs_extended\":[" + extended + "],\"server_time\":\"2025-01-01T00:00:00Z\"}",
-            {},
-            false};
+    return {
+        200, "{" + say_ + ",\"jobs_extended\":[" + extended + "],\"server_time\":\"2025-01-01T00:00:00Z\"}", {}, false};
 }
 
 }  // namespace probe

@@ -77,12 +77,11 @@ class recorder {
     void lose(kind what, int answers);                               // process, then cut the connection
     void answer_raw(kind what, const std::vector<raw_answer>& all);  // in turn, a good answer after each
     bool raw_left() const;
-    void say(std::string members);  // further members of the answers to BEAT, such as "state":"quiet"
-    void be_strict();               // 400 to bodies with anything that the published schemas do not have
-    void expire_leases();           // BEATs no longer extend anything, INFO names another worker
-    void cancel_job(
-        const std::string& id);  // BEATs leave it out, INFO reports it, ACK and FAIL are answered 409
-    void go_away();              // refuse connections, cut those there are
+    void say(std::string members);           // further members of the answers to BEAT, such as "state":"quiet"
+    void be_strict();                        // 400 to bodies with anything that the published schemas do not have
+    void expire_leases();                    // BEATs no longer extend anything, INFO names another worker
+    void cancel_job(const std::string& id);  // BEATs leave it out, INFO reports it, ACK and FAIL are answered 409
+    void go_away();                          // refuse connections, cut those there are
     bool come_back();
     static constexpr milliseconds max_hold_time{30000};
 

@@ -81,9 +81,7 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-double worst(const std::vector<double>& values) {
-    return *std::max_element(values.begin(), values.end());
-}
+double worst(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
 // A failure outweighs a pass, and a pass what was skipped.
 int weight(const verdict& one) {
@@ -104,8 +102,7 @@ void merge(check& into, const std::string& scenario, const verdict& what) {
 
 bool print(const check& one) {
     const verdict& result = one.result;
-    std::string out =
-        padded(one.id, 11) + padded(word(result.what), 9) + padded(one.what, 64) + result.figures;
+    std::string out = padded(one.id, 11) + padded(word(result.what), 9) + padded(one.what, 64) + result.figures;
     out.erase(out.find_last_not_of(' ') + 1);
     out += '\n';
     if (!result.reason.empty()) out += "    " + one.scenario + ": " + result.reason + "\n";
@@ -154,8 +151,8 @@ std::vector<check> findings::judged() const {
 
 int findings::count(verdict::kind what) const {
     const std::vector<check> checks = judged();
-    return static_cast<int>(std::count_if(checks.begin(), checks.end(),
-                                          [&](const check& each) { return each.result.what == what; }));
+    return static_cast<int>(
+        std::count_if(checks.begin(), checks.end(), [&](const check& each) { return each.result.what == what; }));
 }
 
 bool findings::print_end(double took, int interrupted) {
@@ -169,12 +166,11 @@ bool findings::print_end(double took, int interrupted) {
     }
     std::string out = "\n";
     for (const auto& [name, values] : figures_) {
-        out += padded(name, 40) + "median " + decimal(median(values)) + " ms, worst " +
-               decimal(worst(values)) + " ms of " + std::to_string(values.size()) + "\n";
+        out += padded(name, 40) + "median " + decimal(median(values)) + " ms, worst " + decimal(worst(values)) +
+               " ms of " + std::to_string(values.size()) + "\n";
     }
-    out += std::to_string(count(verdict::kind::passes)) + " pass, " +
-           std::to_string(count(verdict::kind::fails)) + " fail, " +
-           std::to_string(count(verdict::kind::skipped)) + " skipped, ";
+    out += std::to_string(count(verdict::kind::passes)) + " pass, " + std::to_string(count(verdict::kind::fails)) +
+           " fail, " + std::to_string(count(verdict::kind::skipped)) + " skipped, ";
     if (not_judged > 0) out += std::to_string(not_judged) + " not judged, ";
     out += "in " + decimal(took) + " s";
     if (interrupted != 0) out += "; ended by " + ojs::signal_name(interrupted);
@@ -201,9 +197,8 @@ std::string findings::as_json(double took, int interrupted) const {
     out += "],\"figures\":[";
     comma = "";
     for (const auto& [name, values] : figures_) {
-        out += std::string(comma) + "\n{\"name\":" + json(name) +
-               ",\"median_ms\":" + decimal(median(values)) + ",\"worst_ms\":" + decimal(worst(values)) +
-               ",\"count\":" + std::to_string(values.size()) + "}";
+        out += std::string(comma) + "\n{\"name\":" + json(name) + ",\"median_ms\":" + decimal(median(values)) +
+               ",\"worst_ms\":" + decimal(worst(values)) + ",\"count\":" + std::to_string(values.size()) + "}";
         comma = ",";
     }
     return out + "]}\n";
@@ -211,23 +206,20 @@ std::string findings::as_json(double took, int interrupted) const {
 
 std::string findings::as_junit(double took) const {
     const std::vector<check> checks = judged();
-    std::string out =
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"shutdown-probe\" tests=\"" +
-        std::to_string(checks.size()) + "\" failures=\"" + std::to_string(count(verdict::kind::fails)) +
-        "\" skipped=\"" + std::to_string(count(verdict::kind::skipped)) + "\" time=\"" + decimal(took) +
-        "\">\n";
+    std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"shutdown-probe\" tests=\"" +
+                      std::to_string(checks.size()) + "\" failures=\"" + std::to_string(count(verdict::kind::fails)) +
+                      "\" skipped=\"" + std::to_string(count(verdict::kind::skipped)) + "\" time=\"" + decimal(took) +
+                      "\">\n";
     for (const check& each : checks) {
         const verdict& result = each.result;
-        out += "<testcase classname=\"" + xml(each.scenario) + "\" name=\"" + xml(each.id + " " + each.what) +
-               "\"";
+        out += "<testcase classname=\"" + xml(each.scenario) + "\" name=\"" + xml(each.id + " " + each.what) + "\"";
         if (result.what == verdict::kind::passes) {
             out += "/>\n";
         } else if (result.what == verdict::kind::skipped) {
             out += "><skipped message=\"" + xml(result.reason) + "\"/></testcase>\n";
         } else {
             out += "><failure message=\"" + xml(result.reason) + "\">" +
-                   xml(indented(result.details, "") + indented(result.output, "")) +
-                   "</failure></testcase>\n";
+                   xml(indented(result.details, "") + indented(result.output, "")) + "</failure></testcase>\n";
         }
     }
     return out + "</testsuite>\n";

@@ -20,8 +20,7 @@ void measure_stop(session& at, const record& run) {
     const request* quiet = quiet_beat(run);
     const request* settled = last_settlement(run);
     if (quiet != nullptr) at.measured("signal -> quiet beat", run.first_signal(), quiet->at);
-    if (settled != nullptr && run.ended)
-        at.measured("tail: last settlement -> exit", settled->answered, run.ended_at);
+    if (settled != nullptr && run.ended) at.measured("tail: last settlement -> exit", settled->answered, run.ended_at);
 }
 
 // ---- the handshake ----
@@ -39,8 +38,7 @@ constexpr std::array<step, 3> steps = {{
      "POST OJS_URL/ojs/v1/workers/heartbeat "
      "{\"worker_id\":ID,\"state\":\"running\",\"active_jobs\":[JOB...]}, "
      "every OJS_HEARTBEAT_INTERVAL (100ms)"},
-    {kind::ack,
-     "POST OJS_URL/ojs/v1/workers/ack {\"job_id\":JOB} when the handler of probe.sleep has returned"},
+    {kind::ack, "POST OJS_URL/ojs/v1/workers/ack {\"job_id\":JOB} when the handler of probe.sleep has returned"},
 }};
 
 std::string how_it_stopped(const record& run) {
@@ -54,16 +52,16 @@ verdict missing_steps(const record& started, const record& stopped) {
     for (const step& each : steps) {
         const request* seen = first_accepted(started.requests, each.what);
         const std::string name = name_of(each.what);
-        details.push_back(name + ": " +
-                          (seen != nullptr ? "seen at " + started.when(seen->at)
-                                           : std::string("missing; send ") + each.send));
+        details.push_back(
+            name + ": " +
+            (seen != nullptr ? "seen at " + started.when(seen->at) : std::string("missing; send ") + each.send));
         const bool possible = each.what != kind::ack || started.count(kind::fetch) > 0;
         if (seen == nullptr && possible) missing += (missing.empty() ? "no " : " and no ") + name;
     }
     if (!started.ended) details.push_back(how_it_stopped(stopped));
     for (std::string& each : exchange(started, last_request(started))) details.push_back(std::move(each));
-    verdict out = fails("the command sent " + missing + " to OJS_URL" +
-                        (started.ended ? "; " + ended_how(started) : " in 10 s"));
+    verdict out =
+        fails("the command sent " + missing + " to OJS_URL" + (started.ended ? "; " + ended_how(started) : " in 10 s"));
     out.details = details;
     return out;
 }
@@ -105,11 +103,9 @@ bool has_number(const std::string& text, const std::string& number) {
         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == ':' || c == '-';
     };
     for (std::size_t at = 0; (at = text.find(number, at)) != std::string::npos; at += number.size()) {
-        const bool begins =
-            at == 0 || !joins(text[at - 1]) || (text[at - 1] == ':' && at > 1 && text[at - 2] == '"');
+        const bool begins = at == 0 || !joins(text[at - 1]) || (text[at - 1] == ':' && at > 1 && text[at - 2] == '"');
         const std::size_t end = at + number.size();
-        if (begins &&
-            (end == text.size() || !joins(text[end]) || (text[end] == '.' && end + 1 == text.size())))
+        if (begins && (end == text.size() || !joins(text[end]) || (text[end] == '.' && end + 1 == text.size())))
             return true;
     }
     return false;
@@ -202,8 +198,8 @@ void quiet_and_resume(findings& out) {
     const bool resumed = at.await_beats(1, "running", seconds(3));
     at.backend.wait(
         [&](const std::vector<request>& requests) {
-            return std::count_if(requests.begin(), requests.end(),
-                                 [](const request& each) { return each.settles; }) >= 3;
+            return std::count_if(requests.begin(), requests.end(), [](const request& each) { return each.settles; }) >=
+                   3;
         },
         seconds(3));
     at.judge("RESUME", !was_quiet ? skipped("SIGTSTP did not make it quiet")
@@ -248,8 +244,7 @@ void second_term(findings& out) {
 bool names_remaining(const std::string& text, const std::string& number) {
     std::string words = text;
     for (char& c : words) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    for (const char* word :
-         {"active", "remaining", "flight", "running", "pending", "left", "drain", "jobs", "wait"}) {
+    for (const char* word : {"active", "remaining", "flight", "running", "pending", "left", "drain", "jobs", "wait"}) {
         if (words.find(word) != std::string::npos && has_number(text, number)) return true;
     }
     return false;
@@ -267,9 +262,8 @@ void progress(findings& out) {
     const bool logged = at.worker.wait_output(
         [&](const line& each) { return each.at >= left_23 && names_remaining(each.text, "23"); }, seconds(7));
     at.finish();
-    at.judge("GS-R003", logged
-                            ? passes()
-                            : fails("23 of 24 jobs were in flight for 7 s, and no output line reports it"));
+    at.judge("GS-R003",
+             logged ? passes() : fails("23 of 24 jobs were in flight for 7 s, and no output line reports it"));
 }
 
 // ---- health ----
@@ -279,8 +273,7 @@ int get(const std::string& address, const char* path) {
     if (!client) return 0;
     ojs::http_request request;
     request.target = path;
-    auto answer = const_cast<ojs::http_client&>(*client).send(
-        request, {clock::now() + seconds(2)});
+    auto answer = const_cast<ojs::http_client&>(*client).send(request, {clock::now() + seconds(2)});
     return answer ? answer->status : 0;
 }
 
@@ -315,12 +308,10 @@ void readiness(findings& out) {
     const int live_after = get(address, "/livez");
     at.finish();
     const auto says = [](const char* path, int status) {
-        return std::string("GET ") + path +
-               (status == 0 ? " is not answered" : " answers " + std::to_string(status));
+        return std::string("GET ") + path + (status == 0 ? " is not answered" : " answers " + std::to_string(status));
     };
     if (before != 200) {
-        at.judge("GS-R004",
-                 fails("while running, " + says("/readyz (or /healthz)", before) + " at OJS_HEALTH_ADDR"));
+        at.judge("GS-R004", fails("while running, " + says("/readyz (or /healthz)", before) + " at OJS_HEALTH_ADDR"));
     } else if (after < 400) {
         at.judge("GS-R004", fails("after SIGTSTP " + says("/readyz (or /healthz)", after)));
     } else {
@@ -346,11 +337,10 @@ void slow_settlement(findings& out) {
     at.backend.release(kind::ack);
     at.await_exit();
     at.finish();
-    at.judge("BEATS-END",
-             beats ? passes()
-             : meanwhile.ended
-                 ? fails("the response to an ACK was delayed; " + ended_how(meanwhile))
-                 : fails("the response to an ACK was delayed; fewer than 3 BEATs arrived in 3 s"));
+    at.judge("BEATS-END", beats ? passes()
+                          : meanwhile.ended
+                              ? fails("the response to an ACK was delayed; " + ended_how(meanwhile))
+                              : fails("the response to an ACK was delayed; fewer than 3 BEATs arrived in 3 s"));
 }
 
 void many_failures(findings& out) {
@@ -367,10 +357,10 @@ void many_failures(findings& out) {
     const std::size_t sent = at.so_far().count(kind::fail);
     at.backend.release(kind::fail);
     at.await_exit();
-    at.judge("FAIL-FAST",
-             together ? all_claimed_settled(at.finish())
-                      : fails("of 20 FAILs only " + std::to_string(sent) +
-                              " arrived before the first was answered: sent one by one, they take too long"));
+    at.judge("FAIL-FAST", together
+                              ? all_claimed_settled(at.finish())
+                              : fails("of 20 FAILs only " + std::to_string(sent) +
+                                      " arrived before the first was answered: sent one by one, they take too long"));
 }
 
 void fetch_in_flight(findings& out) {
@@ -389,14 +379,12 @@ void fetch_in_flight(findings& out) {
         at.backend.release(kind::fetch);
         at.await_exit();
         const record run = at.finish();
-        settled.push_back(
-            all_of({all_claimed_settled(run), ends_within(run, run.first_signal(), seconds(8))}));
+        settled.push_back(all_of({all_claimed_settled(run), ends_within(run, run.first_signal(), seconds(8))}));
         for (const std::string& job : claimed(run)) requeued.push_back(interrupted_without_attempt(run, job));
         if (!last_moment && settled.back().what != verdict::kind::fails) continue;
         at.judge("IN-FLIGHT", all_of(settled));
         const verdict returned = any_of(requeued);
-        const bool all_run =
-            returned.what == verdict::kind::skipped && settled.back().what == verdict::kind::passes;
+        const bool all_run = returned.what == verdict::kind::skipped && settled.back().what == verdict::kind::passes;
         at.judge("HAND-BACK", all_run ? skipped("the worker ran all jobs that it claimed") : returned);
         return;
     }
@@ -412,8 +400,7 @@ void lost_answer(findings& out) {
     at.signal(SIGTERM);
     at.await_exit();
     const record run = at.finish();
-    at.judge("LOST",
-             all_of({repeated_after_loss(run, job), ends_within(run, run.first_signal(), seconds(8))}));
+    at.judge("LOST", all_of({repeated_after_loss(run, job), ends_within(run, run.first_signal(), seconds(8))}));
 }
 
 void away_and_back(findings& out) {
@@ -429,9 +416,8 @@ void away_and_back(findings& out) {
     at.await_exit();
     const record run = at.finish();
     const bool early = settled_before(run, jobs.front(), away);
-    at.judge("AWAY-BACK",
-             early ? skipped("the job was settled before the backend went down")
-                   : all_of({completed(run, jobs), ends_within(run, run.first_signal(), seconds(10))}));
+    at.judge("AWAY-BACK", early ? skipped("the job was settled before the backend went down")
+                                : all_of({completed(run, jobs), ends_within(run, run.first_signal(), seconds(10))}));
 }
 
 void away_for_good(findings& out) {
@@ -449,8 +435,7 @@ void away_for_good(findings& out) {
                                 : ends_within(run, run.first_signal(), seconds(12)));
     at.judge("UNREPORTED", run.ended ? exit_status_is(run, 75) : skipped(ended_how(run)));
     if (run.ended)
-        at.measured("no backend: grace period over -> exit", run.first_signal() + milliseconds(500),
-                    run.ended_at);
+        at.measured("no backend: grace period over -> exit", run.first_signal() + milliseconds(500), run.ended_at);
 }
 
 std::vector<raw_answer> hostile_answers() {
@@ -515,11 +500,9 @@ void strict(findings& out) {
     at.backend.be_strict();
     at.start();
     const std::vector<std::string> brief = at.backend.add_jobs("probe.sleep", 0);
-    at.backend.wait([&](const std::vector<request>& all) { return is_settled(all, brief.front()); },
-                    seconds(4));
+    at.backend.wait([&](const std::vector<request>& all) { return is_settled(all, brief.front()); }, seconds(4));
     const std::vector<std::string> longs = at.backend.add_jobs("probe.sleep", 60000);
-    at.backend.wait([&](const std::vector<request>& all) { return was_given(all, longs.front()); },
-                    seconds(4));
+    at.backend.wait([&](const std::vector<request>& all) { return was_given(all, longs.front()); }, seconds(4));
     at.await_beats(3, "", seconds(2));
     at.signal(SIGTERM);
     at.await_exit(seconds(6));
@@ -537,14 +520,12 @@ void directives(findings& out) {
         at.mark_event();
         at.backend.say(members);
         const bool obeyed = at.await_beats(1, "quiet", seconds(3));
-        quiet.push_back(obeyed
-                            ? passes()
-                            : fails(std::string("no quiet BEAT within 3 s of the answer {") + members + "}"));
+        quiet.push_back(obeyed ? passes()
+                               : fails(std::string("no quiet BEAT within 3 s of the answer {") + members + "}"));
         at.backend.say("\"state\":\"running\"");
         at.backend.add_jobs("probe.sleep", 0, 2);
         stays.push_back(obeyed ? stays_quiet(at, 5) : skipped("it was never quiet"));
-        const bool failed =
-            quiet.back().what == verdict::kind::fails || stays.back().what == verdict::kind::fails;
+        const bool failed = quiet.back().what == verdict::kind::fails || stays.back().what == verdict::kind::fails;
         if (!failed && quiet.size() < 2) continue;
         at.judge("DIR-QUIET", all_of(quiet));
         at.judge("DIR-STAYS", any_of(stays));
@@ -554,8 +535,7 @@ void directives(findings& out) {
 
 void terminate_directive(findings& out) {
     std::vector<verdict> obeyed;
-    for (const char* members :
-         {"\"state\":\"terminate\"", "\"state\":\"running\",\"directive\":\"terminate\""}) {
+    for (const char* members : {"\"state\":\"terminate\"", "\"state\":\"running\",\"directive\":\"terminate\""}) {
         session at(out, "terminate");
         at.start_and_await_beat();
         const std::vector<std::string> jobs = at.run_jobs("probe.sleep", 800);
@@ -563,8 +543,7 @@ void terminate_directive(findings& out) {
         at.backend.say(members);
         at.await_exit(seconds(5));
         const record run = at.finish();
-        obeyed.push_back(
-            all_of({ends_within(run, run.first_signal(), seconds(5)), quiet_drain_stop(run, jobs)}));
+        obeyed.push_back(all_of({ends_within(run, run.first_signal(), seconds(5)), quiet_drain_stop(run, jobs)}));
         obeyed.back().figures.clear();  // the directive arrives with the next beat, at any time
         if (obeyed.back().what != verdict::kind::fails && obeyed.size() < 2) continue;
         at.judge("DIR-TERM", all_of(obeyed));
@@ -626,9 +605,7 @@ void cont_after_term(findings& out) {
 }
 
 // Short steps at first; then even ones, until the worker has started; long ones if it takes its time.
-int next_delay(int delay) {
-    return delay < 160 || delay > 4000 ? std::max(delay + 1, delay * 2) : delay + 160;
-}
+int next_delay(int delay) { return delay < 160 || delay > 4000 ? std::max(delay + 1, delay * 2) : delay + 160; }
 
 void early_term(findings& out) {
     constexpr int least = 160;
@@ -673,8 +650,8 @@ void concurrency(findings& out) {
     at.await_exit();
     const record run = at.finish();
     // Load never shortens a job: less time means more jobs at once.
-    at.judge("SLOTS", all_of({took_at_least(run, ids, milliseconds(jobs / slots * each_ms)),
-                              all_claimed_settled(run)}));
+    at.judge("SLOTS",
+             all_of({took_at_least(run, ids, milliseconds(jobs / slots * each_ms)), all_claimed_settled(run)}));
 }
 
 void deaf_job(findings& out) {
@@ -687,9 +664,8 @@ void deaf_job(findings& out) {
     const moment deadline = run.first_signal() + milliseconds(700);
     if (run.ended) at.measured("deaf job: grace period over -> exit", deadline, run.ended_at);
     // A FAIL before the grace period is over is of a handler that returned by itself.
-    at.judge("DEAF",
-             all_of({interrupted_as(run, job, ""), interrupted_at(run, job, milliseconds(600), seconds(7)),
-                     ends_within(run, deadline, seconds(6))}));
+    at.judge("DEAF", all_of({interrupted_as(run, job, ""), interrupted_at(run, job, milliseconds(600), seconds(7)),
+                             ends_within(run, deadline, seconds(6))}));
 }
 
 void frozen(findings& out) {
@@ -703,8 +679,7 @@ void frozen(findings& out) {
     at.signal(SIGCONT);
     std::this_thread::sleep_for(length);  // the job was claimed before the freeze, but may not have started
     const bool woke = at.await_beats(8, "", seconds(5));
-    const verdict silent =
-        not_reported(at.finish(), job, "its lease had expired, and no response had renewed it");
+    const verdict silent = not_reported(at.finish(), job, "its lease had expired, and no response had renewed it");
     const bool shown = woke || silent.what == verdict::kind::fails;
     at.judge("FROZEN", shown ? silent : fails("not shown: fewer than 8 BEATs in 5 s after the freeze"));
 }
@@ -773,8 +748,7 @@ const std::vector<named_check> all_checks = {
     {"CANCELLED", "a job cancelled at the backend is cancelled in the worker, and not reported"},
 };
 
-const scenario handshake = {
-    "handshake", "a FETCH, a BEAT and an ACK, in 10 s", {"HANDSHAKE"}, shake_hands, false};
+const scenario handshake = {"handshake", "a FETCH, a BEAT and an ACK, in 10 s", {"HANDSHAKE"}, shake_hands, false};
 
 const std::vector<scenario> scenarios = {
     {"grace-default", "no grace period set: 30 s", {"GS-003"}, default_grace, true},
@@ -807,40 +781,20 @@ const std::vector<scenario> scenarios = {
      fetch_in_flight,
      false},
     {"lost-answer", "an ACK whose response is lost", {"LOST"}, lost_answer, false},
-    {"away-and-back",
-     "connections refused for a while during the drain",
-     {"AWAY-BACK"},
-     away_and_back,
-     false},
-    {"away-for-good",
-     "connections refused from the drain on",
-     {"AWAY-GOOD", "UNREPORTED"},
-     away_for_good,
-     false},
+    {"away-and-back", "connections refused for a while during the drain", {"AWAY-BACK"}, away_and_back, false},
+    {"away-for-good", "connections refused from the drain on", {"AWAY-GOOD", "UNREPORTED"}, away_for_good, false},
     {"hostile", "responses that are not HTTP or not OJS", {"HOSTILE"}, hostile, false},
     {"strict", "400 to any unknown field", {"STRICT"}, strict, false},
-    {"directives",
-     "directive quiet of the backend, then running",
-     {"DIR-QUIET", "DIR-STAYS"},
-     directives,
-     false},
+    {"directives", "directive quiet of the backend, then running", {"DIR-QUIET", "DIR-STAYS"}, directives, false},
     {"terminate", "directive terminate of the backend", {"DIR-TERM"}, terminate_directive, false},
     {"storm", "SIGTSTP and SIGCONT without pause for a second", {"STORM"}, signal_storm, false},
     {"sent-twice", "SIGTERM twice, 20 and 120 ms apart", {"TWICE"}, sent_twice, false},
     {"cont-after-term", "SIGTERM, immediately followed by SIGCONT", {"CONT"}, cont_after_term, false},
-    {"early-term",
-     "SIGTERM at many times of the start, until the worker works",
-     {"EARLY"},
-     early_term,
-     false},
+    {"early-term", "SIGTERM at many times of the start, until the worker works", {"EARLY"}, early_term, false},
     {"concurrency", "24 jobs on 4 slots", {"SLOTS"}, concurrency, false, "it cannot reach the limit"},
     {"deaf", "a job that ignores its cancellation", {"DEAF"}, deaf_job, false},
     {"frozen", "SIGSTOP for longer than the lease", {"FROZEN"}, frozen, false},
-    {"cancelled",
-     "a job in its handler is cancelled at the backend",
-     {"CANCELLED"},
-     cancelled_at_backend,
-     false},
+    {"cancelled", "a job in its handler is cancelled at the backend", {"CANCELLED"}, cancelled_at_backend, false},
 };
 
 }  // namespace probe

@@ -37,48 +37,27 @@ inline bool is_uuid7(const std::string& text) {
     return true;
 }
 
-inline bool is_text(const picojson::value& value) {
-    return value.is<std::string>();
-}
-inline bool is_full_text(const picojson::value& value) {
-    return is_text(value) && !value.get<std::string>().empty();
-}
-inline bool is_job_id(const picojson::value& value) {
-    return is_text(value) && is_uuid7(value.get<std::string>());
-}
-inline bool is_queue(const picojson::value& value) {
-    return is_text(value) && is_queue_name(value.get<std::string>());
-}
+inline bool is_text(const picojson::value& value) { return value.is<std::string>(); }
+inline bool is_full_text(const picojson::value& value) { return is_text(value) && !value.get<std::string>().empty(); }
+inline bool is_job_id(const picojson::value& value) { return is_text(value) && is_uuid7(value.get<std::string>()); }
+inline bool is_queue(const picojson::value& value) { return is_text(value) && is_queue_name(value.get<std::string>()); }
 inline bool is_array_of(const picojson::value& value, bool (*fits)(const picojson::value&)) {
     if (!value.is<picojson::array>()) return false;
     const picojson::array& items = value.get<picojson::array>();
     return std::all_of(items.begin(), items.end(), fits);
 }
-inline bool are_texts(const picojson::value& value) {
-    return is_array_of(value, is_text);
-}
+inline bool are_texts(const picojson::value& value) { return is_array_of(value, is_text); }
 inline bool are_queues(const picojson::value& value) {
     return is_array_of(value, is_queue) && !value.get<picojson::array>().empty();
 }
 inline bool is_whole_from(const picojson::value& value, double min) {
-    return value.is<double>() && value.get<double>() >= min &&
-           std::floor(value.get<double>()) >= value.get<double>();
+    return value.is<double>() && value.get<double>() >= min && std::floor(value.get<double>()) >= value.get<double>();
 }
-inline bool is_count(const picojson::value& value) {
-    return is_whole_from(value, 1);
-}
-inline bool is_lease(const picojson::value& value) {
-    return is_whole_from(value, 1000);
-}
-inline bool is_flag(const picojson::value& value) {
-    return value.is<bool>();
-}
-inline bool is_object(const picojson::value& value) {
-    return value.is<picojson::object>();
-}
-inline bool is_any(const picojson::value&) {
-    return true;
-}
+inline bool is_count(const picojson::value& value) { return is_whole_from(value, 1); }
+inline bool is_lease(const picojson::value& value) { return is_whole_from(value, 1000); }
+inline bool is_flag(const picojson::value& value) { return value.is<bool>(); }
+inline bool is_object(const picojson::value& value) { return value.is<picojson::object>(); }
+inline bool is_any(const picojson::value&) { return true; }
 inline bool is_error_code(const picojson::value& value) {
     constexpr std::array<std::string_view, 12> known = {
         "handler_error", "timeout",      "cancelled", "invalid_payload", "invalid_request",   "not_found",
@@ -91,8 +70,8 @@ inline std::string fault_of(const picojson::value& object, const std::vector<fie
     if (!is_object(object)) return "the body is not a JSON object";
     const picojson::object& members = object.get<picojson::object>();
     for (const auto& [name, value] : members) {
-        const auto rule = std::find_if(fields.begin(), fields.end(),
-                                       [&key = name](const field& each) { return key == each.name; });
+        const auto rule =
+            std::find_if(fields.begin(), fields.end(), [&key = name](const field& each) { return key == each.name; });
         if (rule == fields.end()) return "unknown member " + name;
         if (!rule->fits(value)) return name + " is not what the schema says";
     }
@@ -106,12 +85,10 @@ inline std::string fault_of(const picojson::value& object, const std::vector<fie
 inline std::string fault_of_request(std::string_view path, const picojson::value& body) {
     const field lease{"visibility_timeout_ms", false, is_lease};
     if (path == "/ojs/v1/workers/fetch")
-        return fault_of(body, {{"queues", true, are_queues},
-                               {"count", false, is_count},
-                               {"worker_id", false, is_full_text},
-                               lease});
-    if (path == "/ojs/v1/workers/ack")
-        return fault_of(body, {{"job_id", true, is_job_id}, {"result", false, is_any}});
+        return fault_of(
+            body,
+            {{"queues", true, are_queues}, {"count", false, is_count}, {"worker_id", false, is_full_text}, lease});
+    if (path == "/ojs/v1/workers/ack") return fault_of(body, {{"job_id", true, is_job_id}, {"result", false, is_any}});
     if (path == "/ojs/v1/workers/heartbeat")
         return fault_of(body, {{"worker_id", true, is_full_text}, {"active_jobs", false, are_texts}, lease});
     if (path != "/ojs/v1/workers/nack") return {};

@@ -27,8 +27,8 @@ bool running(const std::vector<request>& requests, const std::vector<std::string
         if (each.answered == moment::max()) continue;
         for (const std::string& job : jobs) given += contains(each.given, job) ? 1U : 0U;
         if (each.what != kind::beat || given < jobs.size()) continue;
-        const bool all = std::all_of(jobs.begin(), jobs.end(),
-                                     [&](const std::string& job) { return contains(each.active, job); });
+        const bool all =
+            std::all_of(jobs.begin(), jobs.end(), [&](const std::string& job) { return contains(each.active, job); });
         const bool names_none = each.active.empty() && each.active_count <= 0;
         if (all || each.active_count >= static_cast<std::int64_t>(jobs.size())) return true;
         if (names_none && ++beats >= 3) return true;
@@ -61,8 +61,7 @@ void session::start() {
 void session::start_and_await_beat() {
     start();
     const auto works = [](const std::vector<request>& requests) {
-        return first_accepted(requests, kind::fetch) != nullptr &&
-               first_accepted(requests, kind::beat) != nullptr;
+        return first_accepted(requests, kind::fetch) != nullptr && first_accepted(requests, kind::beat) != nullptr;
     };
     if (wait(works, start_limit)) return;
     give_up(worker.alive() ? "no FETCH and BEAT received in 30 s" : "the worker ended while it started");
@@ -81,11 +80,11 @@ std::vector<std::string> session::run_jobs(const char* type, std::int64_t ms, st
     const auto taken = [&](const std::vector<request>& requests) { return running(requests, jobs); };
     if (wait(taken, seconds(10))) return jobs;
     const std::vector<std::string> given = claimed(so_far());
-    const auto missing = std::count_if(jobs.begin(), jobs.end(),
-                                       [&](const std::string& job) { return !contains(given, job); });
+    const auto missing =
+        std::count_if(jobs.begin(), jobs.end(), [&](const std::string& job) { return !contains(given, job); });
     give_up(missing == 0 ? "the worker took the jobs, but no BEAT came while they ran"
-                         : "the worker did not take " + std::to_string(missing) + " of " +
-                               std::to_string(jobs.size()) + " jobs");
+                         : "the worker did not take " + std::to_string(missing) + " of " + std::to_string(jobs.size()) +
+                               " jobs");
 }
 
 void session::signal(int number) {
@@ -111,8 +110,7 @@ bool session::await_beats(int count, const std::string& state, milliseconds limi
     return wait(
         [&](const std::vector<request>& requests) {
             return std::count_if(requests.begin(), requests.end(), [&](const request& each) {
-                       return each.what == kind::beat && each.at > from &&
-                              (state.empty() || each.state == state);
+                       return each.what == kind::beat && each.at > from && (state.empty() || each.state == state);
                    }) >= count;
         },
         limit);

@@ -15,13 +15,9 @@ namespace {
 // A FETCH sent before the worker noticed the signal may still arrive a moment after the beat.
 constexpr milliseconds fetch_latency{100};
 
-std::string quoted(const std::string& text) {
-    return "\"" + text.substr(0, 60) + "\"";
-}
+std::string quoted(const std::string& text) { return "\"" + text.substr(0, 60) + "\""; }
 
-bool is_settlement(const request& each) {
-    return each.what == kind::ack || each.what == kind::fail;
-}
+bool is_settlement(const request& each) { return each.what == kind::ack || each.what == kind::fail; }
 
 std::string describe(const record& run, const request& each) {
     std::string out = each.what == kind::other ? each.route : name_of(each.what);
@@ -55,22 +51,16 @@ std::string ended_how(const record& run) {
 }
 
 std::size_t record::count(kind what) const {
-    return static_cast<std::size_t>(std::count_if(requests.begin(), requests.end(),
-                                                  [&](const request& each) { return each.what == what; }));
+    return static_cast<std::size_t>(
+        std::count_if(requests.begin(), requests.end(), [&](const request& each) { return each.what == what; }));
 }
 
-verdict passes(std::string figures) {
-    return {verdict::kind::passes, "", std::move(figures), {}, {}};
-}
-verdict fails(std::string reason) {
-    return {verdict::kind::fails, std::move(reason), "", {}, {}};
-}
+verdict passes(std::string figures) { return {verdict::kind::passes, "", std::move(figures), {}, {}}; }
+verdict fails(std::string reason) { return {verdict::kind::fails, std::move(reason), "", {}, {}}; }
 verdict fails(std::string reason, const record& run, const request* shown_by) {
     return {verdict::kind::fails, std::move(reason), "", exchange(run, shown_by), {}};
 }
-verdict skipped(std::string reason) {
-    return {verdict::kind::skipped, std::move(reason), "", {}, {}};
-}
+verdict skipped(std::string reason) { return {verdict::kind::skipped, std::move(reason), "", {}, {}}; }
 
 verdict all_of(const std::vector<verdict>& each) {
     verdict out = each.empty() ? skipped("nothing to judge") : each.front();
@@ -94,9 +84,8 @@ std::vector<std::string> exchange(const record& run, const request* about) {
     if (about == nullptr) return {};
     const std::string status = about->status == 0 ? "" : std::to_string(about->status) + " ";
     return {"request " + run.when(about->at) + "  " + about->route + " " + about->body,
-            about->answered == moment::max()
-                ? std::string("answer  none yet")
-                : "answer  " + run.when(about->answered) + "  " + status + about->answer};
+            about->answered == moment::max() ? std::string("answer  none yet")
+                                             : "answer  " + run.when(about->answered) + "  " + status + about->answer};
 }
 
 double milliseconds_between(moment from, moment to) {
@@ -162,9 +151,7 @@ const request* last_beat(const record& run) {
     return out;
 }
 
-const request* last_request(const record& run) {
-    return run.requests.empty() ? nullptr : &run.requests.back();
-}
+const request* last_request(const record& run) { return run.requests.empty() ? nullptr : &run.requests.back(); }
 
 const request* claim(const record& run, const std::string& job) {
     for (const request& each : run.requests) {
@@ -212,8 +199,7 @@ verdict quiet_drain_stop(const record& run, const std::vector<std::string>& jobs
     if (quiet == nullptr) return fails("no BEAT with state \"quiet\" after the signal", run, last_beat(run));
     const request* settled = last_settlement(run);
     if (settled != nullptr && quiet->at > settled->at)
-        return fails("the first quiet BEAT came after the last settlement: " + describe(run, *quiet), run,
-                     quiet);
+        return fails("the first quiet BEAT came after the last settlement: " + describe(run, *quiet), run, quiet);
     if (!run.ended) return fails("jobs done, but no exit: " + ended_how(run));
     if (run.status < 0) return fails(ended_how(run));
     return passes(figure("quiet beat", milliseconds_between(run.first_signal(), quiet->at)));
@@ -225,8 +211,7 @@ verdict beats_in_drain(const record& run, int least) {
     const request* quiet = quiet_beat(run);
     const int seen = beats_between(run, quiet == nullptr ? run.first_signal() : quiet->at, settled->at);
     if (seen < least) {
-        return fails(std::to_string(seen) +
-                         " BEATs after the first of the drain, until the last settlement at " +
+        return fails(std::to_string(seen) + " BEATs after the first of the drain, until the last settlement at " +
                          run.when(settled->at) + "; expected " + std::to_string(least),
                      run, last_beat(run));
     }
@@ -249,10 +234,8 @@ verdict beats_name_jobs(const record& run, const std::vector<std::string>& jobs)
     }
     int seen = 0;
     for (const request& each : run.requests) {
-        if (each.what != kind::beat || each.at < run.first_signal() || each.answered >= first_settled)
-            continue;
-        if (!names_all(each, jobs))
-            return fails(describe(run, each) + " does not name the jobs in flight", run, &each);
+        if (each.what != kind::beat || each.at < run.first_signal() || each.answered >= first_settled) continue;
+        if (!names_all(each, jobs)) return fails(describe(run, each) + " does not name the jobs in flight", run, &each);
         ++seen;
     }
     return seen > 0 ? passes() : skipped("no BEAT came while all jobs were in flight");
@@ -266,8 +249,7 @@ verdict interrupted_as(const record& run, const std::string& job, const std::str
         return fails("not shown: " + describe(run, *settled) + ": it was not in flight", run, settled);
     if (settled->what == kind::ack)
         return fails("the interrupted job was reported as done: " + describe(run, *settled), run, settled);
-    if (!error.empty() &&
-        std::find(settled->errors.begin(), settled->errors.end(), error) == settled->errors.end()) {
+    if (!error.empty() && std::find(settled->errors.begin(), settled->errors.end(), error) == settled->errors.end()) {
         return fails(describe(run, *settled) + " has error " +
                          quoted(settled->errors.empty() ? "" : settled->errors.front()) + ", not " + error,
                      run, settled);
@@ -281,8 +263,8 @@ verdict interrupted_without_attempt(const record& run, const std::string& job) {
     if (settled == nullptr || settled->what != kind::fail) return skipped("the job was not failed");
     if (settled->at < run.first_signal()) return skipped("the job was failed before the signal");
     if (!settled->requeue)
-        return fails(describe(run, *settled) + " has no requeue:true, so the deploy uses up its only attempt",
-                     run, settled);
+        return fails(describe(run, *settled) + " has no requeue:true, so the deploy uses up its only attempt", run,
+                     settled);
     return passes();
 }
 
@@ -310,9 +292,8 @@ verdict no_fetch_after_quiet(const record& run) {
         if (first == nullptr) first = &each;
     }
     if (later > 0)
-        return fails(
-            std::to_string(later) + " FETCH(es) after the quiet BEAT, the first " + describe(run, *first),
-            run, first);
+        return fails(std::to_string(later) + " FETCH(es) after the quiet BEAT, the first " + describe(run, *first), run,
+                     first);
     if (quiet == nullptr) return skipped("there was no BEAT with state \"quiet\"");
     if (run.ended && run.ended_at < from + fetch_latency)
         return skipped("not shown: it ended right after the quiet BEAT");
@@ -323,8 +304,7 @@ verdict last_request_is_terminate(const record& run) {
     if (run.requests.empty()) return fails("no request at all");
     if (!run.ended) return fails("no exit: " + ended_how(run));
     int terminates = 0;
-    for (const request& each : run.requests)
-        terminates += each.what == kind::beat && each.state == "terminate" ? 1 : 0;
+    for (const request& each : run.requests) terminates += each.what == kind::beat && each.state == "terminate" ? 1 : 0;
     const request& last = run.requests.back();
     if (last.what != kind::beat || last.state != "terminate")
         return fails("the last request is " + describe(run, last) + ", not BEAT \"terminate\"");
@@ -338,8 +318,7 @@ verdict settled_once(const record& run) {
         if (!is_settlement(each)) continue;
         const request*& before = settled[each.job];
         if (before != nullptr && !before->lost)
-            return fails("settled twice: " + describe(run, *before) + ", then " + describe(run, each), run,
-                         &each);
+            return fails("settled twice: " + describe(run, *before) + ", then " + describe(run, each), run, &each);
         before = &each;
     }
     if (settled.empty()) return skipped("no job was settled");
@@ -355,9 +334,8 @@ verdict all_claimed_settled(const record& run) {
     if (jobs.empty()) return skipped("no job was claimed");
     for (const std::string& job : jobs) {
         if (settlement(run, job) == nullptr) {
-            return fails("job " + job + ", given to the FETCH of " + run.when(claim(run, job)->at) +
-                             " (answered at " + run.when(claim(run, job)->answered) +
-                             "), was never settled; " + ended_how(run),
+            return fails("job " + job + ", given to the FETCH of " + run.when(claim(run, job)->at) + " (answered at " +
+                             run.when(claim(run, job)->answered) + "), was never settled; " + ended_how(run),
                          run, claim(run, job));
         }
     }
@@ -374,8 +352,7 @@ verdict repeated_after_loss(const record& run, const std::string& job) {
     bool conflict = false;
     for (const request& each : run.requests) {
         if (!is_settlement(each) || each.job != job) continue;
-        if (each.what == kind::fail)
-            return fails("the job was ACKed, then FAILed: " + describe(run, each), run, &each);
+        if (each.what == kind::fail) return fails("the job was ACKed, then FAILed: " + describe(run, each), run, &each);
         if (conflict) return fails("repeated after ACK was answered 409: " + describe(run, each), run, &each);
         conflict = each.status == 409;
         ++asked;
@@ -401,10 +378,8 @@ verdict accepted_by_strict(const record& run) {
         int accepted;
         const request* refused;
     };
-    std::array<accepted_kind, 4> all = {{{kind::fetch, 0, nullptr},
-                                         {kind::beat, 0, nullptr},
-                                         {kind::ack, 0, nullptr},
-                                         {kind::fail, 0, nullptr}}};
+    std::array<accepted_kind, 4> all = {
+        {{kind::fetch, 0, nullptr}, {kind::beat, 0, nullptr}, {kind::ack, 0, nullptr}, {kind::fail, 0, nullptr}}};
     for (const request& each : run.requests) {
         for (accepted_kind& one : all) {
             if (one.what != each.what) continue;
@@ -437,8 +412,7 @@ verdict took_at_least(const record& run, const std::vector<std::string>& jobs, m
 
 verdict not_reported(const record& run, const std::string& job, const char* why_not) {
     for (const request& each : run.requests) {
-        if (is_settlement(each) && each.job == job)
-            return fails(why_not + (": " + describe(run, each)), run, &each);
+        if (is_settlement(each) && each.job == job) return fails(why_not + (": " + describe(run, each)), run, &each);
     }
     return run.ended ? fails(ended_how(run)) : passes();
 }

@@ -195,8 +195,7 @@ class amqp_transport : public transport {
         return message_ref();
     }
     static error disconnected() {
-        return {errc::disconnected, 0,
-                "the connection to RabbitMQ broke, and the message was not delivered again"};
+        return {errc::disconnected, 0, "the connection to RabbitMQ broke, and the message was not delivered again"};
     }
     template <class Request>
     result<settle_result> settle(const Request& request, verb decided, time_point deadline) {
@@ -219,15 +218,14 @@ class amqp_transport : public transport {
             return error{errc::rejected, 0, "the FAIL of a message needs its job"};
         if (message->now < state::due && !rejects && !message->published) {
             const std::string why = cat({request.error.code, ": ", request.error.message});
-            message->published = publication_of(
-                *message, message->is_buffered ? from.body : request.job->body, is_last ? why : "");
+            message->published =
+                publication_of(*message, message->is_buffered ? from.body : request.job->body, is_last ? why : "");
         }
         return settle(held, message, rejects ? verb::reject : verb::fail, deadline);
     }
     // Waits until the broker has read it. Errors: disconnected, while the message may come back; timed_out;
     // those of the publisher.
-    result<settle_result> settle(unique_lock& held, const message_ref& message, verb decided,
-                                 time_point deadline) {
+    result<settle_result> settle(unique_lock& held, const message_ref& message, verb decided, time_point deadline) {
         if (decided == verb::fail && message->now < state::due) {
             const result<void> published = publish(held, message, deadline);
             if (!published) return published.error();
@@ -313,9 +311,8 @@ class amqp_transport : public transport {
             if (decided == verb::fail && !message->published)
                 message->published = publication_of(*message, message->from.body, why);
             if (settle(held, message, decided, deadline_after(std::chrono::seconds(1))))
-                options_.on_event(log_level::warn,
-                                  cat({"message ", printable(message->id), " of queue ", message->queue,
-                                       " has used up its attempts, and is not run"}));
+                options_.on_event(log_level::warn, cat({"message ", printable(message->id), " of queue ",
+                                                        message->queue, " has used up its attempts, and is not run"}));
         }
     }
 
@@ -404,8 +401,7 @@ class amqp_transport : public transport {
         {
             const unique_lock held(mutex_);
             is_consuming_ = false;
-            for (const queue_channel& channel : channels_)
-                is_consuming_ = is_consuming_ || !channel.tags.empty();
+            for (const queue_channel& channel : channels_) is_consuming_ = is_consuming_ || !channel.tags.empty();
             turns_done_ = number;
             changed_.notify_all();
             has_jobs = exchange(has_new_jobs_, false);
@@ -435,8 +431,7 @@ class amqp_transport : public transport {
         const auto count = static_cast<std::int64_t>(queues.size());
         for (std::int64_t i = 0; i < count; ++i) {
             const std::int64_t share = slots / count + (i < slots % count ? 1 : 0);
-            if (!consume(channel_of(queues[static_cast<std::size_t>(i)]),
-                         detail::max(share, std::int64_t{1})))
+            if (!consume(channel_of(queues[static_cast<std::size_t>(i)]), detail::max(share, std::int64_t{1})))
                 return false;
         }
         return true;
@@ -478,8 +473,8 @@ class amqp_transport : public transport {
         const std::string tag = cat({"ojs.", ++last_consumer_});
         if (status == rpc_status::done) status = set_prefetch(channel, prefetch);
         if (status == rpc_status::done) {
-            amqp_basic_consume(connection_.state(), channel.number, bytes_of(channel.queue), bytes_of(tag), 0,
-                               0, 0, amqp_empty_table);
+            amqp_basic_consume(connection_.state(), channel.number, bytes_of(channel.queue), bytes_of(tag), 0, 0, 0,
+                               amqp_empty_table);
             status = connection_.check(channel.number);
         }
         if (status != rpc_status::done) return handle(status, channel);
@@ -559,8 +554,7 @@ class amqp_transport : public transport {
         const unique_lock held(mutex_);
         for (const message_ref& message : held_) {
             const bool is_wanted = phase_.load() == phase::running && contains(queues_, message->queue);
-            if (message->is_waiting() && message->claim.empty() && !is_wanted)
-                decide(*message, verb::requeue);
+            if (message->is_waiting() && message->claim.empty() && !is_wanted) decide(*message, verb::requeue);
         }
     }
 
@@ -581,8 +575,7 @@ class amqp_transport : public transport {
         if (frame.frame_type == AMQP_FRAME_METHOD) return on_method(channel, frame.payload.method);
         if (frame.frame_type == AMQP_FRAME_HEADER) read_properties(frame, incoming);
         if (frame.frame_type == AMQP_FRAME_BODY) incoming.body += view_of(frame.payload.body_fragment);
-        if (incoming.tag != 0 && incoming.body.size() >= incoming.body_size)
-            hold(channel, exchange(incoming, {}));
+        if (incoming.tag != 0 && incoming.body.size() >= incoming.body_size) hold(channel, exchange(incoming, {}));
         return true;
     }
     bool on_method(queue_channel& channel, const amqp_method_t& method) {
@@ -610,25 +603,21 @@ class amqp_transport : public transport {
         const unique_lock held(mutex_);
         const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
         message_ref message;
-        bool is_used = from.message_id.empty() || ended_.count(from.message_id) != 0 ||
-                       ended_before_.count(from.message_id) != 0;
+        bool is_used =
+            from.message_id.empty() || ended_.count(from.message_id) != 0 || ended_before_.count(from.message_id) != 0;
         for (const message_ref& other : held_) {
             is_used = is_used || other->id == from.message_id;
-            if (!message && is_redelivered(*other, channel, from) && other->fingerprint == fingerprint)
-                message = other;
+            if (!message && is_redelivered(*other, channel, from) && other->fingerprint == fingerprint) message = other;
         }
         if (!message) {
             message = make_ref<held_message>();
             const std::string& prefix = from.message_id.empty() ? channel.queue : from.message_id;
-            message->id =
-                is_used ? cat({prefix, "#", nonce_, ".", channel.generation, ".", from.tag}) : prefix;
+            message->id = is_used ? cat({prefix, "#", nonce_, ".", channel.generation, ".", from.tag}) : prefix;
             message->queue = channel.queue;
             message->fingerprint = fingerprint;
             held_.push_back(message);
         }
-        message->now = message->is_published ? state::due
-                       : message->published  ? state::publishing
-                                             : state::held;
+        message->now = message->is_published ? state::due : message->published ? state::publishing : state::held;
         message->generation = channel.generation;
         message->is_counted = !channel.tags.empty();
         message->is_buffered = has_new_jobs_ = true;
@@ -636,8 +625,7 @@ class amqp_transport : public transport {
         if (message->from.max_attempts == 0) message->from.max_attempts = options_.max_attempts;
     }
     // It is in progress here. Another message with its message-id, and another body, is another job.
-    static bool is_redelivered(const held_message& message, const queue_channel& channel,
-                               const delivery& from) {
+    static bool is_redelivered(const held_message& message, const queue_channel& channel, const delivery& from) {
         return message.now == state::lost && from.redelivered && !from.message_id.empty() &&
                message.from.message_id == from.message_id && message.queue == channel.queue;
     }
@@ -673,8 +661,7 @@ class amqp_transport : public transport {
     std::uint64_t last_generation_ = 0, last_consumer_ = 0;
 };
 
-OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base,
-                                                      const transport_setup& setup) {
+OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base, const transport_setup& setup) {
     amqp_options options = base;
     options.url = cat({"amqp:", setup.address});
     if (!options.on_event)

@@ -31,8 +31,8 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
         const std::chrono::milliseconds count{total};
         if (total <= detail::max_bare_seconds) return count * 1000;
         return error{errc::invalid_argument, 0,
-                     detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(count * 1000),
-                                  ") or ", total, "ms (", format_duration(count), ")? write the unit"})};
+                     detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(count * 1000), ") or ",
+                                  total, "ms (", format_duration(count), ")? write the unit"})};
     }
     std::string_view rest = text;
     for (const detail::duration_unit& each : detail::duration_units) {

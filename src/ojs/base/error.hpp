@@ -29,8 +29,7 @@ enum class errc {
 namespace detail {
 // The linker names it if no file of the program has the definitions, or the others do not define OJS_SHUTDOWN_SEPARATE.
 extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
-[[gnu::used]] static const char* const needs_definitions =
-    &define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
+[[gnu::used]] static const char* const needs_definitions = &define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
 }  // namespace detail
 #endif
 
@@ -47,8 +46,7 @@ struct error {
 
     error() = default;
     /// All members, in their order.
-    error(errc why, int failed = 0, std::string about = {}, int status = 0,
-          std::chrono::milliseconds after = {})
+    error(errc why, int failed = 0, std::string about = {}, int status = 0, std::chrono::milliseconds after = {})
         : code(why), sys_errno(failed), text(std::move(about)), http_status(status), retry_after(after) {}
 };
 
@@ -67,7 +65,7 @@ class [[nodiscard]] result {
     result(const T& value) : value_(value) {}
     result(ojs::error failure) : error_(std::move(failure)) {}
 
-    bool has_value() const noexcept { return value_.has_value(); }  ///< true: a value; false: an error
+    bool has_value() const noexcept { return value_.has_value(); }          ///< true: a value; false: an error
     explicit operator bool() const noexcept { return value_.has_value(); }  ///< has_value()
     /// The value; an error is printed, and the process aborts.
     T& operator*() & noexcept { return check(), *value_; }

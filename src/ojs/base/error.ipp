@@ -24,8 +24,7 @@ const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file = '\0';
 #endif
 }  // namespace detail
 
-[[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_with(const char* reason,
-                                                         std::string_view details) noexcept {
+[[noreturn]] OJS_SHUTDOWN_INLINE void detail::abort_with(const char* reason, std::string_view details) noexcept {
     write_line(STDERR_FILENO, cat({"error: ", reason, details}));
     std::abort();
 }

@@ -18,8 +18,7 @@ namespace detail {
 template <class F, class = void>
 inline constexpr bool may_be_empty = false;
 template <class F>
-inline constexpr bool may_be_empty<F, decltype(static_cast<void>(std::declval<const F&>() == nullptr))> =
-    true;
+inline constexpr bool may_be_empty<F, decltype(static_cast<void>(std::declval<const F&>() == nullptr))> = true;
 
 template <class F>
 bool is_empty([[maybe_unused]] const F& callable) {

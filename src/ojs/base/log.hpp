@@ -40,7 +40,7 @@ struct log_record {
     std::string message;                ///< constant text to search for; values are in `fields`
     std::vector<log_field> fields;      ///< in the order in which text shows them
     std::string worker_id;              ///< the worker it is about; not in text format
-    const char* component = "";  ///< the part that logs, a literal: "worker", "server", "sequence"; JSON only
+    const char* component = "";         ///< the part that logs, a literal: "worker", "server", "sequence"; JSON only
 };
 
 /// Receives every record at or above the level, on the thread that logs: on several at once, never in a signal handler.
@@ -69,11 +69,8 @@ class logger {
   public:
     logger() = default;
     logger(log_options options, const char* component, std::string worker_id = {});  // `component`: a literal
-    bool enabled(log_level level) const noexcept {
-        return level >= options_.level && level != log_level::off;
-    }
-    void write(log_level level, std::string_view message,
-               std::initializer_list<log_field> fields = {}) const {
+    bool enabled(log_level level) const noexcept { return level >= options_.level && level != log_level::off; }
+    void write(log_level level, std::string_view message, std::initializer_list<log_field> fields = {}) const {
         if (enabled(level)) emit({level, std::string(message), fields, {}});
     }
     void write(log_record record) const {
@@ -103,9 +100,7 @@ void limit_log_wait(std::chrono::milliseconds total) noexcept;
 /// For a log_hook: writes a line and its newline as the logger does, so that lines of several threads do not mix. Waits
 /// until it can be written, for up to a second plus a tenth of the elapsed time, all lines together; then lines are
 /// dropped. Causes no signal. Thread-safe.
-inline void write_log_line(int fd, const std::string& line) {
-    detail::write_line(fd, line);
-}
+inline void write_log_line(int fd, const std::string& line) { detail::write_line(fd, line); }
 
 /// Prints "error: ..." on standard error and returns 64, for main to return.
 int report_usage(const error& failure);

@@ -28,8 +28,7 @@ inline std::string format_text(const log_record& record, bool is_logfmt) {
     const auto add = [&](std::string_view name, std::string_view value) {
         if (value.empty()) return;
         const bool is_bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
-        append(out, {is_logfmt ? " " : "  ", name, "=",
-                     is_bare ? printable(value, value.size()) : json_quote(value)});
+        append(out, {is_logfmt ? " " : "  ", name, "=", is_bare ? printable(value, value.size()) : json_quote(value)});
     };
     if (is_logfmt) {
         out = cat({"time=", time, " level=", level, " msg=", json_quote(record.message)});
@@ -68,9 +67,8 @@ inline std::string format_json(const log_record& record) {
     if (record.level >= log_level::error) category = "error";
     std::string out =
         cat({"{\"timestamp\":\"", utc_text(), "\",\"severity\":\"", severities[level],
-             "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message),
-             ",\"category\":\"", category, "\",\"component\":\"",
-             *record.component != 0 ? record.component : "worker", "\""});
+             "\",\"severity_number\":", 5 + 4 * level, ",\"message\":", json_quote(record.message), ",\"category\":\"",
+             category, "\",\"component\":\"", *record.component != 0 ? record.component : "worker", "\""});
     if (!of_job.empty()) append(out, {",\"ojs\":", of_job, "}"});
     if (!of_error.empty()) append(out, {",\"error\":", of_error, "}"});
     if (!attributes.empty()) append(out, {",\"attributes\":", attributes, "}"});
@@ -137,8 +135,7 @@ OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, s
 OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
     record.worker_id = worker_id_;
     if (*record.component == 0) record.component = component_;
-    if (!options_.hook)
-        return write_line(STDERR_FILENO, format_log_record(record, options_.format), options_.format);
+    if (!options_.hook) return write_line(STDERR_FILENO, format_log_record(record, options_.format), options_.format);
     try {
         options_.hook(record);
     } catch (...) {

@@ -32,7 +32,7 @@ struct coordinator_options {
     std::string address;
     std::string process_id;        ///< requests for another id are refused; empty: any
     std::string launcher_address;  ///< gets NotifyReady and NotifyShutdownComplete; empty: no notifications
-    std::chrono::milliseconds grace_period{3000};  ///< until more time must be requested; if a request says 0
+    std::chrono::milliseconds grace_period{3000};   ///< until more time must be requested; if a request says 0
     std::chrono::milliseconds max_shutdown{10000};  ///< until work is cancelled; if a request says 0; max 1 d
     /// Called for every status request, from several threads; must be short and not throw. Empty: see set_metrics().
     function<shutdown_metrics()> metrics;
@@ -105,8 +105,7 @@ class shutdown_coordinator {
     /// the launcher, and returns. The token is cancelled at the maximum, by a second stop signal, and with `abort`. An
     /// error of `drain` is reported as BLOCKED and returned; the launcher will end the process. Also works without a
     /// launcher. errc::cancelled: `abort` was cancelled before a shutdown was requested.
-    result<void> run(const function<result<void>(const cancel_token&)>& drain,
-                     const cancel_token& abort = {});
+    result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& abort = {});
     /// For programs with their own loop: the drain has ended. May be repeated.
     void finished(std::string message = {});
 

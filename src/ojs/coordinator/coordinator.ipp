@@ -28,9 +28,8 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
         if (!each.is_address) continue;
         const result<detail::endpoint> where = detail::parse_listen_address(value);
         if (!where) {
-            return error{
-                errc::invalid_argument, 0,
-                detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
+            return error{errc::invalid_argument, 0,
+                         detail::cat({each.name, " '", detail::printable(value, 120), "': ", where.error().text})};
         }
     }
     detail::option_visitor read(lookup);
@@ -39,13 +38,11 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
     return out;
 }
 
-OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(
-    detail::ref<detail::coordinator_body> body) noexcept
+OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(detail::ref<detail::coordinator_body> body) noexcept
     : body_(std::move(body)) {}
-OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(shutdown_coordinator&& other) noexcept =
+OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(shutdown_coordinator&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE shutdown_coordinator& shutdown_coordinator::operator=(shutdown_coordinator&& other) noexcept =
     default;
-OJS_SHUTDOWN_INLINE shutdown_coordinator& shutdown_coordinator::operator=(
-    shutdown_coordinator&& other) noexcept = default;
 OJS_SHUTDOWN_INLINE shutdown_coordinator::~shutdown_coordinator() = default;  // the body closes itself
 
 OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coordinator_options options,
@@ -56,8 +53,7 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coo
     return shutdown_coordinator(std::move(body));
 }
 
-OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& worker,
-                                                                                 lifecycle& life) {
+OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& worker, lifecycle& life) {
     result<coordinator_options> options = coordinator_options::from_environment();
     if (!options) return options.error();
     options->log = worker.log();
@@ -73,12 +69,8 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for
     return shutdown_coordinator(std::move(body));
 }
 
-OJS_SHUTDOWN_INLINE bool shutdown_coordinator::active() const noexcept {
-    return static_cast<bool>(body_->server_);
-}
-OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noexcept {
-    return body_->address_;
-}
+OJS_SHUTDOWN_INLINE bool shutdown_coordinator::active() const noexcept { return static_cast<bool>(body_->server_); }
+OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noexcept { return body_->address_; }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::starting(std::string message) {
     body_->report_readiness(readiness_state::starting, std::move(message));
 }
@@ -91,9 +83,7 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::ready(std::string message) {
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
     body_->report_readiness(readiness_state::unhealthy, std::move(message));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool is_ready) {
-    body_->checks_.set_server(is_ready);
-}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool is_ready) { body_->checks_.set_server(is_ready); }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_backend(bool connected, bool warmed) {
     body_->checks_.set_backend(connected, warmed);
 }
@@ -132,16 +122,13 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_estimate(std::chrono::seconds
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
                                                            std::chrono::milliseconds limit) {
     const detail::unique_lock held(body_->mutex_);
-    return body_->state_ == shutdown_state::running &&
-           body_->steps_.add(std::move(name), std::move(step), limit);
+    return body_->state_ == shutdown_state::running && body_->steps_.add(std::move(name), std::move(step), limit);
 }
-OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(
-    const function<result<void>(const cancel_token&)>& drain, const cancel_token& abort) {
+OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(const function<result<void>(const cancel_token&)>& drain,
+                                                           const cancel_token& abort) {
     return body_->run(drain, abort);
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) {
-    body_->finish(std::move(message));
-}
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) { body_->finish(std::move(message)); }
 
 }  // namespace v0_1_0
 }  // namespace ojs

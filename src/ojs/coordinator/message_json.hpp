@@ -58,8 +58,7 @@ struct message_field {
     message_field(const char* id, std::int32_t& at) : message_field(id, &at, field_kind::int32) {}
     message_field(const char* id, std::int64_t& at) : message_field(id, &at, field_kind::int64) {}
     message_field(const char* id, std::vector<std::string>& at) : message_field(id, &at, field_kind::texts) {}
-    message_field(const char* id, std::vector<readiness_check>& at)
-        : message_field(id, &at, field_kind::checks) {}
+    message_field(const char* id, std::vector<readiness_check>& at) : message_field(id, &at, field_kind::checks) {}
     template <class Message>
     message_field(const char* id, std::vector<Message>& at);
     template <class Other>
@@ -103,8 +102,7 @@ message_view view_of(Message& message) {
 }
 
 template <class Message>
-message_field::message_field(const char* id, std::vector<Message>& at)
-    : message_field(id, &at, field_kind::messages) {
+message_field::message_field(const char* id, std::vector<Message>& at) : message_field(id, &at, field_kind::messages) {
     size = [](const void* all) { return static_cast<const std::vector<Message>*>(all)->size(); };
     element = [](void* all, std::size_t index) {
         auto& messages = *static_cast<std::vector<Message>*>(all);

@@ -15,16 +15,13 @@ namespace detail {
 
 // ---- the messages, as RFC-041 lists them ----
 
-inline constexpr const char* shutdown_state_names[] = {"RUNNING",           "SHUTDOWN_REQUESTED",
-                                                       "SHUTDOWN_DRAINING", "SHUTDOWN_BLOCKED",
-                                                       "SHUTDOWN_COMPLETE", "SHUTDOWN_FORCED"};
-inline constexpr const char* readiness_state_names[] = {"STARTING", "WARMING", "READY", "DRAINING",
-                                                        "UNHEALTHY"};
+inline constexpr const char* shutdown_state_names[] = {"RUNNING",          "SHUTDOWN_REQUESTED", "SHUTDOWN_DRAINING",
+                                                       "SHUTDOWN_BLOCKED", "SHUTDOWN_COMPLETE",  "SHUTDOWN_FORCED"};
+inline constexpr const char* readiness_state_names[] = {"STARTING", "WARMING", "READY", "DRAINING", "UNHEALTHY"};
 template <>
 inline constexpr enum_type enum_of<shutdown_state>{"ShutdownStatus.State", shutdown_state_names, 6};
 template <>
-inline constexpr enum_type enum_of<readiness_state>{"ReadinessResponse.ReadinessState", readiness_state_names,
-                                                    5};
+inline constexpr enum_type enum_of<readiness_state>{"ReadinessResponse.ReadinessState", readiness_state_names, 5};
 
 template <class Enum>
 const char* enum_name(Enum value) noexcept {
@@ -49,16 +46,14 @@ OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_status_request& body, adl_
     return {"ShutdownStatusRequest", {item("process_id", body.process_id)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_status& body, adl_tag) {
-    return {
-        "ShutdownStatus",
-        {item("state", body.state), item("message", body.message), item("metrics", body.metrics),
-         item("need_more_time", body.need_more_time), item("additional_seconds", body.additional_seconds)}};
+    return {"ShutdownStatus",
+            {item("state", body.state), item("message", body.message), item("metrics", body.metrics),
+             item("need_more_time", body.need_more_time), item("additional_seconds", body.additional_seconds)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_metrics& body, adl_tag) {
-    return {
-        "ShutdownMetrics",
-        {item("in_flight_requests", body.in_flight_requests), item("open_connections", body.open_connections),
-         item("buffered_bytes", body.buffered_bytes), item("blocking_operations", body.blocking_operations)}};
+    return {"ShutdownMetrics",
+            {item("in_flight_requests", body.in_flight_requests), item("open_connections", body.open_connections),
+             item("buffered_bytes", body.buffered_bytes), item("blocking_operations", body.blocking_operations)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_complete& body, adl_tag) {
     return {"ShutdownComplete",
@@ -76,10 +71,9 @@ OJS_SHUTDOWN_INLINE message_view json_fields(readiness_response& body, adl_tag) 
             {item("state", body.state), item("message", body.message), item("checks", body.checks)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(readiness_checks& body, adl_tag) {
-    return {
-        "ReadinessChecks",
-        {item("grpc_server_ready", body.grpc_server_ready), item("backend_connected", body.backend_connected),
-         item("backend_warmed", body.backend_warmed), item("custom_checks", body.custom_checks)}};
+    return {"ReadinessChecks",
+            {item("grpc_server_ready", body.grpc_server_ready), item("backend_connected", body.backend_connected),
+             item("backend_warmed", body.backend_warmed), item("custom_checks", body.custom_checks)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(ready_notification& body, adl_tag) {
     return {"ReadyNotification", {item("process_id", body.process_id), item("message", body.message)}};
@@ -123,8 +117,7 @@ inline std::string number_json(const message_field& from) {
     std::int32_t number = 0;
     std::memcpy(&number, from.value, sizeof number);
     if (number == 0) return "";
-    const bool has_name =
-        from.enumerated != nullptr && static_cast<std::uint64_t>(number) < from.enumerated->count;
+    const bool has_name = from.enumerated != nullptr && static_cast<std::uint64_t>(number) < from.enumerated->count;
     return has_name ? json_quote(from.enumerated->values[number]) : cat({number});
 }
 
@@ -162,8 +155,7 @@ inline std::string value_json(const message_field& from) {
         }
         case field_kind::flag: return *static_cast<const bool*>(from.value) ? "true" : "";
         case field_kind::texts: return texts_json(*static_cast<const std::vector<std::string>*>(from.value));
-        case field_kind::checks:
-            return checks_json(*static_cast<const std::vector<readiness_check>*>(from.value));
+        case field_kind::checks: return checks_json(*static_cast<const std::vector<readiness_check>*>(from.value));
         case field_kind::int32:
         case field_kind::int64:
         case field_kind::enumeration: return number_json(from);
@@ -218,8 +210,7 @@ inline bool read_whole_number(std::string_view source, std::uint64_t max, std::i
     digits.erase(digits.find_last_not_of('0') + 1);
     digits.erase(0, zeros);
     const std::int64_t exponent = e == std::string_view::npos ? 0 : decimal_exponent(source.substr(e + 1));
-    const std::int64_t length =
-        exponent + static_cast<std::int64_t>(point) - static_cast<std::int64_t>(zeros);
+    const std::int64_t length = exponent + static_cast<std::int64_t>(point) - static_cast<std::int64_t>(zeros);
     if (length < static_cast<std::int64_t>(digits.size()) || length > 19) return false;
     digits.resize(static_cast<std::size_t>(length), '0');
     std::uint64_t magnitude = 0;
@@ -293,10 +284,8 @@ inline std::string read_value(const message_field& into, std::string_view source
         case field_kind::flag:
             *static_cast<bool*>(into.value) = source == "true";
             return source == "true" || source == "false" ? "" : ": not true or false";
-        case field_kind::texts:
-            return read_texts(source, *static_cast<std::vector<std::string>*>(into.value));
-        case field_kind::checks:
-            return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
+        case field_kind::texts: return read_texts(source, *static_cast<std::vector<std::string>*>(into.value));
+        case field_kind::checks: return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
         case field_kind::int32:
         case field_kind::int64: fault = read_number(into, source, number); break;
         case field_kind::enumeration: fault = read_enumeration(*into.enumerated, source, number); break;
@@ -325,8 +314,7 @@ inline std::string read_members(std::string_view object, const array<message_fie
         const message_field* const found = find_field(fields, each.key.string().value_or(""));
         if (found == nullptr) continue;
         const std::uint32_t bit = 1U << static_cast<unsigned>(found - fields.begin());
-        const std::string fault =
-            (seen & bit) != 0 ? ": duplicate key" : read_value(*found, each.value.text());
+        const std::string fault = (seen & bit) != 0 ? ": duplicate key" : read_value(*found, each.value.text());
         if (!fault.empty()) return cat({".", found->name, fault});
         seen |= bit;
     }
@@ -343,12 +331,8 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept {
-    return detail::enum_name(state);
-}
-OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept {
-    return detail::enum_name(state);
-}
+OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept { return detail::enum_name(state); }
+OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept { return detail::enum_name(state); }
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -124,8 +124,8 @@ class split_source : public cancel_source {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
-    constexpr const char* names[] = {
-        "none", "grace_period_expired", "forced", "spot_reclaim", "cancelled", "timeout", "revoked"};
+    constexpr const char* names[] = {"none",   "grace_period_expired", "forced", "spot_reclaim", "cancelled", "timeout",
+                                     "revoked"};
     return names[static_cast<std::size_t>(reason)];
 }
 
@@ -137,9 +137,7 @@ OJS_SHUTDOWN_INLINE cancel_reason cancel_token::reason() const noexcept {
     return state_ ? state_->observe() : cancel_reason::none;
 }
 
-OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept {
-    return state_ && state_->seen;
-}
+OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept { return state_ && state_->seen; }
 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
     if (!state_) return cancel_source().token().sleep_until(deadline);  // never cancelled, but still sleeps
@@ -177,9 +175,7 @@ OJS_SHUTDOWN_INLINE result<int> cancel_token::fd() const {
 
 OJS_SHUTDOWN_INLINE cancel_source::cancel_source() : state_(detail::make_ref<detail::cancel_state>()) {}
 
-OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept {
-    return state_->reason();
-}
+OJS_SHUTDOWN_INLINE cancel_reason cancel_source::reason() const noexcept { return state_->reason(); }
 
 OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
     const bool first = state_->request(reason);

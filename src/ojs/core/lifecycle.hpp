@@ -148,8 +148,7 @@ class lifecycle {
   private:
     friend struct detail::lifecycle_access;
     using word = std::uint64_t;
-    static_assert(detail::atomic<word>::is_always_lock_free,
-                  "a signal handler needs a lock-free 64-bit atomic");
+    static_assert(detail::atomic<word>::is_always_lock_free, "a signal handler needs a lock-free 64-bit atomic");
     static_assert(detail::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
 
     bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
@@ -172,9 +171,7 @@ namespace detail {
 struct lifecycle_access {
     // The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
     // signal during a drain that no signal started only becomes its cause. [Spot]
-    static void set_first_signal_wins(lifecycle& target, bool enabled) noexcept {
-        target.first_signal_wins_ = enabled;
-    }
+    static void set_first_signal_wins(lifecycle& target, bool enabled) noexcept { target.first_signal_wins_ = enabled; }
     // The number of requests, also of those that changed nothing: a follower may be quiet on its own account.
     static std::uint32_t requests(const lifecycle& target, event of) noexcept { return target.requests(of); }
     // The signal of the latest resume request, 0 if that was a call.

@@ -86,9 +86,7 @@ OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(std::chrono::millisecond
     repeat_gap_ms_ = static_cast<std::uint32_t>(ms);
 }
 
-OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::state() const noexcept {
-    return detail::unpack(word_.load());
-}
+OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::state() const noexcept { return detail::unpack(word_.load()); }
 
 // Applies the table to `state`; false if the event changes nothing.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::event event,
@@ -98,9 +96,9 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
                          state.phase >= phase::draining && first_signal_wins_;
     if (is_late && (state.stop_signals > 0 || state.mode == stop_mode::reclaim)) return false;
     const bool is_recorded_only = is_late && event == ojs::event::stop_signal;
-    const detail::transition& cell =
-        is_recorded_only ? detail::cells::none
-                         : detail::cells::table[static_cast<int>(event)][static_cast<int>(state.phase)];
+    const detail::transition& cell = is_recorded_only
+                                         ? detail::cells::none
+                                         : detail::cells::table[static_cast<int>(event)][static_cast<int>(state.phase)];
     lifecycle_state next = state;
     if (event == ojs::event::stop_signal && state.phase != phase::terminated) {
         const bool is_last = state.last_event == ojs::event::stop_signal;

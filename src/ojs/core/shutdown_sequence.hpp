@@ -66,7 +66,7 @@ class shutdown_sequence {
     /// Runs all steps once and returns a result for each. Steps added meanwhile are for the next run.
     std::vector<step_result> run(const sequence_options& options = {});
     std::size_t size() const noexcept { return steps_.size(); }  ///< steps that the next run() has
-    std::chrono::milliseconds timeout() const noexcept;  ///< the longest time that all of them may take
+    std::chrono::milliseconds timeout() const noexcept;          ///< the longest time that all of them may take
 
   private:
     using step_call = function<result<void>(const step_context&)>;

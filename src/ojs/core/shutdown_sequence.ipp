@@ -9,8 +9,7 @@ inline namespace v0_1_0 {
 namespace detail {
 
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
-    log_record record{
-        log_level::debug, "shutdown step started", {field("step", result.name)}, {}, "sequence"};
+    log_record record{log_level::debug, "shutdown step started", {field("step", result.name)}, {}, "sequence"};
     if (result.status != step_status::running) {
         const bool done = result.status == step_status::done;
         record.level = done ? log_level::info : log_level::error;
@@ -47,8 +46,7 @@ class shutdown_sequence::running_step : public detail::ref_counted {
   public:
     running_step(step_call call, std::chrono::milliseconds timeout, time_point common)
         : call_(std::move(call)), min_time_(detail::min(timeout, std::chrono::milliseconds(50))) {
-        context_.deadline =
-            detail::min(deadline_after(timeout), detail::max(common, steady_clock::now() + min_time_));
+        context_.deadline = detail::min(deadline_after(timeout), detail::max(common, steady_clock::now() + min_time_));
     }
 
     std::string error;  // once await() has returned, unless that timed out

@@ -58,10 +58,10 @@ inline std::uint64_t pack_signal(const siginfo_t& info) noexcept {
 using signal_handler = void (*)(int, siginfo_t*, void*);
 template <unsigned Turn>
 void on_signal(int number, siginfo_t* info, void* context);
-inline constexpr signal_handler signal_handlers[] = {
-    on_signal<0>,  on_signal<1>,  on_signal<2>,  on_signal<3>, on_signal<4>,  on_signal<5>,
-    on_signal<6>,  on_signal<7>,  on_signal<8>,  on_signal<9>, on_signal<10>, on_signal<11>,
-    on_signal<12>, on_signal<13>, on_signal<14>, on_signal<15>};
+inline constexpr signal_handler signal_handlers[] = {on_signal<0>,  on_signal<1>,  on_signal<2>,  on_signal<3>,
+                                                     on_signal<4>,  on_signal<5>,  on_signal<6>,  on_signal<7>,
+                                                     on_signal<8>,  on_signal<9>,  on_signal<10>, on_signal<11>,
+                                                     on_signal<12>, on_signal<13>, on_signal<14>, on_signal<15>};
 inline constexpr unsigned signal_turns = sizeof signal_handlers / sizeof *signal_handlers;
 
 inline bool is_ours(const struct sigaction& action) noexcept {
@@ -89,9 +89,7 @@ inline void start_next_turn() noexcept {
 }
 
 // steady_ms() with one bit always set, so that 0, none, is longer ago than any gap.
-inline std::uint64_t stop_time() noexcept {
-    return std::uint64_t{1} << 32 | steady_ms();
-}
+inline std::uint64_t stop_time() noexcept { return std::uint64_t{1} << 32 | steady_ms(); }
 
 inline bool is_stop(ojs::event event) noexcept {
     return event == ojs::event::stop_signal || event == ojs::event::reclaim;
@@ -136,9 +134,8 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned t
 inline void receive_signal(unsigned turn, int number, siginfo_t* info) {
     const int saved = errno;
     const pid_t owner = process.owner;
-    if (owner != 0 && owner != ::getpid()) {  // a child whose fork ran no atfork handler
-        if (set_previous(number))
-            ::kill(::getpid(), number);  // not raise(): musl's signals the parent's thread
+    if (owner != 0 && owner != ::getpid()) {                   // a child whose fork ran no atfork handler
+        if (set_previous(number)) ::kill(::getpid(), number);  // not raise(): musl's signals the parent's thread
         errno = saved;
         return;
     }
@@ -176,8 +173,8 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
     ::sigaction(number, nullptr, &found);
     claimed_signal& claimed = process.claimed[number];
     if (!is_ours(found)) {  // ours is never a previous one, even if it outlasted its installer
-        const bool is_foreign = (found.sa_flags & SA_SIGINFO) != 0 ||
-                                (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN);
+        const bool is_foreign =
+            (found.sa_flags & SA_SIGINFO) != 0 || (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN);
         if (is_foreign && number == SIGHUP) return {};  // a reload
         if (is_foreign)
             return error{errc::busy, 0,
@@ -195,8 +192,7 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
     claimed.installed = ::sigaction(number, &action, nullptr) == 0;
     if (!claimed.installed) {
         const int failed = errno;
-        return error{errc::system, failed,
-                     cat({"cannot handle ", signal_name(number), ": ", errno_text(failed)})};
+        return error{errc::system, failed, cat({"cannot handle ", signal_name(number), ": ", errno_text(failed)})};
     }
     sigset_t unblocked;
     sigemptyset(&unblocked);
@@ -274,9 +270,7 @@ inline received_signal unpack_signal(std::uint64_t packed) {
     return out;
 }
 
-OJS_SHUTDOWN_INLINE bool drives_signals(const lifecycle& target) noexcept {
-    return process.target.load() == &target;
-}
+OJS_SHUTDOWN_INLINE bool drives_signals(const lifecycle& target) noexcept { return process.target.load() == &target; }
 
 OJS_SHUTDOWN_INLINE received_signal last_signal(int number) {
     return unpack_signal(process.claimed[number].last.load());
@@ -291,8 +285,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     signals out;
     out.claim_ = detail::make_ref<detail::signal_claim>(std::move(*unread));
     if (!out.claim_->active()) {
-        return error{errc::busy, 0,
-                     "the signals of this process already have an installer; share its lifecycle"};
+        return error{errc::busy, 0, "the signals of this process already have an installer; share its lifecycle"};
     }
     if (!process.fork_handler_set.exchange(true)) pthread_atfork(nullptr, nullptr, detail::forget_parent);
     process.repeat_gap_ms = static_cast<std::uint32_t>(target.signal_debounce().count());
@@ -303,13 +296,9 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     return result<signals>(std::move(out));
 }
 
-OJS_SHUTDOWN_INLINE std::vector<int> signals::ignored() const {
-    return claim_ ? claim_->ignored : std::vector<int>();
-}
+OJS_SHUTDOWN_INLINE std::vector<int> signals::ignored() const { return claim_ ? claim_->ignored : std::vector<int>(); }
 
-OJS_SHUTDOWN_INLINE int signals::fd() const noexcept {
-    return claim_ && claim_->active() ? claim_->unread().fd() : -1;
-}
+OJS_SHUTDOWN_INLINE int signals::fd() const noexcept { return claim_ && claim_->active() ? claim_->unread().fd() : -1; }
 
 OJS_SHUTDOWN_INLINE received_signal signals::wait(time_point deadline, const cancel_token& until) {
     if (fd() < 0) return {};

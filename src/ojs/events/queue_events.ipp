@@ -20,9 +20,7 @@ class announcement_schedule {
     }
     void note_notified() noexcept { due_ = time_point::max(); }
     // Of a FETCH after an event. Any thread may call it.
-    void note_fetched(bool found) noexcept {
-        spread_ms_ = found ? 0 : min(max_spread_ms, max(1, spread_ms_ * 2));
-    }
+    void note_fetched(bool found) noexcept { spread_ms_ = found ? 0 : min(max_spread_ms, max(1, spread_ms_ * 2)); }
 
   private:
     static constexpr int max_spread_ms = 8;
@@ -94,8 +92,7 @@ class event_listener final : public ref_counted {
     }
 
     void wait_and_proceed(array<ref<event_stream>>& streams) {
-        while (streams.size() < queues_.size())
-            streams.push_back(make_ref<event_stream>(queues_[streams.size()]));
+        while (streams.size() < queues_.size()) streams.push_back(make_ref<event_stream>(queues_[streams.size()]));
         array<pollfd> polled = {{wake_.fd(), POLLIN, 0}};
         time_point due = schedule_.due();
         for (const ref<event_stream>& each : streams) {
@@ -200,9 +197,7 @@ inline result<transport_ref> open_with_events(const transport_setup& setup, http
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE http_events_factory queue_events() {
-    return detail::open_with_events;
-}
+OJS_SHUTDOWN_INLINE http_events_factory queue_events() { return detail::open_with_events; }
 
 }  // namespace v0_1_0
 }  // namespace ojs

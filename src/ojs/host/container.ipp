@@ -15,23 +15,19 @@ namespace detail {
 inline constexpr stop_platform stop_platforms[] = {
     {"fly", "Fly.io", "FLY_MACHINE_ID", std::chrono::seconds(5), "kill_timeout in fly.toml", false, false},
     {"heroku", "Heroku", "DYNO", std::chrono::seconds(30), "", true, false},
-    {"kubernetes", "Kubernetes",
-     "KUBERNETES_SERVICE_HOST /var/run/secrets/kubernetes.io/serviceaccount/namespace",
+    {"kubernetes", "Kubernetes", "KUBERNETES_SERVICE_HOST /var/run/secrets/kubernetes.io/serviceaccount/namespace",
      std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
-    {"ecs", "Amazon ECS",
-     "ECS_CONTAINER_METADATA_URI_V4 ECS_CONTAINER_METADATA_URI AWS_EXECUTION_ENV=AWS_ECS_",
+    {"ecs", "Amazon ECS", "ECS_CONTAINER_METADATA_URI_V4 ECS_CONTAINER_METADATA_URI AWS_EXECUTION_ENV=AWS_ECS_",
      std::chrono::seconds(30), "stopTimeout", true},
-    {"cloud-run", "Cloud Run", "K_REVISION CLOUD_RUN_JOB CLOUD_RUN_WORKER_POOL", std::chrono::seconds(10), "",
-     true},
+    {"cloud-run", "Cloud Run", "K_REVISION CLOUD_RUN_JOB CLOUD_RUN_WORKER_POOL", std::chrono::seconds(10), "", true},
     {"nomad", "Nomad", "NOMAD_ALLOC_ID", std::chrono::seconds(5), "kill_timeout", false, false},
     {"docker", "Docker", "/.dockerenv container=docker", std::chrono::seconds(10),
      "stop_grace_period or docker stop -t"},
     {"podman", "Podman", "/run/.containerenv container=podman", std::chrono::seconds(10),
      "--stop-timeout or podman stop -t"},
     // Any other, with the commonest default.
-    {"container", "the container",
-     "/run/systemd/container container=lxc container=oci container=systemd-nspawn", std::chrono::seconds(10),
-     "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
+    {"container", "the container", "/run/systemd/container container=lxc container=oci container=systemd-nspawn",
+     std::chrono::seconds(10), "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
 };
 inline constexpr const stop_platform& any_container = *(std::end(stop_platforms) - 1);
 

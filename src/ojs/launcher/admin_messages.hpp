@@ -143,16 +143,16 @@ struct group_status {
     std::string message;                    ///< the result of the last rollout
     std::vector<process_status> processes;  ///< running ones by age, then the last that ended
     rollout_status rollout;                 ///< the current or the last rollout
-    bool quiet = false;  ///< the launcher is quiet: it starts, replaces and kills no process
+    bool quiet = false;                     ///< the launcher is quiet: it starts, replaces and kills no process
 };
 
 /// Asks for a rollout: new processes for all of a group. RollingReplace.
 struct rollout_request {
-    std::string group;                ///< name of the group
-    std::string reason;               ///< for the log and the processes
-    std::int32_t canary = 0;          ///< number of processes to replace first
-    std::int32_t canary_seconds = 0;  ///< seconds they must stay ready before the rest follows
-    bool dry_run = false;             ///< only reports what would be drained
+    std::string group;                                 ///< name of the group
+    std::string reason;                                ///< for the log and the processes
+    std::int32_t canary = 0;                           ///< number of processes to replace first
+    std::int32_t canary_seconds = 0;                   ///< seconds they must stay ready before the rest follows
+    bool dry_run = false;                              ///< only reports what would be drained
     retry_policy retry = retry_policy::as_configured;  ///< when a new process does not become ready
     std::int32_t retries = 0;                          ///< maximum; 0: as configured
 };

@@ -11,9 +11,8 @@ inline constexpr const char* instance_state_names[] = {
     "SPAWNING",           "STARTING", "WARMING",  "READY",  "UNHEALTHY",
     "SHUTDOWN_REQUESTED", "DRAINING", "COMPLETE", "FORCED", "CRASHED"};
 inline constexpr const char* retry_policy_names[] = {"AS_CONFIGURED", "MANUAL", "IMMEDIATE", "BACKOFF"};
-inline constexpr const char* rollout_phase_names[] = {"NONE",     "STARTING",    "CANARIES",
-                                                      "DRAINING", "PAUSING",     "ROLLING_BACK",
-                                                      "DONE",     "ROLLED_BACK", "CANCELLED"};
+inline constexpr const char* rollout_phase_names[] = {"NONE",         "STARTING", "CANARIES",    "DRAINING", "PAUSING",
+                                                      "ROLLING_BACK", "DONE",     "ROLLED_BACK", "CANCELLED"};
 
 template <>
 inline constexpr enum_type enum_of<instance_state>{"ProcessStatus.State", instance_state_names, 10};
@@ -30,19 +29,18 @@ OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_process_request& message, 
              item("force", message.force)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_process_response& message, adl_tag) {
-    return {"ShutdownProcessResponse",
-            {item("acknowledged", message.acknowledged), item("message", message.message),
-             item("status", message.status)}};
+    return {
+        "ShutdownProcessResponse",
+        {item("acknowledged", message.acknowledged), item("message", message.message), item("status", message.status)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(process_status_request& message, adl_tag) {
     return {"ProcessStatusRequest", {item("process_id", message.process_id)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(process_status& message, adl_tag) {
     return {"ProcessStatus",
-            {item("process_id", message.process_id), item("group", message.group),
-             item("state", message.state), item("pid", message.pid), item("message", message.message),
-             item("readiness", message.readiness), item("shutdown", message.shutdown),
-             item("uptime_ms", message.uptime_ms), item("exit", message.exit)}};
+            {item("process_id", message.process_id), item("group", message.group), item("state", message.state),
+             item("pid", message.pid), item("message", message.message), item("readiness", message.readiness),
+             item("shutdown", message.shutdown), item("uptime_ms", message.uptime_ms), item("exit", message.exit)}};
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(shutdown_group_request& message, adl_tag) {
     return {"ShutdownGroupRequest",
@@ -66,9 +64,8 @@ OJS_SHUTDOWN_INLINE message_view json_fields(rollout_status& message, adl_tag) {
 }
 OJS_SHUTDOWN_INLINE message_view json_fields(group_status& message, adl_tag) {
     return {"GroupStatus",
-            {item("group", message.group), item("desired", message.desired),
-             item("min_healthy", message.min_healthy), item("ready", message.ready),
-             item("replacing", message.replacing), item("degraded", message.degraded),
+            {item("group", message.group), item("desired", message.desired), item("min_healthy", message.min_healthy),
+             item("ready", message.ready), item("replacing", message.replacing), item("degraded", message.degraded),
              item("message", message.message), item("processes", message.processes),
              item("replacement", message.rollout), item("quiet", message.quiet)}};
 }
@@ -91,24 +88,16 @@ OJS_SHUTDOWN_INLINE message_view json_fields(cancel_rollout_response& message, a
             {item("acknowledged", message.acknowledged), item("message", message.message),
              item("replacement", message.rollout)}};
 }
-OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_request&, adl_tag) {
-    return {"ListGroupsRequest", {}};
-}
+OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_request&, adl_tag) { return {"ListGroupsRequest", {}}; }
 OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_response& message, adl_tag) {
     return {"ListGroupsResponse", {item("groups", message.groups)}};
 }
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept {
-    return detail::enum_name(state);
-}
-OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept {
-    return detail::enum_name(policy);
-}
-OJS_SHUTDOWN_INLINE const char* to_string(rollout_phase phase) noexcept {
-    return detail::enum_name(phase);
-}
+OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept { return detail::enum_name(state); }
+OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept { return detail::enum_name(policy); }
+OJS_SHUTDOWN_INLINE const char* to_string(rollout_phase phase) noexcept { return detail::enum_name(phase); }
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -53,10 +53,10 @@ inline http_response handle_child_request(const process_groups& groups, const lo
         "NotifyShutdownComplete", [&](const shutdown_complete& notification) {
             auto ack = notify_group<shutdown_complete_ack>(groups, from, notification.process_id);
             if (ack)
-                log.write(log_level::info, "shutdown complete",
-                          {field("process_id", notification.process_id),
-                           field("reason", printable(notification.message)),
-                           field("took_ms", notification.shutdown_duration_ms)});
+                log.write(
+                    log_level::info, "shutdown complete",
+                    {field("process_id", notification.process_id), field("reason", printable(notification.message)),
+                     field("took_ms", notification.shutdown_duration_ms)});
             return ack;
         });
     return service.answer(request);
@@ -99,16 +99,15 @@ class launcher_body : public ref_counted {
         if (begun) begun = prepare();
         prepared.store(true);
         if (begun) return supervise(true);
-        context_->log.write(log_level::error, "cannot start the launcher",
-                            {field("error", begun.error().text)});
+        context_->log.write(log_level::error, "cannot start the launcher", {field("error", begun.error().text)});
         return exit_status::usage;
     }
     result<thread> start() {
         const result<void> begun = prepare();
         if (!begun) return begun.error();
         const ref<launcher_body> self(this);
-        result<thread> started = thread::start([self] { static_cast<void>(self->supervise(false)); },
-                                               {0, 0, false, "ojs-launcher"});
+        result<thread> started =
+            thread::start([self] { static_cast<void>(self->supervise(false)); }, {0, 0, false, "ojs-launcher"});
         if (!started) finish(exit_status::usage);
         return started;
     }
@@ -150,8 +149,7 @@ class launcher_body : public ref_counted {
         if (fault.empty() && !context_->starter) fault = "no process starter";
         if (!fault.empty()) return error{errc::invalid_argument, 0, fault};
         process_groups made;
-        for (const group_options& group : options_.groups)
-            made.push_back(make_ref<process_group>(group, context_));
+        for (const group_options& group : options_.groups) made.push_back(make_ref<process_group>(group, context_));
         result<void> done = open(made);
         if (!done) return done;
         groups_ = std::move(made);
@@ -162,8 +160,8 @@ class launcher_body : public ref_counted {
         result<detail::wake> made = detail::wake::create();
         if (!made) return made.error();
         wake_->notifier = std::move(*made);
-        context_->routing = make_ref<routing_hooks>(options_.on_routable, options_.on_unroutable,
-                                                    options_.on_change, context_->log, context_->wake);
+        context_->routing = make_ref<routing_hooks>(options_.on_routable, options_.on_unroutable, options_.on_change,
+                                                    context_->log, context_->wake);
         context_->events = make_ref<launcher_events>();
         result<void> opened = open_all(groups);
         if (opened) return opened;
@@ -175,15 +173,13 @@ class launcher_body : public ref_counted {
     result<void> open_all(const process_groups& groups) {
         result<void> opened = open_state_and_stop_orphans();
         if (opened) opened = folder_.open(options_.socket_folder);
-        if (opened && context_->state && folder_.is_private())
-            opened = context_->state->add_folder(folder_.path());
+        if (opened && context_->state && folder_.is_private()) opened = context_->state->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
         for (const group_options& group : options_.groups) {
             if (folder_.fits_socket(prefix_of(group).size() + number_and_end)) continue;
-            return error{
-                errc::invalid_argument, 0,
-                cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", group.name})};
+            return error{errc::invalid_argument, 0,
+                         cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", group.name})};
         }
         context_->socket_folder = folder_.path();
         opened = context_->routing->start();
@@ -215,17 +211,14 @@ class launcher_body : public ref_counted {
         const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
         if (!opened) return opened.error();
         context_->state = *opened;
-        if (options_.reap_orphans)
-            context_->state->reap_orphans(options_.orphan_grace_period, kill_timeout, life_);
+        if (options_.reap_orphans) context_->state->reap_orphans(options_.orphan_grace_period, kill_timeout, life_);
         return context_->state->begin();
     }
 
     // Until every process has ended; returns the exit status. `may_exit`: for run(), it also serves the service manager,
     // and may call _exit().
     int supervise(bool may_exit) {
-        attempt([&] {
-            context_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())});
-        });
+        attempt([&] { context_->log.write(log_level::info, "launcher started", {field("groups", groups_.size())}); });
         if (may_exit) service_.start(steady_clock::now());
         for (;;) {
             time_point next = deadline_after(std::chrono::milliseconds(memory_retry_ms));
@@ -235,13 +228,10 @@ class launcher_body : public ref_counted {
         }
         int status = exit_status::unreported;
         retry_allocation([&] { status = log_remaining_and_choose_status(); });
-        attempt([&] {
-            context_->log.write(log_level::info, "launcher stopped", {field("exit_status", status)});
-        });
+        attempt([&] { context_->log.write(log_level::info, "launcher stopped", {field("exit_status", status)}); });
         result<thread> exit = error{};
         if (may_exit)
-            exit = thread::start([this, status] { exit_if_unfinished(status); },
-                                 {64 * 1024, 0, false, "ojs-exit"});
+            exit = thread::start([this, status] { exit_if_unfinished(status); }, {64 * 1024, 0, false, "ojs-exit"});
         finish(status);
         return status;
     }
@@ -252,13 +242,10 @@ class launcher_body : public ref_counted {
             ::poll(nullptr, 0, orphan_poll_ms * 10);
             const phase now = life_.phase();
             if (now >= phase::draining) stopped_at = std::min(stopped_at, steady_clock::now());
-            const auto grace =
-                now >= phase::stopping ? std::chrono::milliseconds(0) : options_.orphan_grace_period;
-            if (milliseconds_since(stopped_at) <= (clamp_for_sum(grace) + kill_timeout).count() + 1000)
-                continue;
+            const auto grace = now >= phase::stopping ? std::chrono::milliseconds(0) : options_.orphan_grace_period;
+            if (milliseconds_since(stopped_at) <= (clamp_for_sum(grace) + kill_timeout).count() + 1000) continue;
             attempt([&] {
-                context_->log.write(log_level::error,
-                                    "cannot start the launcher: the state file's disk hangs");
+                context_->log.write(log_level::error, "cannot start the launcher: the state file's disk hangs");
             });
             _exit(exit_status::unreported);
         }
@@ -292,8 +279,7 @@ class launcher_body : public ref_counted {
         int ready = 0;
         bool healthy = true;
         bool is_rolling = false;
-        for (const ref<process_group>& group : groups_)
-            healthy = group->count_ready_into(ready, is_rolling) && healthy;
+        for (const ref<process_group>& group : groups_) healthy = group->count_ready_into(ready, is_rolling) && healthy;
         const std::string text = cat({to_string(life_.state().phase), ", ", ready, " processes ready"});
         if (draining_ && !exchange(stopping_reported_, true)) service_.stopping(text);
         const bool extended = service_.tick(steady_clock::now(), give_up_at_);
@@ -328,8 +314,7 @@ class launcher_body : public ref_counted {
         give_up_at_ = deadline_after(std::chrono::seconds(1));
         const shutdown_options options{"the launcher stops", {}, {}};
         for (const ref<process_group>& group : groups_) {
-            give_up_at_ =
-                std::max(give_up_at_, deadline_after(group->max_stop_time() + std::chrono::seconds(1)));
+            give_up_at_ = std::max(give_up_at_, deadline_after(group->max_stop_time() + std::chrono::seconds(1)));
             group->stop_starting();
             group->begin_drain(group->members(), options);
         }
@@ -413,8 +398,7 @@ OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options)
     : launcher(options, nullptr, detail::real_process_starter(options.log)) {}
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle& shared)
     : launcher(options, &shared, detail::real_process_starter(options.log)) {}
-OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shared,
-                                       detail::instance_starter starter)
+OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options, lifecycle* shared, detail::instance_starter starter)
     : body_(detail::make_ref<detail::launcher_body>(std::move(options), shared, std::move(starter))) {}
 
 OJS_SHUTDOWN_INLINE launcher::~launcher() {
@@ -426,18 +410,14 @@ OJS_SHUTDOWN_INLINE launcher::~launcher() {
     body_->release();
 }
 
-OJS_SHUTDOWN_INLINE int launcher::run() {
-    return body_->run();
-}
+OJS_SHUTDOWN_INLINE int launcher::run() { return body_->run(); }
 OJS_SHUTDOWN_INLINE result<void> launcher::start() {
     result<detail::thread> started = body_->start();
     if (!started) return started.error();
     background_ = std::move(*started);
     return {};
 }
-OJS_SHUTDOWN_INLINE bool launcher::wait(time_point deadline) {
-    return body_->wait(deadline);
-}
+OJS_SHUTDOWN_INLINE bool launcher::wait(time_point deadline) { return body_->wait(deadline); }
 OJS_SHUTDOWN_INLINE int launcher::exit_code() const noexcept {
     const detail::unique_lock held(body_->mutex_);
     return body_->status_;
@@ -445,20 +425,13 @@ OJS_SHUTDOWN_INLINE int launcher::exit_code() const noexcept {
 OJS_SHUTDOWN_INLINE bool launcher::request_stop() {
     return body_->life_.apply(event::stop_request, {cause_kind::api, 0});
 }
-OJS_SHUTDOWN_INLINE bool launcher::quiet() {
-    return body_->life_.apply(event::quiet_request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE bool launcher::resume() {
-    return body_->life_.apply(event::resume_request, {cause_kind::api, 0});
-}
+OJS_SHUTDOWN_INLINE bool launcher::quiet() { return body_->life_.apply(event::quiet_request, {cause_kind::api, 0}); }
+OJS_SHUTDOWN_INLINE bool launcher::resume() { return body_->life_.apply(event::resume_request, {cause_kind::api, 0}); }
 
-OJS_SHUTDOWN_INLINE std::string launcher::admin_address() const {
-    return body_->admin_.address();
-}
+OJS_SHUTDOWN_INLINE std::string launcher::admin_address() const { return body_->admin_.address(); }
 OJS_SHUTDOWN_INLINE std::vector<std::string> launcher::groups() const {
     std::vector<std::string> out;
-    for (const detail::ref<detail::process_group>& group : body_->groups())
-        out.push_back(group->options().name);
+    for (const detail::ref<detail::process_group>& group : body_->groups()) out.push_back(group->options().name);
     return out;
 }
 OJS_SHUTDOWN_INLINE result<group_info> launcher::group(const std::string& name) const {
@@ -472,15 +445,13 @@ OJS_SHUTDOWN_INLINE result<process_info> launcher::process(const std::string& id
     return found->info;
 }
 
-OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id,
-                                                             const shutdown_options& options) {
+OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_process(const std::string& id, const shutdown_options& options) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
     if (!found) return found.error();
     if (found->member) found->group->drain({found->member}, options);
     return {};
 }
-OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name,
-                                                           const shutdown_options& options) {
+OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& name, const shutdown_options& options) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
     return (*found)->shut_down(options);
@@ -491,8 +462,7 @@ OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) 
     if (found->member) found->group->force({found->member});
     return {};
 }
-OJS_SHUTDOWN_INLINE result<rollout_report> launcher::rollout(const std::string& name,
-                                                             const group_options& target,
+OJS_SHUTDOWN_INLINE result<rollout_report> launcher::rollout(const std::string& name, const group_options& target,
                                                              const rollout_options& options,
                                                              const cancel_token& cancel) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);

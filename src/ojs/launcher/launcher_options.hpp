@@ -20,13 +20,11 @@ inline namespace v0_1_0 {
 
 /// True when the process has exited.
 constexpr bool is_final(instance_state state) noexcept {
-    return state == instance_state::complete || state == instance_state::forced ||
-           state == instance_state::crashed;
+    return state == instance_state::complete || state == instance_state::forced || state == instance_state::crashed;
 }
 /// True when the process received the shutdown request, or has exited.
 constexpr bool is_stopping(instance_state state) noexcept {
-    return state == instance_state::shutdown_requested || state == instance_state::draining ||
-           is_final(state);
+    return state == instance_state::shutdown_requested || state == instance_state::draining || is_final(state);
 }
 
 /// A shutdown request. A time of 0 means the value of shutdown_timeouts; its max_duration is the maximum of both.
@@ -38,12 +36,11 @@ struct shutdown_options {
 
 /// The timeouts of a shutdown; the defaults are the protocol's. [WIRE 4]
 struct shutdown_timeouts {
-    std::chrono::milliseconds grace_period{
-        3000};  ///< from the request until the process must request more time
+    std::chrono::milliseconds grace_period{3000};   ///< from the request until the process must request more time
     std::chrono::milliseconds max_duration{10000};  ///< from the request to the end of the drain
-    std::chrono::milliseconds report_time{0};  ///< from max_duration to SIGTERM, to report interrupted work
-    std::chrono::milliseconds poll_interval{500};  ///< between two status requests
-    std::chrono::milliseconds kill_delay{2000};    ///< from SIGTERM to SIGKILL
+    std::chrono::milliseconds report_time{0};       ///< from max_duration to SIGTERM, to report interrupted work
+    std::chrono::milliseconds poll_interval{500};   ///< between two status requests
+    std::chrono::milliseconds kill_delay{2000};     ///< from SIGTERM to SIGKILL
     /// True: SIGTERM after the grace period, or after the additional time that the process requested.
     bool force_without_request = false;
 };
@@ -52,9 +49,7 @@ struct shutdown_timeouts {
 struct process_options {
 #ifdef __linux__
     /// SIGTERM when the launcher dies, so that the process drains then too.
-    process_options() {
-        child.death_signal = SIGTERM;
-    }
+    process_options() { child.death_signal = SIGTERM; }
 #endif
     child_options child;  ///< command, environment, streams, limits, ...
     /// False: the process does not implement the protocol: it is ready once it runs, and signals stop it. [RFC-041 goal
@@ -64,7 +59,7 @@ struct process_options {
     /// process is ready once a GET returns 200, and unhealthy after `unhealthy_after` consecutive failures. Empty:
     /// ready once it runs.
     std::string ready_url;
-    std::chrono::milliseconds rpc_timeout{1000};  ///< per request; one that timed out may still take effect
+    std::chrono::milliseconds rpc_timeout{1000};         ///< per request; one that timed out may still take effect
     std::chrono::milliseconds readiness_timeout{30000};  ///< from the start until it must be ready
     std::chrono::milliseconds readiness_interval{500};   ///< between two checks until it is ready
     std::chrono::milliseconds health_interval{5000};     ///< between two checks afterwards; 0: no more checks
@@ -82,19 +77,19 @@ struct process_info {
     std::string id;                                   ///< PREFIX-N
     std::string group;                                ///< name of its group
     instance_state state = instance_state::spawning;  ///< as the launcher sees it
-    bool routable = false;                          ///< is ready, and its last readiness response confirms it
-    pid_t pid = 0;                                  ///< 0: not started
-    std::string address;                            ///< of its coordinator; empty: it has none
-    std::string message;                            ///< its last message, or the reason for its state
-    readiness_response readiness;                   ///< its last readiness response
-    shutdown_status shutdown;                       ///< its last shutdown status
-    child_exit exit;                                ///< valid once it has exited
-    bool killed = false;                            ///< SIGKILL was needed
-    std::chrono::milliseconds startup_duration{0};  ///< from start to ready; 0: not ready yet
-    std::chrono::milliseconds shutdown_duration{0};  ///< from the request to the exit; 0: still runs
-    time_point started_at{};                         ///< when it was started
-    time_point changed_at{};                         ///< when its state last changed
-    std::uint64_t generation = 0;                    ///< of its configuration
+    bool routable = false;                            ///< is ready, and its last readiness response confirms it
+    pid_t pid = 0;                                    ///< 0: not started
+    std::string address;                              ///< of its coordinator; empty: it has none
+    std::string message;                              ///< its last message, or the reason for its state
+    readiness_response readiness;                     ///< its last readiness response
+    shutdown_status shutdown;                         ///< its last shutdown status
+    child_exit exit;                                  ///< valid once it has exited
+    bool killed = false;                              ///< SIGKILL was needed
+    std::chrono::milliseconds startup_duration{0};    ///< from start to ready; 0: not ready yet
+    std::chrono::milliseconds shutdown_duration{0};   ///< from the request to the exit; 0: still runs
+    time_point started_at{};                          ///< when it was started
+    time_point changed_at{};                          ///< when its state last changed
+    std::uint64_t generation = 0;                     ///< of its configuration
 };
 
 /// Whether a process that exited by itself is restarted. During a rollout nothing is restarted. [RFC-041, open question
@@ -166,13 +161,13 @@ struct drain_preview {
 
 /// The result of a rollout.
 struct rollout_report {
-    int replaced = 0;          ///< old processes replaced and not restored
-    int total = 0;             ///< processes when the rollout began
-    bool rolled_back = false;  ///< a new process failed; the old configuration was restored
-    bool cancelled = false;    ///< new processes that are ready are kept
-    bool mixed = false;        ///< both configurations run: after a cancellation or a failed rollback
-    std::string failed_id;     ///< the process that caused the rollback
-    std::string error;         ///< why it was rolled back
+    int replaced = 0;                        ///< old processes replaced and not restored
+    int total = 0;                           ///< processes when the rollout began
+    bool rolled_back = false;                ///< a new process failed; the old configuration was restored
+    bool cancelled = false;                  ///< new processes that are ready are kept
+    bool mixed = false;                      ///< both configurations run: after a cancellation or a failed rollback
+    std::string failed_id;                   ///< the process that caused the rollback
+    std::string error;                       ///< why it was rolled back
     std::vector<drain_preview> would_drain;  ///< dry run only: in drain order
 };
 
@@ -182,11 +177,11 @@ struct group_info {
     std::vector<process_info> processes;  ///< running ones by age, then the last exited ones
     int ready = 0;                        ///< processes that take work
     bool replacing = false;               ///< a rollout is in progress
-    bool degraded = false;  ///< a slot is empty: it failed too often, or cannot start; a rollout fills it
-    bool quiet = false;     ///< the launcher is quiet: it starts, replaces and kills no process
-    std::uint64_t generation = 0;  ///< of the configuration; each rollout increments it
-    std::string message;           ///< the result of the last rollout
-    rollout_status rollout;        ///< the current or the last rollout
+    bool degraded = false;                ///< a slot is empty: it failed too often, or cannot start; a rollout fills it
+    bool quiet = false;                   ///< the launcher is quiet: it starts, replaces and kills no process
+    std::uint64_t generation = 0;         ///< of the configuration; each rollout increments it
+    std::string message;                  ///< the result of the last rollout
+    rollout_status rollout;               ///< the current or the last rollout
 };
 
 /// Options of a launcher.
@@ -210,7 +205,7 @@ struct launcher_options {
     /// best in memory (/run). One launcher locks it at a time; a process that cannot be recorded is not started. Empty:
     /// none. Without /proc no orphan is found, as pids may be reused.
     std::string state_file;
-    bool reap_orphans = true;  ///< stop orphans before the start; false: only log them
+    bool reap_orphans = true;                              ///< stop orphans before the start; false: only log them
     std::chrono::milliseconds orphan_grace_period{10000};  ///< from SIGTERM to SIGKILL of their groups
     log_options log;                                       ///< where the launcher logs
     /// Routing hooks, called in order by one thread: a process starts or stops taking work. Its shutdown is requested
@@ -247,8 +242,7 @@ result<void> check_group(const group_options& group);
 /// seconds. errc::invalid_argument, with the path ("process_groups[0].max_surge"), for unknown and duplicate
 /// keys, invalid values and contradictions. OJS_LOG_LEVEL and OJS_LOG_FORMAT set `log`, with the same errors.
 /// Thread-safe if `lookup` is.
-result<launcher_options> read_launcher_config(std::string_view json,
-                                              const environment_lookup& lookup = nullptr);
+result<launcher_options> read_launcher_config(std::string_view json, const environment_lookup& lookup = nullptr);
 
 }  // namespace v0_1_0
 }  // namespace ojs

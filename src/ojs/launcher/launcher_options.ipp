@@ -72,15 +72,15 @@ inline std::string fault_in_process(const process_options& options) {
     if (options.pre_shutdown_timeout <= zero) return "pre_shutdown.timeout: must be greater than 0";
     if (times.grace_period <= zero) return "shutdown.grace_period: must be greater than 0";
     if (times.max_duration < times.grace_period)
-        return cat({"shutdown.max_duration (", format_duration(times.max_duration),
-                    ") < shutdown.grace_period (", format_duration(times.grace_period), ")"});
+        return cat({"shutdown.max_duration (", format_duration(times.max_duration), ") < shutdown.grace_period (",
+                    format_duration(times.grace_period), ")"});
     if (times.report_time < zero) return "shutdown.report_time: must not be negative";
     if (times.poll_interval <= zero) return "shutdown.poll_interval: must be greater than 0";
     return times.kill_delay < zero ? "shutdown.kill_delay: must not be negative" : "";
 }
 
-inline std::string fault_in_backoff(const char* name, std::chrono::milliseconds first,
-                                    std::chrono::milliseconds last, int limit) {
+inline std::string fault_in_backoff(const char* name, std::chrono::milliseconds first, std::chrono::milliseconds last,
+                                    int limit) {
     if (first.count() < 0 || last < first) return cat({name, ".max_backoff: is below initial_backoff"});
     if (last > max_pause) return cat({name, ".max_backoff: is longer than 24 days"});
     return limit < 0 ? cat({name, name == std::string_view("retry") ? ".max_retries" : ".max_restarts",
@@ -96,8 +96,7 @@ inline std::string fault_in_group(const group_options& group) {
     if (group.desired < 0) return "desired_instances: must not be negative";
     if (group.min_healthy < 0) return "min_healthy_instances: must not be negative";
     if (group.min_healthy > group.desired)
-        return cat(
-            {"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
+        return cat({"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
     if (group.max_surge < 0) return "max_surge: must not be negative";
     if (group.health_check_timeout.count() <= 0) return "health_check_timeout: must be greater than 0";
     if (group.min_ready_time.count() < -1) return "min_ready_time: must not be negative";
@@ -105,12 +104,9 @@ inline std::string fault_in_group(const group_options& group) {
     const restart_options& restart = group.restart;
     const retry_options& retry = group.retry;
     if (fault.empty())
-        fault =
-            fault_in_backoff("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
-    if (fault.empty() && restart.stable_after.count() < 0)
-        return "restart.stable_after: must not be negative";
-    if (fault.empty())
-        fault = fault_in_backoff("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
+        fault = fault_in_backoff("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
+    if (fault.empty() && restart.stable_after.count() < 0) return "restart.stable_after: must not be negative";
+    if (fault.empty()) fault = fault_in_backoff("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
     return fault;
 }
 
@@ -159,8 +155,7 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
     std::uint64_t instances = 0;
     std::uint64_t descriptors = 128;  // for all else
     for (const group_options& group : groups) {
-        const auto count =
-            static_cast<std::uint64_t>(group.desired) + static_cast<std::uint64_t>(group.max_surge);
+        const auto count = static_cast<std::uint64_t>(group.desired) + static_cast<std::uint64_t>(group.max_surge);
         instances += count;
         descriptors += count * (group.process.has_coordinator ? 5 : 3);
     }
@@ -172,15 +167,13 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
     } needs[] = {
         {descriptors, limits.descriptors, "descriptors", "raise LimitNOFILE= (ulimit -n)"},
         {16 + instances * 2, limits.processes, "processes and threads", "raise LimitNPROC= (ulimit -u)"},
-        {instances * 320 / 1024, limits.address_space / 1048576, "MiB of address space",
-         "raise LimitAS= (ulimit -v)"},
+        {instances * 320 / 1024, limits.address_space / 1048576, "MiB of address space", "raise LimitAS= (ulimit -v)"},
         {instances / 4, limits.memory / 1048576, "MiB of memory", "use a larger machine"},
     };
     for (const auto& each : needs) {
         if (each.needed <= each.limit) continue;
-        return cat({instances, " instances (desired_instances and max_surge) need ", each.needed, " ",
-                    each.resource, ", but only ", each.limit, " are available: ", each.fix,
-                    " or lower desired_instances"});
+        return cat({instances, " instances (desired_instances and max_surge) need ", each.needed, " ", each.resource,
+                    ", but only ", each.limit, " are available: ", each.fix, " or lower desired_instances"});
     }
     return {};
 }
@@ -240,9 +233,9 @@ inline std::string read_config(std::string_view source, std::vector<group_option
 struct config_key {
     template <class Value>
     config_key(const char* key, Value& value)
-        : name(key), into(&value), read([](std::string_view source, void* at) {
-              return read_config(source, *static_cast<Value*>(at));
-          }) {}
+        : name(key),
+          into(&value),
+          read([](std::string_view source, void* at) { return read_config(source, *static_cast<Value*>(at)); }) {}
 
     const char* name;
     void* into;
@@ -250,9 +243,7 @@ struct config_key {
     bool given = false;
 };
 
-inline std::string named_key(std::string_view name) {
-    return cat({".", printable(name, 60)});
-}
+inline std::string named_key(std::string_view name) { return cat({".", printable(name, 60)}); }
 
 struct config_object {
     template <std::size_t Count>
@@ -314,13 +305,12 @@ inline std::string read_config(std::string_view source, const config_address& ou
 }
 
 // Keys that have no effect with the policy.
-inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read,
-                                       const config_object& keys) {
+inline std::string fault_in_retry_keys(retry_policy policy, const retry_options& read, const config_object& keys) {
     const bool first = keys.has("initial_backoff");
     const bool pauses = first || keys.has("max_backoff");
     if (pauses && policy == retry_policy::immediate)
-        return cat({first ? ".initial_backoff" : ".max_backoff",
-                    ": retry_policy is immediate, so there is no back-off"});
+        return cat(
+            {first ? ".initial_backoff" : ".max_backoff", ": retry_policy is immediate, so there is no back-off"});
     if (keys.has("max_retries") && read.max_retries == 0) return ".max_retries: 0 is retry_policy manual";
     return pauses && read.max_backoff.count() == 0 ? ".max_backoff: 0 is retry_policy immediate" : "";
 }
@@ -340,8 +330,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
         key("initial_backoff", out.restart.initial_backoff), key("max_backoff", out.restart.max_backoff),
         key("stable_after", out.restart.stable_after), key("max_restarts", out.restart.max_restarts)};
     config_key retry_keys[] = {key("initial_backoff", retry_read.initial_backoff),
-                               key("max_backoff", retry_read.max_backoff),
-                               key("max_retries", retry_read.max_retries)};
+                               key("max_backoff", retry_read.max_backoff), key("max_retries", retry_read.max_retries)};
     config_environment environment{run.child.environment};
     config_object shutdown(shutdown_keys);
     config_object hook(hook_keys);
@@ -374,8 +363,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
     if (all.has("pre_shutdown") && run.pre_shutdown.empty()) return ".pre_shutdown.command: is empty";
     if (all.has("restart") && out.restart.policy == restart_policy::never)
         return ".restart: not allowed with restart_policy never";
-    if (all.has("retry") && policy == retry_policy::manual)
-        return ".retry: not allowed with retry_policy manual";
+    if (all.has("retry") && policy == retry_policy::manual) return ".retry: not allowed with retry_policy manual";
     fault = fault_in_retry_keys(policy, retry_read, retry);
     if (!fault.empty()) return ".retry" + fault;
     out.retry = retry_of(policy, retry_read);
@@ -391,8 +379,8 @@ inline const std::string& prefix_of(const group_options& group) noexcept {
 inline bool is_id_of(const group_options& group, std::string_view name) noexcept {
     const std::string& prefix = prefix_of(group);
     std::uint64_t number = 0;
-    return name.size() > prefix.size() && name.substr(0, prefix.size()) == prefix &&
-           name[prefix.size()] == '-' && parse_number(name.substr(prefix.size() + 1), UINT64_MAX, number);
+    return name.size() > prefix.size() && name.substr(0, prefix.size()) == prefix && name[prefix.size()] == '-' &&
+           parse_number(name.substr(prefix.size() + 1), UINT64_MAX, number);
 }
 
 // Names and prefixes must be unique, and no name may be a process id: `stop kv-1` must be unambiguous.

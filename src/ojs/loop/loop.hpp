@@ -110,8 +110,7 @@ class loop {
                function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
     /// Adds a step that runs after the last item has ended, as worker::on_shutdown().
     template <class F>
-    bool on_shutdown(std::string name, F&& step,
-                     std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
+    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 

@@ -14,19 +14,12 @@ OJS_SHUTDOWN_INLINE void item::end() noexcept {
     entry_ = {};
 }
 
-OJS_SHUTDOWN_INLINE cancel_token slot::taking() const {
-    return loop_.taking();
-}
-OJS_SHUTDOWN_INLINE item slot::begin(std::string id) {
-    return loop_.begin_item(std::move(id));
-}
-OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) {
-    return loop_.await_turn(*this, deadline);
-}
+OJS_SHUTDOWN_INLINE cancel_token slot::taking() const { return loop_.taking(); }
+OJS_SHUTDOWN_INLINE item slot::begin(std::string id) { return loop_.begin_item(std::move(id)); }
+OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) { return loop_.await_turn(*this, deadline); }
 
 OJS_SHUTDOWN_INLINE loop::loop() : loop(loop_options::from_environment(), nullptr) {}
-OJS_SHUTDOWN_INLINE loop::loop(loop_options options)
-    : loop(result<loop_options>(std::move(options)), nullptr) {}
+OJS_SHUTDOWN_INLINE loop::loop(loop_options options) : loop(result<loop_options>(std::move(options)), nullptr) {}
 OJS_SHUTDOWN_INLINE loop::loop(loop_options options, lifecycle& shared)
     : loop(result<loop_options>(std::move(options)), &shared) {}
 OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)
@@ -34,27 +27,22 @@ OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)
     if (!options) core_->status = options.error();
     core_->prepare();
 }
-OJS_SHUTDOWN_INLINE loop::~loop() {
-    core_->close();
-}
+OJS_SHUTDOWN_INLINE loop::~loop() { core_->close(); }
 
 OJS_SHUTDOWN_INLINE bool loop::consumers(std::size_t count, function<void(slot&)> body) {
     if (!core_->accepts("consumers")) return false;
-    if (count == 0 && core_->options.concurrency > 0)
-        count = static_cast<std::size_t>(core_->options.concurrency);
+    if (count == 0 && core_->options.concurrency > 0) count = static_cast<std::size_t>(core_->options.concurrency);
     for (; count > 0; --count) core_->consumers.push_back(body);
     return true;
 }
-OJS_SHUTDOWN_INLINE bool loop::renew(
-    std::chrono::milliseconds interval,
-    function<std::vector<std::string>(const std::vector<std::string>&)> renew) {
+OJS_SHUTDOWN_INLINE bool loop::renew(std::chrono::milliseconds interval,
+                                     function<std::vector<std::string>(const std::vector<std::string>&)> renew) {
     if (!core_->accepts("renew")) return false;
     core_->renew_interval = detail::max(interval, std::chrono::milliseconds(1));
     core_->renew = std::move(renew);
     return true;
 }
-OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step,
-                                        std::chrono::milliseconds timeout) {
+OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout) {
     return core_->accepts("shutdown step") && core_->steps.add(std::move(name), std::move(step), timeout);
 }
 
@@ -62,43 +50,19 @@ OJS_SHUTDOWN_INLINE int loop::run() {
     core_->run();
     return exit_code();
 }
-OJS_SHUTDOWN_INLINE int loop::fd() const noexcept {
-    return core_->waker.fd();
-}
-OJS_SHUTDOWN_INLINE time_point loop::deadline() const noexcept {
-    return core_->due;
-}
-OJS_SHUTDOWN_INLINE bool loop::advance() {
-    return core_->advance();
-}
-OJS_SHUTDOWN_INLINE int loop::exit_code() const noexcept {
-    return core_->exit_code;
-}
+OJS_SHUTDOWN_INLINE int loop::fd() const noexcept { return core_->waker.fd(); }
+OJS_SHUTDOWN_INLINE time_point loop::deadline() const noexcept { return core_->due; }
+OJS_SHUTDOWN_INLINE bool loop::advance() { return core_->advance(); }
+OJS_SHUTDOWN_INLINE int loop::exit_code() const noexcept { return core_->exit_code; }
 
-OJS_SHUTDOWN_INLINE bool loop::may_take() const noexcept {
-    return core_->phases.may_take();
-}
-OJS_SHUTDOWN_INLINE cancel_token loop::taking() const {
-    return core_->taking();
-}
-OJS_SHUTDOWN_INLINE item loop::begin(std::string id) {
-    return core_->begin_item(std::move(id));
-}
-OJS_SHUTDOWN_INLINE bool loop::apply(event request) {
-    return core_->phases.own.apply(request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const {
-    return core_->stopped.token();
-}
-OJS_SHUTDOWN_INLINE phase loop::phase() const noexcept {
-    return core_->phases.now();
-}
-OJS_SHUTDOWN_INLINE std::size_t loop::active_items() const {
-    return core_->active();
-}
-OJS_SHUTDOWN_INLINE worker_report loop::report() const {
-    return core_->report();
-}
+OJS_SHUTDOWN_INLINE bool loop::may_take() const noexcept { return core_->phases.may_take(); }
+OJS_SHUTDOWN_INLINE cancel_token loop::taking() const { return core_->taking(); }
+OJS_SHUTDOWN_INLINE item loop::begin(std::string id) { return core_->begin_item(std::move(id)); }
+OJS_SHUTDOWN_INLINE bool loop::apply(event request) { return core_->phases.own.apply(request, {cause_kind::api, 0}); }
+OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const { return core_->stopped.token(); }
+OJS_SHUTDOWN_INLINE phase loop::phase() const noexcept { return core_->phases.now(); }
+OJS_SHUTDOWN_INLINE std::size_t loop::active_items() const { return core_->active(); }
+OJS_SHUTDOWN_INLINE worker_report loop::report() const { return core_->report(); }
 
 }  // namespace v0_1_0
 }  // namespace ojs

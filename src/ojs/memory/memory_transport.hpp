@@ -42,8 +42,7 @@ class memory_transport : public transport {
     /// All jobs kept, in the order of push().
     std::vector<memory_job> jobs() const;
 
-    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request,
-                                                       time_point deadline) override;
+    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<settle_result> ack(const ack_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<settle_result> fail(const fail_request& request, time_point deadline) override;
     OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,

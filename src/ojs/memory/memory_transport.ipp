@@ -81,8 +81,7 @@ OJS_SHUTDOWN_INLINE void memory_transport::settle(detail::memory_entry& done, st
     }
 }
 
-OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch_request& request,
-                                                                     time_point) {
+OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch_request& request, time_point) {
     const detail::unique_lock held(guard_);
     if (request.should_send && !request.should_send())
         return error{errc::cancelled, 0, "cancelled: the worker stopped fetching"};

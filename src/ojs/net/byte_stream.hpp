@@ -38,8 +38,7 @@ using byte_stream_ref = detail::ref<byte_stream>;  ///< made of `new`; counted; 
 /// Creates a stream on a socket, without a handshake. The socket is connected and non-blocking; the client closes it
 /// after the stream's last use. `host` is the URL's, a name, or an address without brackets; `name` is host and port, the
 /// key of a TLS session cache. An error ends the request as never sent. Thread-safe.
-using stream_factory =
-    function<result<byte_stream_ref>(int socket, const std::string& host, const std::string& name)>;
+using stream_factory = function<result<byte_stream_ref>(int socket, const std::string& host, const std::string& name)>;
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -13,9 +13,9 @@ inline namespace v0_1_0 {
 
 /// Options of an http_client.
 struct http_client_options {
-    std::string bearer_token;     ///< sent as "Authorization: Bearer ..."; empty: not sent
-    http_headers headers;         ///< sent with every request
-    stream_factory https_stream;  ///< needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
+    std::string bearer_token;                ///< sent as "Authorization: Bearer ..."; empty: not sent
+    http_headers headers;                    ///< sent with every request
+    stream_factory https_stream;             ///< needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
     std::size_t max_body = 8 * 1024 * 1024;  ///< of a response, whose head has at most 64 KiB, in bytes
 };
 

@@ -130,8 +130,7 @@ class http_exchange final : public ref_counted {
         : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
         http_headers& headers = options_.headers;
         headers.insert(headers.begin(), {"Host", target_.unix_path.empty() ? target_.name : "localhost"});
-        if (!options_.bearer_token.empty())
-            headers.push_back({"Authorization", "Bearer " + options_.bearer_token});
+        if (!options_.bearer_token.empty()) headers.push_back({"Authorization", "Bearer " + options_.bearer_token});
         for (const http_header& header : headers) {
             if (!is_framing_header(header.name)) append_header(common_headers_, header.name, header.value);
         }
@@ -164,8 +163,7 @@ class http_exchange final : public ref_counted {
             if (ended == stream_status::ok) return out;
             const io_status ready = await(*out, ended, call.deadline, call.interrupt_fd);
             if (ready == io_status::ok) continue;
-            if (ready == io_status::interrupted)
-                return error{errc::cancelled, 0, "interrupted during the handshake"};
+            if (ready == io_status::interrupted) return error{errc::cancelled, 0, "interrupted during the handshake"};
             const bool is_late = ready == io_status::timed_out;
             return error{errc::unreachable, is_late ? ETIMEDOUT : 0,
                          cat({"handshake failed: ", is_late ? "it takes too long" : out->stream->failure()})};
@@ -200,11 +198,11 @@ class http_exchange final : public ref_counted {
 
     static http_attempt broken(const connection& conn, bool nothing_sent) {
         const std::string reason = conn.failure();
-        return {error{nothing_sent ? errc::unreachable : errc::disconnected, conn.sys_errno,
-                      cat({"the connection broke before the ",
-                           nothing_sent ? "request was sent" : "response was complete",
-                           reason.empty() ? "" : ": ", reason})},
-                nothing_sent, true};
+        return {
+            error{nothing_sent ? errc::unreachable : errc::disconnected, conn.sys_errno,
+                  cat({"the connection broke before the ", nothing_sent ? "request was sent" : "response was complete",
+                       reason.empty() ? "" : ": ", reason})},
+            nothing_sent, true};
     }
 
     // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
@@ -231,8 +229,7 @@ class http_exchange final : public ref_counted {
             conn->stalls_at = now + stall_time;
             http_attempt tried = try_on(conn, request, call);
             const bool was_silent = !tried.response && tried.response.error().code == errc::timed_out;
-            if (tried.broke || was_silent)
-                idle_.drop(time_point::max(), {});  // what killed it may have killed all
+            if (tried.broke || was_silent) idle_.drop(time_point::max(), {});  // what killed it may have killed all
             if (!tried.broke || !tried.nothing_sent) return tried;
         }
         return try_new(request, call);
@@ -304,8 +301,7 @@ class http_exchange final : public ref_counted {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url,
-                                                            http_client_options options) {
+OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url, http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
     http_request any{"GET", "/", options.headers, ""};
@@ -315,13 +311,11 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }
 
-OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method,
-                                                      std::string_view target) const {
+OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method, std::string_view target) const {
     return body_->describe(method, target);
 }
 
-OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request,
-                                                            const http_call& call) {
+OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request, const http_call& call) {
     if (const char* fault = detail::request_error(request))
         return error{errc::invalid_argument, 0, detail::cat({"bad request: ", fault})};
     return body_->send(request, call);

@@ -11,8 +11,7 @@ namespace detail {
 // A method or a header name.
 inline bool is_token(std::string_view text) noexcept {
     constexpr std::string_view others = "!#$%&'*+-.^_`|~";
-    return !text.empty() &&
-           all_of(text, [&](char c) { return is_alphanumeric(c) || others.find(c) != others.npos; });
+    return !text.empty() && all_of(text, [&](char c) { return is_alphanumeric(c) || others.find(c) != others.npos; });
 }
 
 inline bool is_field_value(std::string_view text) noexcept {
@@ -43,8 +42,7 @@ inline void append_header(std::string& head, std::string_view name, std::string_
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers,
-                                                 std::string_view name) noexcept {
+OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers, std::string_view name) noexcept {
     for (const http_header& header : headers) {
         if (detail::equals_ignore_case(header.name, name)) return header.value;
     }

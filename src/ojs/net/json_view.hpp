@@ -37,8 +37,7 @@ class json_view {
     /// For untrusted text. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
     /// `max_bytes`, nested at most 100 deep, whose numbers fit a double. The error names the line, and never quotes the
     /// text.
-    [[nodiscard]] static result<json_view> parse(std::string_view text,
-                                                 std::size_t max_bytes = 16 * 1024 * 1024);
+    [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = 16 * 1024 * 1024);
 
     json_type type() const noexcept;                                    ///< none: there is no value
     explicit operator bool() const noexcept { return !text_.empty(); }  ///< false: there is no value
@@ -98,9 +97,7 @@ class json_iterator {
 // input, if not; if it `is_limited`, also for numbers and nesting that json_view::parse() rejects. Does not check UTF-8:
 // see is_utf8().
 result<void> check_json(std::string_view text, bool is_limited = false);
-inline bool is_json(std::string_view text) {
-    return check_json(text).has_value();
-}
+inline bool is_json(std::string_view text) { return check_json(text).has_value(); }
 inline bool is_json_object(std::string_view text) {
     return json_view(text).type() == json_type::object && is_json(text);
 }
@@ -137,8 +134,7 @@ result<T> read_picojson(std::string_view json) {
         return result<T>(std::move(out));
     } else {
         constexpr bool is_array = std::is_same_v<T, typename Value::array>;
-        if (!out.template is<T>())
-            return error{errc::invalid_argument, 0, is_array ? "not an array" : "not an object"};
+        if (!out.template is<T>()) return error{errc::invalid_argument, 0, is_array ? "not an array" : "not an object"};
         return result<T>(std::move(out.template get<T>()));
     }
 }

@@ -38,8 +38,8 @@ inline bool decode_json(std::string_view source, std::string* out) {
     source = source.substr(1, source.size() - 2);
     while (!source.empty()) {
         std::size_t plain = 0;
-        while (plain < source.size() && static_cast<unsigned char>(source[plain]) >= 0x20 &&
-               source[plain] != '"' && source[plain] != '\\')
+        while (plain < source.size() && static_cast<unsigned char>(source[plain]) >= 0x20 && source[plain] != '"' &&
+               source[plain] != '\\')
             ++plain;
         if (out != nullptr) out->append(source.data(), plain);
         source.remove_prefix(plain);
@@ -82,8 +82,7 @@ OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min,
                                       std::uint64_t& out) noexcept {
     const bool negative = !source.empty() && source.front() == '-';
     const std::uint64_t max_magnitude = negative ? 0 - static_cast<std::uint64_t>(min) : max;
-    if (!is_json_number(source) || !parse_number(source.substr(negative ? 1 : 0), max_magnitude, out))
-        return false;
+    if (!is_json_number(source) || !parse_number(source.substr(negative ? 1 : 0), max_magnitude, out)) return false;
     out = negative ? 0 - out : out;
     return true;
 }
@@ -180,10 +179,8 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool is_limit
     std::string_view rest = json_view(text).text();
     if (take_checked_json(rest, is_limited) && rest.empty()) return {};
     std::size_t line = 1;
-    for (const char c : text.substr(0, static_cast<std::size_t>(rest.data() - text.data())))
-        line += c == '\n' ? 1 : 0;
-    return error{errc::bad_response, 0,
-                 cat({"invalid JSON in line ", line, is_limited ? ", or beyond a limit" : ""})};
+    for (const char c : text.substr(0, static_cast<std::size_t>(rest.data() - text.data()))) line += c == '\n' ? 1 : 0;
+    return error{errc::bad_response, 0, cat({"invalid JSON in line ", line, is_limited ? ", or beyond a limit" : ""})};
 }
 
 }  // namespace detail
@@ -215,8 +212,7 @@ OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
 OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
     std::string out;
     if (detail::read_json_string(text_, out)) return out;
-    return error{errc::invalid_argument, 0,
-                 type() == json_type::string ? "half of a surrogate pair" : "not a string"};
+    return error{errc::invalid_argument, 0, type() == json_type::string ? "half of a surrogate pair" : "not a string"};
 }
 
 OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
@@ -228,8 +224,7 @@ OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
         const double out = ::strtod(digits.c_str(), nullptr);
         if (out >= -max && out <= max) return out;
     }
-    return error{errc::invalid_argument, 0,
-                 type() == json_type::number ? "too large for a double" : "not a number"};
+    return error{errc::invalid_argument, 0, type() == json_type::number ? "too large for a double" : "not a number"};
 }
 
 OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {
@@ -262,9 +257,7 @@ OJS_SHUTDOWN_INLINE json_view json_view::element(std::size_t index) const {
 OJS_SHUTDOWN_INLINE detail::json_iterator json_view::begin() const {
     return {text_, type() == json_type::object ? '{' : '['};
 }
-OJS_SHUTDOWN_INLINE detail::json_iterator json_view::end() const noexcept {
-    return {};
-}
+OJS_SHUTDOWN_INLINE detail::json_iterator json_view::end() const noexcept { return {}; }
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -25,11 +25,9 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline void check_container(const container_probe& probe, const container_info& info,
-                            std::vector<finding>& out) {
+inline void check_container(const container_probe& probe, const container_info& info, std::vector<finding>& out) {
     if (info.in_container)
-        out.push_back(
-            {severity::info, "container", cat({"runs in a container (", info.platform->id, ")"}), ""});
+        out.push_back({severity::info, "container", cat({"runs in a container (", info.platform->id, ")"}), ""});
     check_pid1(probe, info, out);
 }
 
@@ -55,11 +53,11 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
             const severity level = number == handled.front() ? severity::error
                                    : number == SIGHUP        ? severity::info
                                                              : severity::warning;
-            out.push_back({level, "signal-ignored",
-                           cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
-                                effect_of_ignoring(number)}),
-                           cat({"start the worker without that, or as `env --default-signal=", name.substr(3),
-                                " ...`"})});
+            out.push_back(
+                {level, "signal-ignored",
+                 cat({name, " was ignored when the process started (nohup, a shell's trap or &): ",
+                      effect_of_ignoring(number)}),
+                 cat({"start the worker without that, or as `env --default-signal=", name.substr(3), " ...`"})});
         }
         if (sigismember(&blocked, number) == 1)
             out.push_back({severity::warning, "signal-blocked",
@@ -70,8 +68,8 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
     }
 }
 
-inline result<http_response> http_get(std::string_view url, const char* target,
-                                      std::chrono::milliseconds timeout, http_client_options settings) {
+inline result<http_response> http_get(std::string_view url, const char* target, std::chrono::milliseconds timeout,
+                                      http_client_options settings) {
     result<http_client> client = make_backend_client(url, std::move(settings));
     if (!client) return client.error();
     http_request request;
@@ -79,25 +77,21 @@ inline result<http_response> http_get(std::string_view url, const char* target,
     return client->send(request, {deadline_after(timeout)});
 }
 
-inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout,
-                          std::vector<finding>& out) {
+inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout, std::vector<finding>& out) {
     const backend_url url = split_url(options);
     if (url.added != nullptr && url.added->inspect) {
         std::string fault = url.added->inspect(url.address);
-        if (!fault.empty())
-            out.push_back({severity::error, "backend-unusable", std::move(fault), "correct OJS_URL"});
+        if (!fault.empty()) out.push_back({severity::error, "backend-unusable", std::move(fault), "correct OJS_URL"});
     }
     if (url.added != nullptr || !url.is_http()) return;
-    const result<http_response> response =
-        http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
+    const result<http_response> response = http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
     if (!response) {
         const bool is_absent = response.error().code != errc::bad_response;
-        out.push_back(
-            {severity::error, is_absent ? "backend-unreachable" : "backend-answer",
-             cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
-                  response.error().text}),
-             is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
-                       : "check that OJS_URL names an Open Job Spec backend"});
+        out.push_back({severity::error, is_absent ? "backend-unreachable" : "backend-answer",
+                       cat({is_absent ? "the backend cannot be reached: " : "no Open Job Spec backend answers: ",
+                            response.error().text}),
+                       is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
+                                 : "check that OJS_URL names an Open Job Spec backend"});
     } else if (response->status == 401 || response->status == 403) {
         out.push_back({severity::error, "backend-token",
                        cat({"the backend answers ", response->status,
@@ -105,11 +99,10 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
                                                        : ": it does not accept the token"}),
                        "set OJS_AUTH_TOKEN to one the backend accepts"});
     } else if (response->status >= 400) {
-        out.push_back(
-            {severity::warning, "backend-answer",
-             cat({"the backend answers ", response->status, " to GET ",
-                  public_url(without_api_path(options.url)), "/ojs/v1/health"}),
-             "check that OJS_URL names an Open Job Spec backend, with its base path, and is healthy"});
+        out.push_back({severity::warning, "backend-answer",
+                       cat({"the backend answers ", response->status, " to GET ",
+                            public_url(without_api_path(options.url)), "/ojs/v1/health"}),
+                       "check that OJS_URL names an Open Job Spec backend, with its base path, and is healthy"});
     }
 }
 
@@ -130,9 +123,8 @@ inline void check_bind(const endpoint& where, std::chrono::milliseconds timeout,
     }
     // In the container of a running worker, that worker holds the address.
     const bool runs = listener.error().code == errc::busy && is_our_worker(where, timeout);
-    out.push_back(
-        {runs ? severity::info : severity::error, "health-bind", listener.error().text,
-         runs ? "" : "choose another address in OJS_HEALTH_ADDR, or stop the program that listens there"});
+    out.push_back({runs ? severity::info : severity::error, "health-bind", listener.error().text,
+                   runs ? "" : "choose another address in OJS_HEALTH_ADDR, or stop the program that listens there"});
 }
 
 inline void check_health_server(const ops_options& options, const container_info& info,
@@ -143,8 +135,8 @@ inline void check_health_server(const ops_options& options, const container_info
     if (where->name.empty()) return;
     if (options.control && options.token.empty() && where->unix_path.empty())
         out.push_back({severity::info, "health-control-token",
-                       cat({"with control on and no token, every process that shares the network of ",
-                            where->name, " can stop the worker"}),
+                       cat({"with control on and no token, every process that shares the network of ", where->name,
+                            " can stop the worker"}),
                        "set OJS_HEALTH_TOKEN to prevent that"});
     check_bind(*where, timeout, out);
 }
@@ -175,8 +167,8 @@ inline void check_limits(const loop_options& options, std::vector<finding>& out)
             static_cast<std::uint64_t>(found.rlim_cur) >= need)
             continue;
         out.push_back({severity::warning, check.id,
-                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.resource,
-                            " is ", static_cast<unsigned long long>(found.rlim_cur)}),
+                       cat({"OJS_CONCURRENCY is ", options.concurrency, ", but the limit of ", check.resource, " is ",
+                            static_cast<unsigned long long>(found.rlim_cur)}),
                        check.fix});
     }
 }

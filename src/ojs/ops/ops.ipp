@@ -170,9 +170,7 @@ inline worker_extension_factory make_ops(const result<ops_options>& options) {
 }
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE detail::worker_extension_factory ops() {
-    return detail::make_ops(ops_options::from_environment());
-}
+OJS_SHUTDOWN_INLINE detail::worker_extension_factory ops() { return detail::make_ops(ops_options::from_environment()); }
 OJS_SHUTDOWN_INLINE detail::worker_extension_factory ops(ops_options options) {
     return detail::make_ops(std::move(options));
 }

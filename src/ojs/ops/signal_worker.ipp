@@ -68,8 +68,7 @@ inline array<process_facts> find_same_programs(std::string_view root, const proc
 // The process to signal, by the rules of signal_worker().
 inline result<pid_t> find_other_process(std::string_view root) {
     const process_facts self = read_process(root, "self");
-    if (self.pid == 0)
-        return error{errc::unsupported, 0, "cannot find the worker without /proc; give its process id"};
+    if (self.pid == 0) return error{errc::unsupported, 0, "cannot find the worker without /proc; give its process id"};
     const array<process_facts> same = find_same_programs(root, self);
     if (self.pid != 1 && contains_pid(same, 1)) return pid_t{1};
     pid_t found = 0;
@@ -107,8 +106,7 @@ inline bool would_end(std::string_view root, pid_t pid, int number) {
 // come later. A process that is stopped or blocks the signal is not awaited for long.
 inline void await_delivery(pid_t pid, int number) {
     const time_point deadline = deadline_after(std::chrono::milliseconds(500));
-    while (in_masks("", pid, number, {"\nShdPnd:\t"}, false) && steady_clock::now() < deadline)
-        ::usleep(1000);
+    while (in_masks("", pid, number, {"\nShdPnd:\t"}, false) && steady_clock::now() < deadline) ::usleep(1000);
 }
 
 inline error not_prepared(pid_t pid) {
@@ -129,8 +127,7 @@ inline result<void> check_child(std::string_view root, pid_t init, int number) {
 
 // Catches the usual mistakes: a worker without the spot policy, or a job's child instead of the controller. [Spot]
 inline result<void> check_prepared(std::string_view root, pid_t pid, int number) {
-    if (is_of_kind(read_process(root, cat({pid})), pid1_kind::forwards))
-        return check_child(root, pid, number);
+    if (is_of_kind(read_process(root, cat({pid})), pid1_kind::forwards)) return check_child(root, pid, number);
     if (would_end(root, pid, number)) return not_prepared(pid);
     return {};
 }
@@ -147,9 +144,8 @@ inline error cannot_signal(pid_t pid, int failed) {
 OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pid) {
     const int number = detail::signal_of(command);
     if (number == 0) {
-        return error{
-            errc::invalid_argument, 0,
-            detail::cat({"'", detail::printable(command, 40), "' is none of quiet, resume, stop, reclaim"})};
+        return error{errc::invalid_argument, 0,
+                     detail::cat({"'", detail::printable(command, 40), "' is none of quiet, resume, stop, reclaim"})};
     }
     if (pid < 0) return error{errc::invalid_argument, 0, "a process id cannot be negative"};
     result<pid_t> target = pid != 0 ? result<pid_t>(pid) : detail::find_other_process("");

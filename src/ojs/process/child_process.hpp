@@ -75,7 +75,7 @@ struct child_options {
     /// child's environment (default: /usr/local/bin:/usr/bin:/bin).
     std::vector<std::string> command;
     std::vector<std::string> environment;  ///< "NAME=value", added to or replacing inherited ones
-    bool inherit_environment = true;  ///< start() reads ours: no other thread may call setenv() meanwhile
+    bool inherit_environment = true;       ///< start() reads ours: no other thread may call setenv() meanwhile
     /// Inherit also OJS_AUTH_TOKEN, OJS_HEALTH_TOKEN, NOTIFY_SOCKET, WATCHDOG_PID and WATCHDOG_USEC: the secrets of
     /// this process, and the variables of its service manager. Those in `environment` are always passed.
     bool inherit_private_variables = false;

@@ -40,8 +40,7 @@ inline array<pid_t> all_processes() {
     if (folder == nullptr) return out;
     while (const dirent* entry = ::readdir(folder)) {
         std::uint64_t number = 0;
-        if (parse_number(entry->d_name, INT_MAX, number) && number != 0)
-            out.push_back(static_cast<pid_t>(number));
+        if (parse_number(entry->d_name, INT_MAX, number) && number != 0) out.push_back(static_cast<pid_t>(number));
     }
     ::closedir(folder);
     return out;
@@ -65,8 +64,7 @@ inline bool ends_by_default(int number) noexcept {
 inline bool check_exit(pid_t pid, int flags, bool& ended) noexcept {
     siginfo_t about{};
     const auto id = static_cast<id_t>(pid);
-    const int failed =
-        retry_interrupted([&] { return ::waitid(P_PID, id, &about, WEXITED | WNOWAIT | flags); });
+    const int failed = retry_interrupted([&] { return ::waitid(P_PID, id, &about, WEXITED | WNOWAIT | flags); });
     ended = about.si_pid != 0;
     return failed == 0;
 }
@@ -94,13 +92,9 @@ class exit_watch {
         return {};
     }
 
-    int fd() const noexcept {
-        return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1;
-    }
+    int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
     // The thread still runs if the child does.
-    void end(bool child_is_gone) {
-        child_is_gone ? thread_.join() : thread_.detach();
-    }
+    void end(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
 
   private:
     struct ended_flag : ref_counted {
@@ -178,8 +172,7 @@ class child_state : public ref_counted {
         bool ended = false;
         if (!check_exit(pid_, WNOHANG, ended)) return on_status_lost(errno);
         if (!ended) return stage::running;
-        if (steady_clock::now() < linger_until_ && own_group_ && group_has_others(pid_))
-            return stage::lingering;
+        if (steady_clock::now() < linger_until_ && own_group_ && group_has_others(pid_)) return stage::lingering;
         return reap();
     }
 
@@ -201,11 +194,10 @@ class child_state : public ref_counted {
     // A group with members keeps the id reserved; a process with that id means that the group is empty.
     stage on_status_lost(int failed) {
         if (kill_orphans_ && ::kill(pid_, 0) != 0 && errno == ESRCH) ::kill(-pid_, SIGKILL);
-        outcome_ =
-            error{errc::system, failed,
-                  cat({"the exit status of process ", pid_,
-                       " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
-                       errno_text(failed)})};
+        outcome_ = error{errc::system, failed,
+                         cat({"the exit status of process ", pid_,
+                              " was taken by another part of this program (waitpid(-1), or SIGCHLD ignored): ",
+                              errno_text(failed)})};
         return stage_ = stage::over;
     }
 
@@ -235,9 +227,8 @@ class child_state : public ref_counted {
         int failed = own_group_ && ::kill(-pid_, number) != 0 ? errno : 0;
         if (!leads) failed = ::kill(pid_, number) != 0 ? errno : 0;
         if (failed == 0) return {};
-        return error{
-            errc::system, failed,
-            cat({"cannot send ", signal_name(number), " to process ", pid_, ": ", errno_text(failed)})};
+        return error{errc::system, failed,
+                     cat({"cannot send ", signal_name(number), " to process ", pid_, ": ", errno_text(failed)})};
     }
 
     pid_t pid_ = 0;
@@ -253,9 +244,7 @@ class child_state : public ref_counted {
     time_point output_until_ = time_point::max();  // output is passed on until then
 };
 
-inline error no_child() {
-    return {errc::invalid_argument, 0, "there is no child"};
-}
+inline error no_child() { return {errc::invalid_argument, 0, "there is no child"}; }
 
 }  // namespace detail
 
@@ -267,8 +256,7 @@ OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
                                 : code == 127 ? "was not found"
                                 : signalled   ? cat({"was ended by ", signal_name(code - 128)})
                                               : std::string();
-    return cat({"exit status ", code, meaning.empty() ? "" : ": by the custom of shells, a command it ran ",
-                meaning});
+    return cat({"exit status ", code, meaning.empty() ? "" : ": by the custom of shells, a command it ran ", meaning});
 }
 
 OJS_SHUTDOWN_INLINE result<child_process> child_process::start(const child_options& options) {
@@ -288,8 +276,7 @@ OJS_SHUTDOWN_INLINE result<child_process> detail::start_child(const child_option
     // Before the fork: a child without a state would have no owner.
     detail::ref<detail::child_state> state = detail::make_ref<detail::child_state>(options);
     detail::ref<detail::child_thread> thread;
-    const result<pid_t> pid =
-        needs_thread ? detail::child_thread::launch(launch, options, thread) : launch.run();
+    const result<pid_t> pid = needs_thread ? detail::child_thread::launch(launch, options, thread) : launch.run();
     if (!pid) return pid.error();
     child_process out;
     out.state_ = std::move(state);
@@ -318,21 +305,11 @@ OJS_SHUTDOWN_INLINE child_process::~child_process() {
     }
 }
 
-OJS_SHUTDOWN_INLINE pid_t child_process::pid() const noexcept {
-    return state_ ? state_->pid() : 0;
-}
-OJS_SHUTDOWN_INLINE int child_process::fd() const noexcept {
-    return state_ ? state_->fd() : -1;
-}
-OJS_SHUTDOWN_INLINE int child_process::input() const noexcept {
-    return state_ ? state_->our_ends[0].get() : -1;
-}
-OJS_SHUTDOWN_INLINE int child_process::output() const noexcept {
-    return state_ ? state_->our_ends[1].get() : -1;
-}
-OJS_SHUTDOWN_INLINE int child_process::errors() const noexcept {
-    return state_ ? state_->our_ends[2].get() : -1;
-}
+OJS_SHUTDOWN_INLINE pid_t child_process::pid() const noexcept { return state_ ? state_->pid() : 0; }
+OJS_SHUTDOWN_INLINE int child_process::fd() const noexcept { return state_ ? state_->fd() : -1; }
+OJS_SHUTDOWN_INLINE int child_process::input() const noexcept { return state_ ? state_->our_ends[0].get() : -1; }
+OJS_SHUTDOWN_INLINE int child_process::output() const noexcept { return state_ ? state_->our_ends[1].get() : -1; }
+OJS_SHUTDOWN_INLINE int child_process::errors() const noexcept { return state_ ? state_->our_ends[2].get() : -1; }
 OJS_SHUTDOWN_INLINE void child_process::close_input() noexcept {
     if (state_) state_->our_ends[0].reset();
 }
@@ -341,8 +318,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait(time_point deadline) 
     return state_ ? state_->wait(deadline, -1) : detail::no_child();
 }
 
-OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point deadline,
-                                                                 const cancel_token& token) {
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::wait_until(time_point deadline, const cancel_token& token) {
     if (!state_) return detail::no_child();
     const result<int> wake_fd = token.fd();
     if (!wake_fd) return wake_fd.error();

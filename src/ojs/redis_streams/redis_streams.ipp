@@ -20,8 +20,7 @@ namespace detail {
 namespace redis {
 
 // From {entry, deliveries, attempt, max_attempts, {name, value, ...}}. Without id and claim.
-OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queue,
-                                 const std::string& default_type) {
+OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queue, const std::string& default_type) {
     job out;
     out.type = default_type;
     out.queue = queue;
@@ -52,8 +51,7 @@ OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queu
 
 class redis_transport final : public transport {
   public:
-    redis_transport(redis_streams_options options, address to)
-        : options_(std::move(options)), pool_(std::move(to)) {}
+    redis_transport(redis_streams_options options, address to) : options_(std::move(options)), pool_(std::move(to)) {}
     ~redis_transport() override { watcher_.stop(); }
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
@@ -127,8 +125,8 @@ class redis_transport final : public transport {
     result<bool> confirm_claim(const job_request& query, time_point deadline) override {
         const std::optional<claim> held = parse_claim(query.claim);
         if (!held) return false;
-        const result<words> renewed = renew(held->key, held->consumer, {held->entry, held->count},
-                                            {query.job_id}, query.should_send, deadline);
+        const result<words> renewed =
+            renew(held->key, held->consumer, {held->entry, held->count}, {query.job_id}, query.should_send, deadline);
         if (!renewed) return renewed.error();
         if (renewed->empty()) claims_.remove(query.job_id, *held, false);
         return !renewed->empty();
@@ -149,16 +147,16 @@ class redis_transport final : public transport {
     }
 
     // New entries come first every other time: else handed-back jobs without a handler would hold them up.
-    result<reply> claim_from(const std::string& key, const fetch_request& request, std::size_t count,
-                             bool recovers, time_point deadline) {
+    result<reply> claim_from(const std::string& key, const fetch_request& request, std::size_t count, bool recovers,
+                             time_point deadline) {
         const worker_identity& worker = *request.worker;
-        const words all = with_keys(
-            key,
-            {options_.group, worker.worker_id, std::to_string(count),
-             std::to_string(worker.visibility_timeout.count()), std::to_string(options_.max_attempts),
-             options_.keep_entries ? "1" : "0", std::to_string(options_.max_consumer_idle.count()),
-             fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
-            recovers ? claims_.entries_of(key) : words());
+        const words all =
+            with_keys(key,
+                      {options_.group, worker.worker_id, std::to_string(count),
+                       std::to_string(worker.visibility_timeout.count()), std::to_string(options_.max_attempts),
+                       options_.keep_entries ? "1" : "0", std::to_string(options_.max_consumer_idle.count()),
+                       fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
+                      recovers ? claims_.entries_of(key) : words());
         result<reply> out = claim_.run(pool_, all, deadline, request.should_send);
         if (!out) return out;
         if ((*out)->type == REDIS_REPLY_ERROR) return refusal(**out);
@@ -166,8 +164,8 @@ class redis_transport final : public transport {
         return out;
     }
 
-    void add_jobs(const redisReply& from, const std::string& key, const std::string& queue,
-                  const std::string& consumer, std::vector<job>& out) {
+    void add_jobs(const redisReply& from, const std::string& key, const std::string& queue, const std::string& consumer,
+                  std::vector<job>& out) {
         const redisReply& buried = *from.element[1];
         if (buried.elements > 0 && options_.log)
             options_.log({log_level::warn,
@@ -179,8 +177,7 @@ class redis_transport final : public transport {
         out.reserve(out.size() + jobs.elements);
         for (std::size_t i = 0; i < jobs.elements; ++i) {
             const redisReply& each = *jobs.element[i];
-            const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer), consumer,
-                                key};
+            const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer), consumer, key};
             job next = make_job(each, queue, options_.default_type);
             next.claim = held.text();
             next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
@@ -188,14 +185,12 @@ class redis_transport final : public transport {
         }
     }
 
-    result<settle_result> settle(const std::string& job_id, const std::string& claim_text,
-                                 const words& action, const function<bool()>& should_send,
-                                 time_point deadline) {
+    result<settle_result> settle(const std::string& job_id, const std::string& claim_text, const words& action,
+                                 const function<bool()>& should_send, time_point deadline) {
         const std::optional<claim> held = parse_claim(claim_text);
         if (!held) return settle_result::gone;
         const words all = with_keys(
-            held->key,
-            {options_.group, held->entry, held->count, held->consumer, options_.keep_entries ? "1" : "0"},
+            held->key, {options_.group, held->entry, held->count, held->consumer, options_.keep_entries ? "1" : "0"},
             action);
         const result<reply> got = settle_.run(pool_, all, deadline, should_send);
         if (!got) return got.error();
@@ -206,8 +201,8 @@ class redis_transport final : public transport {
     }
 
     // `pairs`: an entry and its delivery count for each of `ids`. Returns the ids of those whose claims hold.
-    result<words> renew(const std::string& key, const std::string& consumer, const words& pairs,
-                        const words& ids, const function<bool()>& should_send, time_point deadline) {
+    result<words> renew(const std::string& key, const std::string& consumer, const words& pairs, const words& ids,
+                        const function<bool()>& should_send, time_point deadline) {
         const words all = with_keys(key, {options_.group, consumer}, pairs);
         const result<reply> got = renew_.run(pool_, all, deadline, should_send);
         if (!got) return got.error();
@@ -239,11 +234,9 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_optio
     result<detail::redis::address> to = detail::redis::parse_address(options.url);
     if (!to) return to.error();
     bool is_valid = !options.group.empty() && options.max_attempts > 0;
-    for (const std::chrono::milliseconds delay : options.retry_delays)
-        is_valid = is_valid && delay.count() >= 0;
+    for (const std::chrono::milliseconds delay : options.retry_delays) is_valid = is_valid && delay.count() >= 0;
     if (!is_valid)
-        return error{errc::invalid_argument, 0,
-                     "Redis: a group, max_attempts > 0 and retry_delays >= 0 are needed"};
+        return error{errc::invalid_argument, 0, "Redis: a group, max_attempts > 0 and retry_delays >= 0 are needed"};
     if (to->username.empty()) to->username = options.username;
     if (to->password.empty()) to->password = options.password;
     return make_transport<detail::redis::redis_transport>(std::move(options), std::move(*to));

@@ -54,8 +54,7 @@ class river_transport : public transport {
     /// A handler returns it: the job runs again after `delay`, and the attempt does not count. Thread-safe.
     virtual outcome snooze(const job_context& job, std::chrono::milliseconds delay) = 0;
     /// A handler returns it: the job, if it has attempts left, runs again after `delay`. Thread-safe.
-    virtual outcome retry_after(const job_context& job, std::chrono::milliseconds delay,
-                                std::string reason) = 0;
+    virtual outcome retry_after(const job_context& job, std::chrono::milliseconds delay, std::string reason) = 0;
     /// A handler returns it: the job is cancelled. Thread-safe.
     virtual outcome cancel(const job_context& job, std::string reason) = 0;
 };

@@ -29,8 +29,7 @@ class river_worker : public river_transport {
     outcome snooze(const job_context& job, std::chrono::milliseconds delay) override {
         return decide(job, "snooze", delay, "snoozed");
     }
-    outcome retry_after(const job_context& job, std::chrono::milliseconds delay,
-                        std::string reason) override {
+    outcome retry_after(const job_context& job, std::chrono::milliseconds delay, std::string reason) override {
         return decide(job, "fail", delay, std::move(reason));
     }
     outcome cancel(const job_context& job, std::string reason) override {
@@ -60,8 +59,7 @@ class river_worker : public river_transport {
         const bool named = error.code == "handler_error" || error.message.rfind(error.code, 0) == 0;
         out.error = named ? error.message : error.code + ": " + error.message;
         if (!request.checkpoint_json.empty()) out.merged = "{\"checkpoint\":" + request.checkpoint_json + "}";
-        if (!request.requeue && error.retryable && error.code == "handler_error")
-            apply_decision(request.job_id, out);
+        if (!request.requeue && error.retryable && error.code == "handler_error") apply_decision(request.job_id, out);
         return reports_.settle(request.job_id, std::move(out), deadline);
     }
 
@@ -112,8 +110,7 @@ class river_worker : public river_transport {
         for (const std::string& job : request.active_jobs) {
             if (const std::optional<long long> id = read_id(job)) ids.add(*id);
         }
-        const result<postgres_rows> ours =
-            db_.renewing.run(sql::confirm, {ids.text(), session_.owner()}, deadline);
+        const result<postgres_rows> ours = db_.renewing.run(sql::confirm, {ids.text(), session_.owner()}, deadline);
         if (!ours) return ours.error();
         for (int row = 0; row < ours->size(); ++row) {
             out.jobs_extended.push_back(ours->text(row, 0));

@@ -60,7 +60,7 @@ struct draining_server_options {
     std::chrono::seconds retry_after{1};  ///< the Retry-After of a 503
     /// A path the server answers itself, such as "/readyz": 200, and 503 once drain() has begun. Empty: none.
     std::string readiness_path;
-    bool reuse_port = false;  ///< SO_REUSEPORT: other processes may listen on the same port
+    bool reuse_port = false;                     ///< SO_REUSEPORT: other processes may listen on the same port
     std::size_t thread_stack_size = 256 * 1024;  ///< bytes
 };
 
@@ -108,9 +108,8 @@ class draining_server {
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options = {});
 
-    draining_server(draining_server&& other) noexcept;  ///< `other` must not be used then
-    draining_server& operator=(
-        draining_server&& other) noexcept;  ///< ends this server; `other` must not be used then
+    draining_server(draining_server&& other) noexcept;             ///< `other` must not be used then
+    draining_server& operator=(draining_server&& other) noexcept;  ///< ends this server; `other` must not be used then
     /// Drains with a deadline that has passed, and waits for the handlers. In a child made by fork(), which has no copy
     /// of the threads, it only closes the child's sockets, and drain() does nothing.
     ~draining_server();

@@ -132,8 +132,7 @@ class server_body final : public ref_counted {
         const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
         const std::size_t processors = online > 1 ? static_cast<std::size_t>(online) : 1;
         const std::size_t usual = processors < 4 ? 8 : processors * 2;
-        const std::size_t count =
-            context.options.threads > 0 ? std::min(context.options.threads, max_threads) : usual;
+        const std::size_t count = context.options.threads > 0 ? std::min(context.options.threads, max_threads) : usual;
         active_.begin(static_cast<int>(count < processors ? count : processors), static_cast<int>(count + 1));
         threads_ = array<thread>(count + 2);
         for (std::size_t i = 1; i <= count; ++i) {
@@ -205,8 +204,7 @@ class server_body final : public ref_counted {
     }
     void accept_from(const listener& from) noexcept {
         if (!has_free_slot()) return free_slot();
-        for (int i = 0; i < accept_batch_size && has_free_slot() && accept_one(from, wake_.fd()); ++i)
-            continue;
+        for (int i = 0; i < accept_batch_size && has_free_slot() && accept_one(from, wake_.fd()); ++i) continue;
     }
     // False: no client is waiting, or none can be accepted now.
     bool accept_one(const listener& from, int interrupt_fd) noexcept {
@@ -249,8 +247,7 @@ class server_body final : public ref_counted {
         if (done != nullptr) done->close_when_idle();
         if (slow != nullptr && left.count() <= 0) slow->cut();
         // A busy connection may be idle by then.
-        context.schedule_sweep(
-            deadline_after(left.count() > 0 ? std::min(left, overdue_interval) : overdue_interval));
+        context.schedule_sweep(deadline_after(left.count() > 0 ? std::min(left, overdue_interval) : overdue_interval));
     }
     // The connection that has waited longest, either after its response or for its client; null: none.
     connection* oldest_waiting(bool has_responded) const noexcept {
@@ -382,9 +379,7 @@ class server_body final : public ref_counted {
         if (accepting_ == accepting::yes) accepting_ = accepting::last_time;
         wake_.notify();
     }
-    bool is_over() const noexcept {
-        return drain_.abort.cancelled() || steady_clock::now() >= drain_.deadline;
-    }
+    bool is_over() const noexcept { return drain_.abort.cancelled() || steady_clock::now() >= drain_.deadline; }
     void await_idle(const drain_options& options) {
         // All other threads may run handlers; late clients still need a 503.
         unique_lock held(mutex_);
@@ -396,8 +391,7 @@ class server_body final : public ref_counted {
         for (;;) {
             const bool in_flight_connections = context.in_flight_connections.load() > 0;
             if ((!in_flight_connections && context.late.load() == 0) || options.abort.cancelled()) return;
-            const time_point end =
-                in_flight_connections ? options.deadline : std::min(options.deadline, late_end);
+            const time_point end = in_flight_connections ? options.deadline : std::min(options.deadline, late_end);
             if (end <= steady_clock::now()) return;
             changed_.wait_until(held, end);
         }
@@ -442,8 +436,7 @@ class server_body final : public ref_counted {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(
-    const environment_lookup& lookup) {
+OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup) {
     constexpr const char* name = "OJS_SERVER_SHUTDOWN_TIMEOUT";
     const char* const value = detail::find_variable(lookup, name);
     if (value == nullptr) return std::chrono::milliseconds(30000);
@@ -465,13 +458,11 @@ OJS_SHUTDOWN_INLINE draining_server::~draining_server() {
     if (impl_) impl_->abandon_after_fork();
 }
 
-OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
-                                                                   http_handler handler,
+OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address, http_handler handler,
                                                                    draining_server_options options) {
     return start(address, std::move(handler), std::move(options), false);
 }
-OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address,
-                                                                   http_handler handler,
+OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address, http_handler handler,
                                                                    draining_server_options options,
                                                                    bool thread_per_connection) {
     if (!handler || options.max_connections == 0)
@@ -483,27 +474,13 @@ OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_v
     return draining_server(std::move(body));
 }
 
-OJS_SHUTDOWN_INLINE const std::string& draining_server::address() const noexcept {
-    return impl_->address;
-}
-OJS_SHUTDOWN_INLINE std::uint16_t draining_server::port() const noexcept {
-    return impl_->port();
-}
-OJS_SHUTDOWN_INLINE std::vector<int> draining_server::listeners() const {
-    return impl_->listeners();
-}
-OJS_SHUTDOWN_INLINE bool draining_server::draining() const noexcept {
-    return impl_->context.draining.load();
-}
-OJS_SHUTDOWN_INLINE std::size_t draining_server::connections() const {
-    return impl_->connections();
-}
-OJS_SHUTDOWN_INLINE drain_result draining_server::drain(const drain_options& options) {
-    return impl_->drain(options);
-}
-OJS_SHUTDOWN_INLINE void draining_server::join() noexcept {
-    impl_->join();
-}
+OJS_SHUTDOWN_INLINE const std::string& draining_server::address() const noexcept { return impl_->address; }
+OJS_SHUTDOWN_INLINE std::uint16_t draining_server::port() const noexcept { return impl_->port(); }
+OJS_SHUTDOWN_INLINE std::vector<int> draining_server::listeners() const { return impl_->listeners(); }
+OJS_SHUTDOWN_INLINE bool draining_server::draining() const noexcept { return impl_->context.draining.load(); }
+OJS_SHUTDOWN_INLINE std::size_t draining_server::connections() const { return impl_->connections(); }
+OJS_SHUTDOWN_INLINE drain_result draining_server::drain(const drain_options& options) { return impl_->drain(options); }
+OJS_SHUTDOWN_INLINE void draining_server::join() noexcept { impl_->join(); }
 
 }  // namespace v0_1_0
 }  // namespace ojs

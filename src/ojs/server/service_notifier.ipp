@@ -37,8 +37,7 @@ inline result<std::string> notify_address(std::string_view value) {
     if (value.front() != '/' && !abstract)
         return invalid_variable(name, value, "neither an absolute path nor @ and a name", errc::unsupported);
 #ifndef __linux__
-    if (abstract)
-        return invalid_variable(name, value, "abstract names exist only on Linux", errc::unsupported);
+    if (abstract) return invalid_variable(name, value, "abstract names exist only on Linux", errc::unsupported);
 #endif
     // A path ends with a NUL, an abstract name begins with one.
     constexpr std::size_t max_length = sizeof(sockaddr_un::sun_path);
@@ -60,8 +59,7 @@ inline result<std::chrono::milliseconds> watchdog_share(const char* usec, const 
         return invalid_variable("WATCHDOG_USEC", usec, "not a number of microseconds");
     if (pid != nullptr && !parse_number(pid, most, watched))
         return invalid_variable("WATCHDOG_PID", pid, "not a process id");
-    if (pid != nullptr && watched != static_cast<std::uint64_t>(::getpid()))
-        return std::chrono::milliseconds(0);
+    if (pid != nullptr && watched != static_cast<std::uint64_t>(::getpid())) return std::chrono::milliseconds(0);
     const auto half = static_cast<std::int64_t>(interval / 2000);
     return std::chrono::milliseconds(half > 0 ? half : 1);
 }
@@ -97,8 +95,7 @@ inline error notify_failure(int failed) {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
-    const environment_lookup& lookup) {
+OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(const environment_lookup& lookup) {
     service_notifier out;
     const char* const where = detail::find_variable(lookup, "NOTIFY_SOCKET");
     if (where == nullptr || *where == '\0') return result<service_notifier>(std::move(out));
@@ -138,9 +135,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(std::chrono::m
     return send(detail::cat({"EXTEND_TIMEOUT_USEC=", usec}));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::watchdog() const {
-    return send("WATCHDOG=1");
-}
+OJS_SHUTDOWN_INLINE result<void> service_notifier::watchdog() const { return send("WATCHDOG=1"); }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignments) const {
     if (!active()) return {};
@@ -156,8 +151,8 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
     const std::size_t used = address_.size() + (address_.front() == '\0' ? 0 : 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + used);
     for (;;) {
-        const ssize_t sent = ::sendto(socket_.get(), assignments.data(), assignments.size(),
-                                      detail::send_flags, reinterpret_cast<const sockaddr*>(&to), length);
+        const ssize_t sent = ::sendto(socket_.get(), assignments.data(), assignments.size(), detail::send_flags,
+                                      reinterpret_cast<const sockaddr*>(&to), length);
         if (sent >= 0) return {};
         if (errno != EINTR) return detail::notify_failure(errno);
     }

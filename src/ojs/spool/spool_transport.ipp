@@ -63,14 +63,12 @@ class spool_transport final : public transport {
         const ref<spool_claim> claim = claims_.find(request.job_id);
         if (!claim) return settle_result::gone;
         const unique_lock held(claim->settling);
-        const std::string checkpoint =
-            fits(*claim, request.checkpoint_json) ? request.checkpoint_json : std::string();
+        const std::string checkpoint = fits(*claim, request.checkpoint_json) ? request.checkpoint_json : std::string();
         job_error why = request.error;
         const bool is_malformed = why.code == "invalid_payload";  // it waits in failed/ to be corrected
         why.retryable = why.retryable && !is_malformed;
-        return settle(*claim, request.requeue && !is_malformed
-                                  ? requeue_verdict(*claim, checkpoint)
-                                  : failure_verdict(options_, *claim, why, checkpoint));
+        return settle(*claim, request.requeue && !is_malformed ? requeue_verdict(*claim, checkpoint)
+                                                               : failure_verdict(options_, *claim, why, checkpoint));
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point) override {
@@ -95,8 +93,8 @@ class spool_transport final : public transport {
 
     // Called with fetch_mutex_ held.
     result<void> reopen(bool create_root) {
-        result<ref<spool_folders>> opened = open_spool_folders(folders_ ? folders_->path : options_.directory,
-                                                               create_root, options_.group_write);
+        result<ref<spool_folders>> opened =
+            open_spool_folders(folders_ ? folders_->path : options_.directory, create_root, options_.group_write);
         if (!opened) return opened.error();
         result<ref<spool_owner>> owner = create_owner(*opened);
         if (!owner) return owner.error();
@@ -130,8 +128,7 @@ class spool_transport final : public transport {
         while (out.size() < request.count) {
             const std::string* next = requests_.next(last);
             if (next == nullptr) break;
-            if (steady_clock::now() >= deadline)
-                return error{errc::timed_out, 0, "spool: the deadline has passed"};
+            if (steady_clock::now() >= deadline) return error{errc::timed_out, 0, "spool: the deadline has passed"};
             last = *next;
             result<void> done = claim_if_ready(last, request, out);
             if (!done) return done;
@@ -139,8 +136,7 @@ class spool_transport final : public transport {
         return {};
     }
 
-    result<void> claim_if_ready(const std::string& name, const fetch_request& request,
-                                std::vector<job>& out) {
+    result<void> claim_if_ready(const std::string& name, const fetch_request& request, std::vector<job>& out) {
         const std::string fault = spool_name_fault(name_as_put(name), options_.any_name);
         spool_candidate found;
         const examination examined =
@@ -174,8 +170,7 @@ class spool_transport final : public transport {
         job.max_attempts = claim->max_attempts;
         const std::string path = cat({folders_->path, "/processing/", owner_->name, "/", found.name});
         array<json_edit> additions = {{"spool_path", json_quote(path)}};
-        if (claim->is_opaque)
-            additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
+        if (claim->is_opaque) additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});
         job.meta_json = edit_json(job.meta_json, additions);
         claims_.add(claim);
         out.push_back(std::move(job));
@@ -183,15 +178,13 @@ class spool_transport final : public transport {
 
     // The job's file or sidecar, checkpoint included, must stay readable.
     static bool fits(const spool_claim& claim, const std::string& checkpoint) noexcept {
-        return claim.text.size() - added_size(claim.text) + checkpoint.size() + reserved_job_size <=
-               max_spool_job_size;
+        return claim.text.size() - added_size(claim.text) + checkpoint.size() + reserved_job_size <= max_spool_job_size;
     }
 
     result<settle_result> settle(spool_claim& claim, spool_verdict verdict) {
         const ref<spool_folders> folders = current_folders();
         const claimed_file file{*folders, claim.owner->folder(), claim.name};
-        result<settle_result> done =
-            settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
+        result<settle_result> done = settle_claim(file, claim, std::move(verdict), claim.owner->new_temporary_name());
         if (done) claims_.remove(claim);
         return done;
     }
@@ -245,8 +238,7 @@ inline result<transport_ref> open_spool_url(const transport_setup& setup) {
 // The worker creates a directory that is missing.
 inline std::string inspect_spool(std::string_view address) {
     const std::string directory(address);
-    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0 || (errno == ENOENT && !address.empty()))
-        return {};
+    if (::access(directory.c_str(), R_OK | W_OK | X_OK) == 0 || (errno == ENOENT && !address.empty())) return {};
     return cat({"the spool directory '", printable(directory), "' cannot be used: ", errno_text(errno)});
 }
 
@@ -273,9 +265,7 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_spool(spool_options options) {
     return opened ? result<transport_ref>(std::move(out)) : opened.error();
 }
 
-OJS_SHUTDOWN_INLINE transport_scheme spool() {
-    return {"spool", detail::open_spool_url, detail::inspect_spool};
-}
+OJS_SHUTDOWN_INLINE transport_scheme spool() { return {"spool", detail::open_spool_url, detail::inspect_spool}; }
 
 OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directory, const spool_job& job) {
     using detail::cat, detail::json_quote, detail::spool_usage_error;
@@ -302,23 +292,19 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = (*opened)->request();
     int errnum = ENOENT;
-    for (int left = 3; left > 0 && errnum == ENOENT;
-         --left) {  // it was stopped meanwhile, and its file removed
+    for (int left = 3; left > 0 && errnum == ENOENT; --left) {  // it was stopped meanwhile, and its file removed
         const result<void> written = detail::write_new_spool_file(request, temporary, text + "\n");
         if (!written) return written.error();
         errnum = detail::rename_to_new(request, temporary, request, name);
     }
     if (errnum == 0 && detail::sync_descriptor(request)) return id;
     if (errnum == 0)
-        return detail::spool_error(
-            cat({"write request/: the job ", detail::printable(id),
-                 " is there and will run, do not repeat it; a power failure may lose it"}),
-            errno, errc::system);
+        return detail::spool_error(cat({"write request/: the job ", detail::printable(id),
+                                        " is there and will run, do not repeat it; a power failure may lose it"}),
+                                   errno, errc::system);
     ::unlinkat(request, temporary.c_str(), 0);
-    if (errnum == EEXIST)
-        return spool_usage_error({"the name ", detail::printable(name), " is taken"}, errnum);
-    return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), errnum,
-                               errc::system);
+    if (errnum == EEXIST) return spool_usage_error({"the name ", detail::printable(name), " is taken"}, errnum);
+    return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), errnum, errc::system);
 }
 
 }  // namespace v0_1_0

@@ -40,14 +40,14 @@ struct dialect {
     std::string name = "graceful_shutdown";              ///< as in OJS_DIALECT
     std::string interrupted_error = "ShutdownError";     ///< type and code of an interrupted job [GS-005]
     std::string long_running_error = "ShutdownTimeout";  ///< type and code for long_running handlers [GS 7.2]
-    bool requeue_interrupted = true;  ///< an interrupted job uses up no attempt, if the backend supports that
+    bool requeue_interrupted = true;       ///< an interrupted job uses up no attempt, if the backend supports that
     std::string drain_state = "quiet";     ///< `state` while draining and stopping [GS 5.3]
     std::string last_state = "terminate";  ///< `state` of the last heartbeat
     /// `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.
     bool active_jobs_as_count = false;
     bool first_signal_wins = false;  ///< signals during a stop change nothing [Spot]
-    int stuck_exit_status = 0;  ///< exit status if a reported job's handler has not returned; 0: none [River]
-    stop_times times = {};      ///< worker_options::use() sets the options of that name [GS-003, River, Spot]
+    int stuck_exit_status = 0;       ///< exit status if a reported job's handler has not returned; 0: none [River]
+    stop_times times = {};           ///< worker_options::use() sets the options of that name [GS-003, River, Spot]
     std::string termination_mode_file = {};  ///< set likewise by use()
 
     static dialect graceful_shutdown();  ///< the specification's text; the default
@@ -76,9 +76,8 @@ struct loop_options {
     std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
     ojs::dialect dialect;                                 ///< see use()
-    detail::extension_list<detail::worker_extension_factory>
-        extensions;   ///< options.extensions.add(ojs::ops())
-    log_options log;  ///< level, format and hook
+    detail::extension_list<detail::worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
+    log_options log;                                                      ///< level, format and hook
     /// Bytes, for threads that run jobs; at least 64 KiB; 0: the platform's default. Threads that call transports,
     /// hooks and callbacks have at least 256 KiB.
     std::size_t thread_stack_size = 0;

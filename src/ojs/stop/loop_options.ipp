@@ -9,8 +9,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr const char* grace_variables =
-    "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
+inline constexpr const char* grace_variables = "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
 template <class Options, class Visit>
 void visit_log_options(Options& log, Visit& visit) {
@@ -29,8 +28,8 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("times.cancel_wait", "OJS_CANCEL_WAIT", o.times.cancel_wait, 0ms);
     visit("times.reclaim_wait", "OJS_RECLAIM_WAIT", o.times.reclaim_wait, 0ms);
     visit("times.stop_timeout", "OJS_STOP_TIMEOUT", o.times.stop_timeout, 100ms);
-    visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE",
-          o.termination_mode_file, text_kind::name);
+    visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE", o.termination_mode_file,
+          text_kind::name);
     visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
     visit("signal_debounce", "OJS_SIGNAL_DEBOUNCE", o.signal_debounce, 0ms);
     visit("stop_signals", "OJS_STOP_SIGNALS", o.stop_signals);
@@ -43,8 +42,7 @@ void visit_loop_options(Options& o, Visit& visit) {
 }
 
 // Returns no_limit instead of overflowing.
-inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
-                                            std::chrono::milliseconds b) noexcept {
+inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
     return a > no_limit - detail::max(b, std::chrono::milliseconds(0)) ? no_limit : a + b;
 }
 
@@ -53,10 +51,8 @@ inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a,
 inline void fit_default_grace(loop_options& options, option_visitor& read, const std::string& root) {
     if (!read.status || read.select_first_set(grace_variables)) return;
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
-    if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0)
-        return;
-    const auto reports =
-        detail::max<std::chrono::milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
+    if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0) return;
+    const auto reports = detail::max<std::chrono::milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
     const auto max_grace = platform->grant - reports - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
     if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
@@ -98,9 +94,7 @@ OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const en
 }
 
 // The presets: name, both error codes and requeue_interrupted come first.
-OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() {
-    return {};
-}
+OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() { return {}; }
 OJS_SHUTDOWN_INLINE dialect dialect::website() {
     return {"website", "shutdown", "shutdown", false, "quiet", "terminated"};
 }

@@ -17,8 +17,8 @@ inline namespace v0_1_0 {
 /// All files are PEM. tls_openssl() reads them; the first connection after one has changed reads it again, certificate
 /// and key both: the previous pair is used until they match.
 struct tls_options {
-    std::string ca_file;   ///< trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
-    std::string crl_file;  ///< a revocation list for each authority of a chain; empty: no revocation check
+    std::string ca_file;           ///< trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
+    std::string crl_file;          ///< a revocation list for each authority of a chain; empty: no revocation check
     std::string certificate_file;  ///< the client's own chain; empty: none
     std::string key_file;          ///< its key, without a passphrase
     std::string server_name;       ///< the name that the certificate must contain; empty: the URL's host

@@ -50,9 +50,7 @@ OJS_SHUTDOWN_INLINE std::string queued_error() {
 
 // ---- the socket, without SIGPIPE ----
 
-OJS_SHUTDOWN_INLINE int socket_of(BIO* bio) {
-    return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-}
+OJS_SHUTDOWN_INLINE int socket_of(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
 
 OJS_SHUTDOWN_INLINE int finish_transfer(BIO* bio, ssize_t bytes, int retry) {
     BIO_clear_retry_flags(bio);
@@ -154,8 +152,8 @@ class shared_context {
         if (context == nullptr) return "OpenSSL";
         SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
         SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
-        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                      SSL_MODE_RELEASE_BUFFERS);
+        SSL_CTX_set_mode(
+            context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
         if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) return "OpenSSL";
         SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
         SSL_CTX_sess_set_new_cb(context, cache_session);
@@ -176,8 +174,7 @@ class shared_context {
             unusable_ = std::string(" (not the one on disk: ") + problem + ": " + queued_error() + ")";
         STACK_OF(X509)* chain = nullptr;
         if (client_) SSL_CTX_get0_chain_certs(client_.get(), &chain);
-        if (client_ &&
-            SSL_use_cert_and_key(ssl, certificate(), SSL_CTX_get0_privatekey(client_.get()), chain, 1) != 1)
+        if (client_ && SSL_use_cert_and_key(ssl, certificate(), SSL_CTX_get0_privatekey(client_.get()), chain, 1) != 1)
             return options_.certificate_file.c_str();
         const cached_session last = take_session(server.server);
         server.expires_at = last.expires_at;
@@ -223,8 +220,7 @@ class shared_context {
     }
     const char* load_trusted(X509_STORE* store) {
         const char* const ca = options_.ca_file.empty() ? nullptr : options_.ca_file.c_str();
-        const int loaded =
-            ca == nullptr ? X509_STORE_set_default_paths(store) : X509_STORE_load_file(store, ca);
+        const int loaded = ca == nullptr ? X509_STORE_set_default_paths(store) : X509_STORE_load_file(store, ca);
         if (loaded != 1) return ca == nullptr ? "the system's roots" : ca;
         if (options_.crl_file.empty()) return nullptr;
         const char* const crl = options_.crl_file.c_str();
@@ -249,8 +245,8 @@ class shared_context {
     const char* load_client(SSL_CTX* made) {
         const char* const certificate = options_.certificate_file.c_str();
         const char* const key = options_.key_file.c_str();
-        SSL_CTX_set_default_passwd_cb(
-            made, [](char*, int, int, void*) { return 0; });  // never prompts for a passphrase
+        SSL_CTX_set_default_passwd_cb(made,
+                                      [](char*, int, int, void*) { return 0; });  // never prompts for a passphrase
         if (SSL_CTX_use_certificate_chain_file(made, certificate) != 1) return certificate;
         return SSL_CTX_use_PrivateKey_file(made, key, SSL_FILETYPE_PEM) == 1 ? nullptr : key;
     }
@@ -278,9 +274,9 @@ class shared_context {
     watched_file crl_;
     watched_file certificate_;
     watched_file key_;
-    store_ptr store_;       // null: a file could not be read
-    context_ptr client_;    // holds the client's chain and key; null: none
-    std::string unusable_;  // why the files on disk do not replace it; empty: they do
+    store_ptr store_;                                 // null: a file could not be read
+    context_ptr client_;                              // holds the client's chain and key; null: none
+    std::string unusable_;                            // why the files on disk do not replace it; empty: they do
     std::map<std::string, cached_session> sessions_;  // by peer::server
 };
 
@@ -300,8 +296,7 @@ class stream : public byte_stream {
         ERR_clear_error();
         const stream_status out = outcome(SSL_connect(ssl_.get()));
         if (out != stream_status::ok || SSL_get0_peer_certificate(ssl_.get()) != nullptr) return out;
-        return failed(
-            "the server sent no certificate");  // an anonymous cipher, if the system's settings allow one
+        return failed("the server sent no certificate");  // an anonymous cipher, if the system's settings allow one
     }
     stream_status read_some(char* buffer, std::size_t& size) override {
         ERR_clear_error();
@@ -339,15 +334,14 @@ class stream : public byte_stream {
     bool set_host(std::string host) {
         if (!host.empty() && host.back() == '.') host.pop_back();
         unsigned char address[16];
-        const bool is_address = ::inet_pton(AF_INET, host.c_str(), address) == 1 ||
-                                ::inet_pton(AF_INET6, host.c_str(), address) == 1;
+        const bool is_address =
+            ::inet_pton(AF_INET, host.c_str(), address) == 1 || ::inet_pton(AF_INET6, host.c_str(), address) == 1;
         X509_VERIFY_PARAM* const verify = SSL_get0_param(ssl_.get());
-        X509_VERIFY_PARAM_set_hostflags(
-            verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+        X509_VERIFY_PARAM_set_hostflags(verify,
+                                        X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
         if (is_address) return X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) == 1;
         return !host.empty() && SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
-               SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) ==
-                   1;
+               SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, host.data()) == 1;
     }
     stream_status outcome(int returned) {
         const int system = errno;
@@ -372,8 +366,7 @@ class stream : public byte_stream {
     bool is_refusal(unsigned long code) const {
         if (ERR_GET_LIB(code) != ERR_LIB_SSL) return false;
         switch (ERR_GET_REASON(code) - SSL_AD_REASON_OFFSET) {
-            case SSL_AD_HANDSHAKE_FAILURE:
-                return SSL_get0_peer_CA_list(ssl_.get()) != nullptr;  // it asked for one
+            case SSL_AD_HANDSHAKE_FAILURE: return SSL_get0_peer_CA_list(ssl_.get()) != nullptr;  // it asked for one
             case SSL_AD_BAD_CERTIFICATE:
             case SSL_AD_UNSUPPORTED_CERTIFICATE:
             case SSL_AD_CERTIFICATE_REVOKED:
@@ -405,16 +398,16 @@ class stream : public byte_stream {
 OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
     const auto failure = [](errc code, const char* problem) {
         return error{code, 0,
-                     "TLS cannot use " + std::string(*problem == '\0' ? "an empty file name" : problem) +
-                         ": " + detail::tls::queued_error()};
+                     "TLS cannot use " + std::string(*problem == '\0' ? "an empty file name" : problem) + ": " +
+                         detail::tls::queued_error()};
     };
     ERR_clear_error();
     const auto context = std::make_shared<detail::tls::shared_context>(std::move(options));
     if (const char* const problem = context->prepare()) return failure(errc::invalid_argument, problem);
     const auto in_child = std::make_shared<std::atomic<stream_factory*>>();
     return stream_factory(
-        [context, failure, in_child, owner = ::getpid()](
-            int socket, const std::string& host, const std::string& peer_name) -> result<byte_stream_ref> {
+        [context, failure, in_child, owner = ::getpid()](int socket, const std::string& host,
+                                                         const std::string& peer_name) -> result<byte_stream_ref> {
             if (owner != ::getpid()) {  // a lock of the parent's context may stay locked here
                 if (in_child->load() == nullptr) {
                     result<stream_factory> made = tls_openssl(context->options());

@@ -29,10 +29,8 @@ class http_transport : public transport {
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         constexpr std::string_view call = "POST /workers/fetch";
-        const result<http_response> response =
-            send(call, fetch_body(request), {deadline, request.should_send});
-        if (!response && response.error().code == errc::bad_response)
-            return refused_response(response.error().text);
+        const result<http_response> response = send(call, fetch_body(request), {deadline, request.should_send});
+        if (!response && response.error().code == errc::bad_response) return refused_response(response.error().text);
         // read_jobs() checks each job by itself.
         if (!response || !is_success(response->status)) return checked(call, response).error();
         if (response->status == 204) return std::vector<job>();
@@ -107,8 +105,7 @@ class http_transport : public transport {
                      response->status};
     }
 
-    result<settle_result> read_settlement(std::string_view call,
-                                          const result<http_response>& response) const {
+    result<settle_result> read_settlement(std::string_view call, const result<http_response>& response) const {
         if (response && ends_claim(*response)) return settle_result::gone;
         const result<http_response> valid = checked(call, response);
         if (valid) return settle_result::accepted;
@@ -125,8 +122,7 @@ class http_transport : public transport {
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE result<http_client> make_backend_client(std::string_view url,
-                                                            http_client_options options) {
+OJS_SHUTDOWN_INLINE result<http_client> make_backend_client(std::string_view url, http_client_options options) {
     options.headers.push_back({"Content-Type", "application/openjobspec+json"});
     options.headers.push_back({"Accept", "application/openjobspec+json"});
     options.headers.push_back({"OJS-Version", "1.0"});

@@ -39,9 +39,7 @@ class [[nodiscard]] outcome {
     /// Failed for good: FAIL, not retryable.
     static outcome discard(std::string reason) { return {outcome_kind::discard, std::move(reason)}; }
     /// Returned early because of its cancellation: FAIL, as the cancellation's reason requires.
-    static outcome interrupted(std::string reason = {}) {
-        return {outcome_kind::interrupted, std::move(reason)};
-    }
+    static outcome interrupted(std::string reason = {}) { return {outcome_kind::interrupted, std::move(reason)}; }
 
     outcome_kind kind() const noexcept { return kind_; }        ///< implicit: the handler returned nothing
     const std::string& text() const noexcept { return text_; }  ///< the result or the reason
@@ -80,8 +78,8 @@ using argument_type = std::conditional_t<std::is_same_v<T, const char*>, std::st
 template <class T, class... Others>
 inline constexpr bool is_one_of = (std::is_same_v<T, Others> || ...);
 template <class T>
-inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, short, unsigned short, int,
-                                             unsigned, long, unsigned long, long long, unsigned long long>;
+inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, short, unsigned short, int, unsigned, long,
+                                             unsigned long, long long, unsigned long long>;
 }  // namespace detail
 
 /// A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
@@ -140,13 +138,9 @@ class job_context {
     /// reported first, and the job may soon run elsewhere: make no more changes.
     bool abandoned() const noexcept;
     /// Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
-    cancel_registration on_cancel(function<void()> callback) const {
-        return token().on_cancel(std::move(callback));
-    }
+    cancel_registration on_cancel(function<void()> callback) const { return token().on_cancel(std::move(callback)); }
     /// Sleeps; returns false at once when cancelled.
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
-        return token().sleep_for(duration);
-    }
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const { return token().sleep_for(duration); }
     ojs::cancel_token token() const noexcept;  ///< of this job, for calls that take one
 
     /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. The
@@ -186,8 +180,7 @@ class job_context {
         if (!source) return source.error();
         if (!*source) return detail::argument_error(place, {errc::invalid_argument, 0, "missing"});
         const auto checked = [place](auto read) {
-            return read ? result<T>(static_cast<T>(*std::move(read)))
-                        : detail::argument_error(place, read.error());
+            return read ? result<T>(static_cast<T>(*std::move(read))) : detail::argument_error(place, read.error());
         };
         if constexpr (std::is_same_v<T, std::string>) {
             if (source->type() == json_type::null || source->type() == json_type::string)
@@ -200,9 +193,8 @@ class job_context {
         } else if constexpr (detail::is_one_of<T, float, double, long double>) {
             return checked(detail::floating_argument(*source, std::is_same_v<T, float>));
         } else {
-            static_assert(
-                std::is_class_v<T> && !std::is_same_v<T, std::string_view>,
-                "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
+            static_assert(std::is_class_v<T> && !std::is_same_v<T, std::string_view>,
+                          "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
             return checked(source->as<T>());
         }
     }

@@ -10,8 +10,8 @@ namespace detail {
 OJS_SHUTDOWN_INLINE error argument_error(argument_place place, const error& failure) {
     const bool has_member = place.member.data() != nullptr;
     return {failure.code, 0,
-            cat({"argument ", place.index, has_member ? ", member \"" : "", place.member,
-                 has_member ? "\": " : ": ", failure.text})};
+            cat({"argument ", place.index, has_member ? ", member \"" : "", place.member, has_member ? "\": " : ": ",
+                 failure.text})};
 }
 
 OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, argument_place place) {
@@ -21,13 +21,12 @@ OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, 
     return argument_error({place.index, {}}, {errc::invalid_argument, 0, "not an object"});
 }
 
-OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min,
-                                                           std::uint64_t max) {
+OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max) {
     std::uint64_t out = 0;
     if (json_integer(source.text(), min, max, out)) return out;
-    return error{errc::invalid_argument, 0,
-                 cat({"not an integer from ", static_cast<long long>(min), " to ",
-                      static_cast<unsigned long long>(max)})};
+    return error{
+        errc::invalid_argument, 0,
+        cat({"not an integer from ", static_cast<long long>(min), " to ", static_cast<unsigned long long>(max)})};
 }
 
 OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_float) {
@@ -45,21 +44,16 @@ OJS_SHUTDOWN_INLINE std::string job_context::meta(std::string_view key) const {
     return detail::read_json_string(json, text) ? text : std::string(json);
 }
 
-OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept {
-    return worker_.phases.has_stop_begun();
-}
+OJS_SHUTDOWN_INLINE bool job_context::stop_requested() const noexcept { return worker_.phases.has_stop_begun(); }
 OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
     // A handler that sees this has also seen its cancellation.
     return worker_.is_abandoned(job_) && cancel_requested();
 }
-OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept {
-    return job_.cancel.token();
-}
+OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept { return job_.cancel.token(); }
 
 OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
     const result<json_view> valid = json_view::parse(state_json, state_json.size());
-    if (!valid)
-        return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
+    if (!valid) return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
     if (worker_.is_forked()) return error{errc::cancelled, 0, "the job is the parent process's"};
     const detail::unique_lock held(worker_.guard);
     if (job_.is_taken) return error{errc::cancelled, 0, "the job was reported without its handler"};
@@ -77,9 +71,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
     return is_valid ? state : std::string();
 }
 
-OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept {
-    return worker_.phases.drain_deadline();
-}
+OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept { return worker_.phases.drain_deadline(); }
 OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
     if (worker_.is_forked()) return;
     const detail::unique_lock held(worker_.guard);

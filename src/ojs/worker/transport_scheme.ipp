@@ -38,8 +38,7 @@ inline backend_url split_url(const worker_options& options) noexcept {
     const std::string_view url = options.url;
     const auto is_valid = [](char c) { return is_alphanumeric(c) || c == '+' || c == '-' || c == '.'; };
     const std::size_t end = url.find(':');
-    if (end == url.npos || end == 0 || lower_ascii(url[0]) < 'a' || !all_of(url.substr(0, end), is_valid))
-        return {};
+    if (end == url.npos || end == 0 || lower_ascii(url[0]) < 'a' || !all_of(url.substr(0, end), is_valid)) return {};
     backend_url out{url.substr(0, end), url.substr(end + 1)};
     for (const transport_scheme& added : options.transports) {
         if (out.is(added.name)) out.added = &added;  // the last one counts
@@ -58,10 +57,9 @@ inline result<backend_url> read_url(const worker_options& options) {
     if (url.added != nullptr) return url;
     for (const char* name : {"spool", "memory"}) {
         if (url.is(name))
-            return bad_url(options,
-                           {errc::unsupported, 0,
-                            cat({name, ": needs ojs_", name,
-                                 ".hpp: include it, and call options->transports.add(ojs::", name, "())"})});
+            return bad_url(options, {errc::unsupported, 0,
+                                     cat({name, ": needs ojs_", name,
+                                          ".hpp: include it, and call options->transports.add(ojs::", name, "())"})});
     }
     if (!url.is("unix") && !(url.is_http() && starts_with(url.address, "//"))) {
         std::string names = has_https ? "http:, unix:, https:" : "http:, unix:";

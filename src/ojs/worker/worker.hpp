@@ -84,8 +84,7 @@ class worker {
     /// Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
     /// (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
-    bool stopped()
-        const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
+    bool stopped() const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
     /// Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
     /// and descriptors. [River Stopped()]
     cancel_token stopped_token() const;
@@ -110,12 +109,8 @@ class worker {
     bool stop(time_point deadline = time_point::max()) { return request_stop(), wait(deadline); }
     bool stop(std::chrono::milliseconds timeout) { return stop(deadline_after(timeout)); }
     /// request_stop_and_cancel(), then wait(). [River StopAndCancel]
-    bool stop_and_cancel(time_point deadline = time_point::max()) {
-        return request_stop_and_cancel(), wait(deadline);
-    }
-    bool stop_and_cancel(std::chrono::milliseconds timeout) {
-        return stop_and_cancel(deadline_after(timeout));
-    }
+    bool stop_and_cancel(time_point deadline = time_point::max()) { return request_stop_and_cancel(), wait(deadline); }
+    bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
 
     /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
     /// what handlers use. Steps run in the order they were added, each on its own thread. One that exceeds its
@@ -123,8 +118,7 @@ class worker {
     /// stop_timeout, which the check of the container's grace period includes. A third stop signal skips the
     /// steps. False after the start, or if `step` is empty. Not thread-safe, like register_handler().
     template <class F>
-    bool on_shutdown(std::string name, F&& step,
-                     std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
+    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 

@@ -9,20 +9,16 @@ inline namespace v0_1_0 {
 
 namespace detail {
 // The backend has responded to a heartbeat or a FETCH.
-OJS_SHUTDOWN_INLINE bool is_connected(const worker& one) noexcept {
-    return one.core_->connected();
-}
+OJS_SHUTDOWN_INLINE bool is_connected(const worker& one) noexcept { return one.core_->connected(); }
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport* transport,
-                                   lifecycle* shared)
+OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport* transport, lifecycle* shared)
     : core_(detail::make_ref<detail::worker_core>(options, transport, shared)) {}
 
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (core_->is_forked()) core_->retain();  // the threads exist in the parent only
     if (core_->is_forked() || !core_->has_started()) return;
-    if (core_->in_own_call())
-        detail::abort_with("a worker was destroyed in one of its own handlers or callbacks");
+    if (core_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own handlers or callbacks");
     if (!stopped()) stop();
     // Refuses new calls to transports, hooks and callbacks, and waits for those in flight.
     const auto deadline = deadline_after(core_->options.request_timeout + std::chrono::seconds(1));
@@ -35,8 +31,7 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
     return core_->add_handler(std::move(type), std::move(handler), options);
 }
-OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step,
-                                          std::chrono::milliseconds timeout) {
+OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout) {
     return core_->add_step(std::move(name), std::move(step), timeout);
 }
 
@@ -45,8 +40,7 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     detail::run_claim claim;
     const result<void> started = core->start(&claim);
     if (!started) {
-        core->log.write(log_level::error, "cannot start the worker",
-                        {detail::field("error", started.error().text)});
+        core->log.write(log_level::error, "cannot start the worker", {detail::field("error", started.error().text)});
         return exit_status::usage;
     }
     core->run_to_end();
@@ -68,34 +62,16 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
     return {};
 }
 
-OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) {
-    return core_->await_end(deadline);
-}
-OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept {
-    return core_->stopped.requested();
-}
-OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept {
-    return core_->exit_code;
-}
+OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) { return core_->await_end(deadline); }
+OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept { return core_->stopped.requested(); }
+OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept { return core_->exit_code; }
 
-OJS_SHUTDOWN_INLINE bool worker::apply(event request) {
-    return core_->phases.own.apply(request, {cause_kind::api, 0});
-}
-OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const {
-    return core_->stopped.token();
-}
-OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept {
-    return core_->phases.now();
-}
-OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const {
-    return core_->active();
-}
-OJS_SHUTDOWN_INLINE worker_report worker::report() const {
-    return core_->report();
-}
-OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept {
-    return core_->options.log;
-}
+OJS_SHUTDOWN_INLINE bool worker::apply(event request) { return core_->phases.own.apply(request, {cause_kind::api, 0}); }
+OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const { return core_->stopped.token(); }
+OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept { return core_->phases.now(); }
+OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const { return core_->active(); }
+OJS_SHUTDOWN_INLINE worker_report worker::report() const { return core_->report(); }
+OJS_SHUTDOWN_INLINE const log_options& worker::log() const noexcept { return core_->options.log; }
 
 }  // namespace v0_1_0
 }  // namespace ojs

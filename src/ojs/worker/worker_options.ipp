@@ -9,10 +9,9 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-inline constexpr choice<unknown_type_action> unknown_type_actions[] = {
-    {"requeue", unknown_type_action::requeue},
-    {"fail", unknown_type_action::fail},
-    {"discard", unknown_type_action::discard}};
+inline constexpr choice<unknown_type_action> unknown_type_actions[] = {{"requeue", unknown_type_action::requeue},
+                                                                       {"fail", unknown_type_action::fail},
+                                                                       {"discard", unknown_type_action::discard}};
 
 // As visit_loop_options().
 template <class Options, class Visit>
@@ -36,10 +35,9 @@ inline result<void> check_options(const worker_options& options) {
     visit_options(options, check);
     if (!check.status) return check.status;
     if (options.heartbeat_interval >= options.visibility_timeout)
-        return invalid(
-            cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
-                 ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
-                 "), or claims expire between heartbeats"}));
+        return invalid(cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
+                            ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
+                            "), or claims expire between heartbeats"}));
     const std::vector<std::string>& queues = options.queues;
     if (queues.empty() || detail::contains(queues, ""))
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");

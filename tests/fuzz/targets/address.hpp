@@ -13,8 +13,8 @@ inline void address(input in) {
         expect(url->base.empty() || ojs::detail::is_target(url->base), "a base is a path", text);
         if (url->unix_path.empty()) {
             const auto again = ojs::detail::parse_url("http://" + url->name + url->base, false);
-            expect(again && again->host == url->host && again->port == url->port &&
-                       again->base == url->base && again->name == url->name,
+            expect(again && again->host == url->host && again->port == url->port && again->base == url->base &&
+                       again->name == url->name,
                    "a URL is read again from its name", text + " -> " + url->name + url->base);
         }
     } else {

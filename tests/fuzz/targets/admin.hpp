@@ -26,9 +26,7 @@ class fake_process final : public internal::instance {
     }
     void force() override { becomes(ojs::instance_state::forced); }
     void poll() override {}
-    ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override {
-        return ojs::shutdown_status{};
-    }
+    ojs::result<ojs::shutdown_status> request_status(ojs::time_point) override { return ojs::shutdown_status{}; }
 
   private:
     void becomes(ojs::instance_state state, std::string message = {}) {
@@ -60,13 +58,10 @@ class launcher {
         context_->log = internal::logger(log, "launcher");
         context_->life = &life_;
         context_->wake = [] {};
-        context_->routing =
-            internal::make_ref<internal::routing_hooks>(nullptr, nullptr, nullptr, context_->log);
-        context_->starter =
-            [](const internal::instance_spec& spec,
-               internal::instance_callback changed) -> ojs::result<internal::ref<internal::instance>> {
-            return internal::ref<internal::instance>(
-                internal::make_ref<fake_process>(spec, std::move(changed)).get());
+        context_->routing = internal::make_ref<internal::routing_hooks>(nullptr, nullptr, nullptr, context_->log);
+        context_->starter = [](const internal::instance_spec& spec,
+                               internal::instance_callback changed) -> ojs::result<internal::ref<internal::instance>> {
+            return internal::ref<internal::instance>(internal::make_ref<fake_process>(spec, std::move(changed)).get());
         };
         for (const char* name : {"web", "jobs"}) {
             ojs::group_options group;
@@ -99,8 +94,8 @@ class launcher {
         std::string out;
         for (const auto& each : groups_) {
             const ojs::group_info info = each->info();
-            internal::append(out, {info.replacing ? "replacing " : "", ojs::to_string(info.rollout.phase),
-                                   " ", info.generation, " ", info.message, "|"});
+            internal::append(out, {info.replacing ? "replacing " : "", ojs::to_string(info.rollout.phase), " ",
+                                   info.generation, " ", info.message, "|"});
             for (const ojs::process_info& process : info.processes)
                 internal::append(out, {process.id, " ", ojs::to_string(process.state), "|"});
         }
@@ -135,8 +130,8 @@ inline internal::served_request read_request(input& in) {
     out.method = methods[how % 4];
     out.target = line;
     if (which < targets.size())
-        out.target = internal::cat(
-            {"/", which == 7 ? ojs::admin_service : ojs::manager_service, "/", targets[which], line});
+        out.target =
+            internal::cat({"/", which == 7 ? ojs::admin_service : ojs::manager_service, "/", targets[which], line});
     if (which == 8) out.target = "/events?" + line;
     out.headers.push_back({"Content-Type", "application/json"});
     if (how & 4U) out.headers.push_back({"Authorization", "Bearer secret"});
@@ -159,8 +154,7 @@ bool is_dry_run(const std::string& body) {
 inline bool may_change(const std::string& path, const std::string& body) {
     const std::string method = path.substr(path.rfind('/') + 1);
     if (method == "ShutdownGroup") return !is_dry_run<ojs::shutdown_group_request>(body);
-    if (method == "ShutdownProcess" || method == "StopProcess")
-        return !is_dry_run<ojs::shutdown_process_request>(body);
+    if (method == "ShutdownProcess" || method == "StopProcess") return !is_dry_run<ojs::shutdown_process_request>(body);
     if (method == "RollingReplace") return !is_dry_run<ojs::rollout_request>(body);
     return method == "CancelReplace";
 }
@@ -181,8 +175,7 @@ inline void check_response(const ojs::http_response& response) {
         expect(body.size() <= 1024 * 1024, "the events are bounded");
         for (std::string_view rest = body; !rest.empty();) {
             const std::string_view line = internal::next_part(rest, "\n");
-            expect(read_json(line, parsed) && parsed.is<picojson::object>(), "an event is JSON",
-                   std::string(line));
+            expect(read_json(line, parsed) && parsed.is<picojson::object>(), "an event is JSON", std::string(line));
         }
     }
 }
@@ -210,8 +203,7 @@ inline void admin(input in) {
                "neither web pages nor clients without the token are answered", request.target);
         const bool is_granted = response.status == 200 && request.method == "POST";
         if (!is_granted || !may_change(path, request.body))
-            expect(on.state() == before, "only a granted request changes anything",
-                   before + "\n" + on.state());
+            expect(on.state() == before, "only a granted request changes anything", before + "\n" + on.state());
         on.pass(std::chrono::seconds(in.byte()));
     }
 }

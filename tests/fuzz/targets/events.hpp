@@ -11,9 +11,8 @@ inline std::string read_events(std::string_view bytes, std::size_t step, unsigne
         parser.feed(bytes.substr(0, step), [&](const ojs::detail::server_event& event) {
             expect(event.type.size() + event.data.size() <= 2 * ojs::detail::max_event_size + 2,
                    "an event keeps to its limit", report);
-            report +=
-                ojs::detail::cat({event.type, "|", event.data, "|", event.is_cut ? "cut|" : "",
-                                  ojs::detail::announces_work(event) ? "announces\n" : "says nothing\n"});
+            report += ojs::detail::cat({event.type, "|", event.data, "|", event.is_cut ? "cut|" : "",
+                                        ojs::detail::announces_work(event) ? "announces\n" : "says nothing\n"});
         });
         bytes.remove_prefix(std::min(step, bytes.size()));
     }
@@ -22,8 +21,6 @@ inline std::string read_events(std::string_view bytes, std::size_t step, unsigne
     return report + ojs::detail::cat({parser.retry().count()});
 }
 
-inline void events(input in) {
-    expect_same_in_pieces(in, read_events);
-}
+inline void events(input in) { expect_same_in_pieces(in, read_events); }
 
 }  // namespace fuzz

@@ -20,8 +20,7 @@ inline void mode_file(input in) {
     const bool is_normal = text.size() <= 4096 && word == "NORMAL_SHUTDOWN";
     const ojs::termination_mode found = ojs::read_termination_mode(path);
     expect(found.is_reclaim() == !is_normal, "only NORMAL_SHUTDOWN makes a stop normal", text);
-    expect((found.evidence == ojs::termination_evidence::reclaim) ==
-               (text.size() <= 4096 && word == "SPOT_RECLAIM"),
+    expect((found.evidence == ojs::termination_evidence::reclaim) == (text.size() <= 4096 && word == "SPOT_RECLAIM"),
            "only SPOT_RECLAIM is called that", text);
     expect(found.changed_ms > 0, "it is known when the file was written");
     expect_printable(found.found, 250);

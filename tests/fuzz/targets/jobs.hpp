@@ -15,10 +15,8 @@ inline void compare_walk(std::string_view object) {
         ++members;
         picojson::value name;
         picojson::value content;
-        expect(read_json(at->key.text(), name) && name.is<std::string>(), "a key is a string",
-               std::string(object));
-        expect(read_json(at->value.text(), content), "a member's text is JSON",
-               std::string(at->value.text()));
+        expect(read_json(at->key.text(), name) && name.is<std::string>(), "a key is a string", std::string(object));
+        expect(read_json(at->value.text(), content), "a member's text is JSON", std::string(at->value.text()));
     }
     expect(at.is_complete(), "a walk reaches the closing bracket", std::string(object));
     expect(members >= parsed.get<picojson::object>().size(), "no member is missed", std::string(object));
@@ -30,14 +28,12 @@ inline void check_job(const ojs::job& job) {
         expect(each.count() >= 0 && each.count() <= 0x7fffffff, "durations fit poll(2)", job.envelope_json);
     compare_walk(job.envelope_json);
     if (!job.malformed.empty()) return;
-    expect(
-        ojs::detail::is_json(job.args_json) && ojs::json_view(job.args_json).type() == ojs::json_type::array,
-        "arguments are a JSON array", job.args_json);
+    expect(ojs::detail::is_json(job.args_json) && ojs::json_view(job.args_json).type() == ojs::json_type::array,
+           "arguments are a JSON array", job.args_json);
     if (!fits_picojson(job.args_json)) return;  // picojson cannot read them
     picojson::value args;
     expect(!job.type.empty(), "a job that may be run has a type", job.envelope_json);
-    expect(read_json(job.args_json, args) && args.is<picojson::array>(), "arguments are a JSON array",
-           job.args_json);
+    expect(read_json(job.args_json, args) && args.is<picojson::array>(), "arguments are a JSON array", job.args_json);
     ojs::detail::json_iterator at(job.args_json, '[');
     for (const picojson::value& each : args.get<picojson::array>()) {
         picojson::value walked;
@@ -58,8 +54,8 @@ inline void jobs(input in) {
         expect(read.error().text.size() <= 400, "an error does not echo the answer", read.error().text);
     }
     picojson::value quoted;
-    expect(read_json(ojs::detail::json_quote(body), quoted) && quoted.is<std::string>(),
-           "whatever is quoted is JSON", body);
+    expect(read_json(ojs::detail::json_quote(body), quoted) && quoted.is<std::string>(), "whatever is quoted is JSON",
+           body);
 }
 
 inline void heartbeat(input in) {
@@ -75,8 +71,7 @@ inline void heartbeat(input in) {
     // A directive is obeyed where a parser finds the word, and an id is extended where a parser finds it.
     const auto says = [&body](const char* word) { return body.find(word) != std::string::npos; };
     if (!says("\\u")) {
-        expect(read.directive != ojs::directive::terminate || says("\"terminate\""),
-               "the body has no terminate", body);
+        expect(read.directive != ojs::directive::terminate || says("\"terminate\""), "the body has no terminate", body);
         expect(read.directive != ojs::directive::quiet || says("\"quiet\""), "the body has no quiet", body);
     }
     const picojson::value& extended = parsed.get("jobs_extended");

@@ -31,8 +31,7 @@ std::string read_messages(std::string_view bytes, std::size_t step, unsigned how
         for (const ojs::http_header& header : message.headers) {
             report += ojs::detail::cat({header.name, "=", header.value, ";"});
             expect(ojs::detail::is_token(header.name), "a header's name is a token", report);
-            expect(ojs::detail::is_field_value(header.value), "a header's value holds no control character",
-                   report);
+            expect(ojs::detail::is_field_value(header.value), "a header's value holds no control character", report);
         }
         if (!std::is_same_v<Parser, http_parser>) {
             expect(ojs::detail::is_token(message.method), "a method is a token", report);
@@ -44,11 +43,7 @@ std::string read_messages(std::string_view bytes, std::size_t step, unsigned how
     return report;
 }
 
-inline void request(input in) {
-    expect_same_in_pieces(in, read_messages<ojs::detail::request_parser>);
-}
-inline void answer(input in) {
-    expect_same_in_pieces(in, read_messages<ojs::detail::http_parser>);
-}
+inline void request(input in) { expect_same_in_pieces(in, read_messages<ojs::detail::request_parser>); }
+inline void answer(input in) { expect_same_in_pieces(in, read_messages<ojs::detail::http_parser>); }
 
 }  // namespace fuzz

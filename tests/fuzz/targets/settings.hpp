@@ -48,8 +48,7 @@ void controller(input in, Read read_configuration, Check check) {
         write_file(path, text);
         const auto config = read_configuration(path);
         if (!config) {
-            expect(config.error().text.size() <= 1000, "an error does not echo the file",
-                   config.error().text);
+            expect(config.error().text.size() <= 1000, "an error does not echo the file", config.error().text);
             continue;
         }
         picojson::value parsed;
@@ -59,8 +58,7 @@ void controller(input in, Read read_configuration, Check check) {
         for (const std::chrono::milliseconds each : config->spool.retry_delays)
             expect(each.count() >= 0 && each.count() <= 0x7fffffff, "a delay can be waited for");
         if (!check(path, *config)) continue;
-        expect(!config->command.empty() && !config->spool.directory.empty(),
-               "there is a command and a queue");
+        expect(!config->command.empty() && !config->spool.directory.empty(), "there is a command and a queue");
         for (const std::string& word : config->command)
             expect(word.find('\0') == std::string::npos, "no argument holds a NUL");
     }

@@ -64,9 +64,7 @@ std::string_view broken;  // the id, or empty
 bool serial = false;
 bool dies = false;
 
-bool breaks(std::string_view id) {
-    return broken == id;
-}
+bool breaks(std::string_view id) { return broken == id; }
 
 // What the parts of a breakage know of each other.
 ojs::worker* the_worker = nullptr;
@@ -83,8 +81,7 @@ class wicked_transport final : public ojs::transport {
     wicked_transport(ojs::http_client client, ojs::http_client other, ojs::lifecycle& life)
         : inner_(ojs::make_http_transport(std::move(client))), other_(std::move(other)), life_(life) {}
 
-    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request,
-                                             ojs::time_point deadline) override {
+    ojs::result<std::vector<ojs::job>> fetch(const ojs::fetch_request& request, ojs::time_point deadline) override {
         if (dies) ::signal(SIGTERM, SIG_DFL);
         ojs::result<std::vector<ojs::job>> got = inner_->fetch(request, deadline);
         if (!got && got.error().code == ojs::errc::bad_response && breaks("HOSTILE")) ::_exit(3);
@@ -102,8 +99,7 @@ class wicked_transport final : public ojs::transport {
         return got;
     }
 
-    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request,
-                                         ojs::time_point deadline) override {
+    ojs::result<ojs::settle_result> fail(const ojs::fail_request& request, ojs::time_point deadline) override {
         const auto now = count_settlement();
         std::unique_lock<std::mutex> alone(one_by_one_, std::defer_lock);
         if (breaks("FAIL-FAST")) alone.lock();
@@ -129,8 +125,7 @@ class wicked_transport final : public ojs::transport {
         if (breaks("LAST-BEAT-twice") && last) static_cast<void>(inner_->heartbeat(request, deadline));
         ojs::heartbeat_request changed = request;
         if (breaks("BEATS-JOBS")) changed.active_jobs.clear();
-        if (breaks("CONT") &&
-            ojs::detail::lifecycle_access::requests(life_, ojs::event::resume_request) > 0 && !last)
+        if (breaks("CONT") && ojs::detail::lifecycle_access::requests(life_, ojs::event::resume_request) > 0 && !last)
             changed.state = "running";
         ojs::result<ojs::heartbeat_response> got = inner_->heartbeat(changed, deadline);
         if (got) twist(*got);
@@ -219,8 +214,8 @@ void write_edited(const ojs::log_record& record) {
     ojs::log_record edited = record;
     edited.fields.clear();
     for (const ojs::log_field& field : record.fields) {
-        const bool hidden = breaks("GS-R003") ? field.name == "active_jobs"
-                                              : field.name == "sender_pid" || field.name == "sender";
+        const bool hidden =
+            breaks("GS-R003") ? field.name == "active_jobs" : field.name == "sender_pid" || field.name == "sender";
         if (!hidden) edited.fields.push_back(field);
     }
     const std::string line = ojs::format_log_record(edited, ojs::log_format::text) + "\n";

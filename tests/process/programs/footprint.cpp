@@ -57,9 +57,7 @@ void operator delete(void* given) noexcept {
     counts->heap -= static_cast<long>(*static_cast<std::size_t*>(block));
     std::free(block);
 }
-void operator delete(void* given, std::size_t) noexcept {
-    operator delete(given);
-}
+void operator delete(void* given, std::size_t) noexcept { operator delete(given); }
 
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
     static auto* const original = next<int(pthread_mutex_t*)>("pthread_mutex_lock");
@@ -138,9 +136,8 @@ int run_worker() {
             if (!job.sleep_for(std::chrono::milliseconds(2))) return;
         }
     });
-    worker.register_handler("test.keep", [](ojs::job_context& job) {
-        return job.arg<bool>(0).value_or(false) ? "true" : "false";
-    });
+    worker.register_handler("test.keep",
+                            [](ojs::job_context& job) { return job.arg<bool>(0).value_or(false) ? "true" : "false"; });
     worker.register_handler("test.count", [](ojs::job_context&) { count_job(); });
     return worker.run();
 }

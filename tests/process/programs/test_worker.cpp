@@ -67,9 +67,7 @@ void exit_handler(ojs::job_context& job) {
     ::exit(3);
 }
 
-std::string now_ns() {
-    return std::to_string(std::chrono::steady_clock::now().time_since_epoch().count());
-}
+std::string now_ns() { return std::to_string(std::chrono::steady_clock::now().time_since_epoch().count()); }
 
 // Sleeps for the first argument, and fails its first attempt if there is a second one. Both lines name the run.
 template <class Sleep>

@@ -40,8 +40,7 @@ inline void keeps_to_queues(trial& t) {
     const texts ours = {t.push("[]", 3, first), t.push("[]", 3, third)};
     const jobs got = worker.claim(2);
     t.equal(sorted(ids_of(got)), sorted(ours), "what was claimed of two queues");
-    for (const ojs::job& each : got)
-        t.equal(each.queue, each.id == ours.front() ? first : third, "the queue of a job");
+    for (const ojs::job& each : got) t.equal(each.queue, each.id == ours.front() ? first : third, "the queue of a job");
     t.equal(worker.fetch(10).size(), 0U, "the number of jobs of a queue that was not asked for");
     t.state_is(not_ours, job_state::waiting);
     t.equal(other.claim_one().id, not_ours, "what the other worker claims");

@@ -59,8 +59,8 @@ inline void odd_names(trial& t) {
     new_job what;
     what.queue = t.queue;
     texts types = {"t", "contract.a.b_c.d2"};
-    const texts odd = {"Gr\u00fc\u00dfe \u20ac \U0001f600", "a/b?c=d&e#f%41+g", "\"quoted\" \\ 'and' ; --",
-                       " ", std::string(150, 'x')};
+    const texts odd = {"Gr\u00fc\u00dfe \u20ac \U0001f600", "a/b?c=d&e#f%41+g", "\"quoted\" \\ 'and' ; --", " ",
+                       std::string(150, 'x')};
     if (t.can.any_type) types.insert(types.end(), odd.begin(), odd.end());
     for (const std::string& type : types) {
         what.type = type;
@@ -83,8 +83,7 @@ inline void odd_reports(trial& t) {
     const std::string id = t.push("[]", 9);
     for (const std::string& message : messages) {
         t.equal(worker.claim_one().id, id, "the id");
-        const ojs::job_error why = {"odd \u20ac code", message, true,
-                                    "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
+        const ojs::job_error why = {"odd \u20ac code", message, true, "{\"cause\":[1,{\"text\":\"\u00fc\\n\"}]}"};
         check_accepted(t, worker.wire->fail(worker.failing(id, why), soon()), "FAIL with an odd error");
         t.state_is(id, job_state::waiting);
     }

@@ -17,8 +17,7 @@ using test::eventually;
 inline bool stand_still(pid_t id) {
     if (id <= 0 || ::kill(id, SIGSTOP) != 0) return false;
     return eventually([id] {
-        for (const auto& each :
-             std::filesystem::directory_iterator("/proc/" + std::to_string(id) + "/task")) {
+        for (const auto& each : std::filesystem::directory_iterator("/proc/" + std::to_string(id) + "/task")) {
             std::ifstream file(each.path() / "stat");
             const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
             if (text.find(") T ") == std::string::npos) return false;
@@ -47,8 +46,7 @@ inline std::string name_of(const ojs::result<ojs::settle_result>& answer) {
 }
 
 struct lone_worker {
-    lone_worker(std::shared_ptr<ojs::transport> to, const std::string& queue,
-                const std::string& name = "alone")
+    lone_worker(std::shared_ptr<ojs::transport> to, const std::string& queue, const std::string& name = "alone")
         : wire(std::move(to)) {
         identity.worker_id = name;
         identity.queues = {queue};
@@ -56,9 +54,7 @@ struct lone_worker {
         identity.visibility_timeout = long_lease;
     }
 
-    ojs::result<jobs> fetch(std::size_t count = 1) {
-        return wire->fetch({&identity, count, nullptr, {}}, soon());
-    }
+    ojs::result<jobs> fetch(std::size_t count = 1) { return wire->fetch({&identity, count, nullptr, {}}, soon()); }
     ojs::job fetch_one() {
         const ojs::result<jobs> got = fetch();
         if (!got || got->size() != 1) throw std::runtime_error(got ? "no job came" : got.error().text);
@@ -83,8 +79,7 @@ struct lone_worker {
     ojs::result<ojs::settle_result> try_ack(const ojs::job& job, ojs::time_point deadline = soon()) {
         return wire->ack({about(job), ""}, deadline);
     }
-    ojs::result<ojs::settle_result> try_fail(const ojs::job& job, const ojs::job_error& why,
-                                             bool requeue = false) {
+    ojs::result<ojs::settle_result> try_fail(const ojs::job& job, const ojs::job_error& why, bool requeue = false) {
         return wire->fail({about(job), why, requeue, ""}, soon());
     }
     // The name of the result, or the error's text.

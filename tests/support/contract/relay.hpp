@@ -23,9 +23,7 @@ class relay {
     // Relays to that port on loopback. Loses only responses to requests for which `may_lose` returns true; it is called with
     // each chunk from the client.
     explicit relay(std::uint16_t to, std::function<bool(const std::string&)> may_lose = nullptr)
-        : to_(to),
-          may_lose_(std::move(may_lose)),
-          listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        : to_(to), may_lose_(std::move(may_lose)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_in at = loopback(0);
         socklen_t size = sizeof at;
         const bool listens = ::bind(listener_, reinterpret_cast<const sockaddr*>(&at), size) == 0 &&
@@ -83,8 +81,7 @@ class relay {
             if (near < 0) continue;
             const int far = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
             const sockaddr_in at = loopback(to_);
-            if (::connect(far, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
-                ::shutdown(near, SHUT_RDWR);
+            if (::connect(far, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) ::shutdown(near, SHUT_RDWR);
             const std::lock_guard<std::mutex> held(mutex_);
             connections_.emplace_back();
             connection& added = connections_.back();
@@ -109,11 +106,9 @@ class relay {
         if (got <= 0) return false;
         const bool is_answer = from == on.far;
         if (is_answer && on.may_lose && is_lost()) return false;
-        if (!is_answer && may_lose_)
-            on.may_lose = may_lose_(std::string(buffer, static_cast<std::size_t>(got)));
+        if (!is_answer && may_lose_) on.may_lose = may_lose_(std::string(buffer, static_cast<std::size_t>(got)));
         for (ssize_t sent = 0; sent < got;) {
-            const ssize_t more =
-                ::send(to, buffer + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
+            const ssize_t more = ::send(to, buffer + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
             if (more <= 0) return false;
             sent += more;
         }

@@ -23,9 +23,7 @@ using texts = std::vector<std::string>;
 inline constexpr std::chrono::seconds guard = test::hang_guard;
 inline constexpr std::chrono::minutes long_lease{60};
 
-inline ojs::time_point soon() {
-    return ojs::deadline_after(guard);
-}
+inline ojs::time_point soon() { return ojs::deadline_after(guard); }
 
 struct case_aborted {};
 
@@ -67,8 +65,7 @@ class trial {
         return "contract-" + std::to_string(run) + "-" + std::to_string(++number);
     }
     // Into the queue of the case, unless one is given.
-    std::string push(const std::string& args_json = "[]", std::int64_t max_attempts = 3,
-                     const std::string& to = "") {
+    std::string push(const std::string& args_json = "[]", std::int64_t max_attempts = 3, const std::string& to = "") {
         return on.push({"contract.work", args_json, to.empty() ? queue : to, max_attempts, ""});
     }
     texts push_many(int count) {
@@ -217,8 +214,7 @@ class test_worker {
         return {&identity, "running", ids, false, nullptr, claims};
     }
 
-    ojs::result<ojs::settle_result> try_ack(const std::string& id,
-                                            const std::string& result_json = "{\"n\":1}") {
+    ojs::result<ojs::settle_result> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {
         return wire->ack(acking(id, result_json), soon());
     }
     ojs::result<ojs::settle_result> try_fail(const std::string& id, bool retryable, bool requeue = false,

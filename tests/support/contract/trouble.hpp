@@ -33,18 +33,13 @@ inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, milliseco
 inline bool send_others_by(trial& t, test_worker& worker, const std::string& acked, const std::string& failed,
                            milliseconds timeout) {
     const auto deadline = [timeout] { return ojs::steady_clock::now() + timeout; };
-    const auto sends = [&t](const char* what, const auto& call) {
-        static_cast<void>(call_late(t, what, call));
-    };
+    const auto sends = [&t](const char* what, const auto& call) { static_cast<void>(call_late(t, what, call)); };
     const auto wire = worker.wire;
     const ojs::worker_identity identity = worker.identity;
-    sends("the heartbeat", [=] {
-        return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline());
-    });
+    sends("the heartbeat", [=] { return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline()); });
     const ojs::job_error why = {"handler_error", "no", false, "{}"};
     sends("FAIL", [=, request = worker.failing(failed, why)] { return wire->fail(request, deadline()); });
-    return call_late(t, "ACK",
-                     [=, request = worker.acking(acked, "")] { return wire->ack(request, deadline()); })
+    return call_late(t, "ACK", [=, request = worker.acking(acked, "")] { return wire->ack(request, deadline()); })
         .has_value();
 }
 
@@ -138,10 +133,8 @@ inline void lost_settlement_responses(trial& t) {
                     return t.leave_out("no answer can be lost");
                 }
                 const auto said = acks ? worker.try_ack(id) : worker.try_fail(id, false);
-                t.check(said || is_retryable(said.error()),
-                        "with its answer lost, it is answered " + text_of(said));
-                if (lost == all_responses)
-                    t.check(!said, "nothing was heard, and it is answered " + text_of(said));
+                t.check(said || is_retryable(said.error()), "with its answer lost, it is answered " + text_of(said));
+                if (lost == all_responses) t.check(!said, "nothing was heard, and it is answered " + text_of(said));
             }
             repeat_settlement(t, worker, id, acks);
         }
@@ -182,8 +175,7 @@ inline void lost_fetch_response(trial& t) {
         later.ack(each.id);
     }
     t.equal(sorted(claimed), sorted(pushed), "what was claimed");
-    if (t.can.counts_lost_runs)
-        t.equal(lost, 1, "the number of jobs that had been claimed by the lost FETCH");
+    if (t.can.counts_lost_runs) t.equal(lost, 1, "the number of jobs that had been claimed by the lost FETCH");
     check_nothing_left(t, later);
 }
 

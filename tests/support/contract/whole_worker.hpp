@@ -10,9 +10,7 @@ namespace transport_contract {
 
 // How a job ends, by its number.
 enum class fate { done, second_time, never, worth_no_retry };
-inline fate fate_of(std::int64_t number) {
-    return static_cast<fate>(number % 4);
-}
+inline fate fate_of(std::int64_t number) { return static_cast<fate>(number % 4); }
 inline std::int64_t runs_of(std::int64_t number) {
     return fate_of(number) == fate::second_time || fate_of(number) == fate::never ? 2 : 1;
 }
@@ -96,9 +94,9 @@ inline void check_runs(trial& t, const run_book& book, std::int64_t count) {
         std::vector<std::int64_t> wanted = {1, 2};
         wanted.resize(static_cast<std::size_t>(runs_of(number)));
         // Where a job requeued at the stop has lost an attempt, that run is left out.
-        const bool fits = t.can.requeue_spares_attempt ? attempts == wanted
-                                                       : attempts.size() <= wanted.size() &&
-                                                             std::is_sorted(attempts.begin(), attempts.end());
+        const bool fits = t.can.requeue_spares_attempt
+                              ? attempts == wanted
+                              : attempts.size() <= wanted.size() && std::is_sorted(attempts.begin(), attempts.end());
         t.check(fits, "job " + std::to_string(number) + " ran " + std::to_string(attempts.size()) + " times");
     }
 }
@@ -118,8 +116,7 @@ inline void whole_worker(trial& t) {
     }
     t.check(book.count < count, "nothing is left for the second worker");
     contract_worker second(t, book, INT_MAX);
-    t.check(t.eventually([&] { return book.decided >= count; }),
-            "the second worker does not come to the end");
+    t.check(t.eventually([&] { return book.decided >= count; }), "the second worker does not come to the end");
     const ojs::worker_report report = second.stop();
     settled_by_handlers += report.completed + report.failed;
     t.equal(settled_by_handlers, static_cast<std::uint64_t>(book.count), "the number of runs settled");

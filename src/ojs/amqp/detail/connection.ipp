@@ -39,8 +39,7 @@ OJS_SHUTDOWN_INLINE result<broker_address> parse_url(std::string url) {
     at.port = static_cast<std::uint16_t>(found.port);
     at.name = host_port(at.host, at.port);
     const bool is_default = found.vhost == nullptr || *found.vhost == '\0';
-    return broker_address{at.name, found.user, found.password, is_default ? "/" : found.vhost,
-                          make_ref<resolver>(at)};
+    return broker_address{at.name, found.user, found.password, is_default ? "/" : found.vhost, make_ref<resolver>(at)};
 }
 
 // How a synchronous method, or a wait for a frame, ended.
@@ -132,8 +131,7 @@ class connection {
     static constexpr int frame_max = 131072;
 
     static timeval time_left(time_point deadline) {
-        const auto left =
-            std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
+        const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
         const std::int64_t limited = left.count() < 0 ? 0 : left.count();
         return {static_cast<time_t>(limited / 1000000), static_cast<suseconds_t>(limited % 1000000)};
     }
@@ -147,17 +145,14 @@ class connection {
         property.value.kind = AMQP_FIELD_KIND_TABLE;
         property.value.value.table = {1, &capability};
         const amqp_table_t properties = {1, &property};
-        return amqp_login_with_properties(state_, broker.virtual_host.c_str(), 0, frame_max, heartbeat,
-                                          &properties, AMQP_SASL_METHOD_PLAIN, broker.user.c_str(),
-                                          broker.password.c_str());
+        return amqp_login_with_properties(state_, broker.virtual_host.c_str(), 0, frame_max, heartbeat, &properties,
+                                          AMQP_SASL_METHOD_PLAIN, broker.user.c_str(), broker.password.c_str());
     }
     static std::string text_of(const amqp_rpc_reply_t& reply) {
-        if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
-            return amqp_error_string2(reply.library_error);
+        if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION) return amqp_error_string2(reply.library_error);
         if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION) return "the connection was closed";
-        return reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD
-                   ? text_of<amqp_channel_close_t>(reply.reply.decoded)
-                   : text_of<amqp_connection_close_t>(reply.reply.decoded);
+        return reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD ? text_of<amqp_channel_close_t>(reply.reply.decoded)
+                                                           : text_of<amqp_connection_close_t>(reply.reply.decoded);
     }
     bool fail(std::string text) {
         close(false);

@@ -45,8 +45,8 @@ OJS_SHUTDOWN_INLINE void read_headers(const amqp_table_t& headers, delivery& out
         const std::string_view name = view_of(headers.entries[i].key);
         const amqp_field_value_t& value = headers.entries[i].value;
         if (value.kind == AMQP_FIELD_KIND_UTF8)
-            append(out.meta, {out.meta.empty() ? "" : ",", json_quote(name), ":",
-                              json_quote(view_of(value.value.bytes))});
+            append(out.meta,
+                   {out.meta.empty() ? "" : ",", json_quote(name), ":", json_quote(view_of(value.value.bytes))});
         const std::int64_t number = detail::min(detail::max(number_of(value), std::int64_t{0}), max);
         if (name == "x-ojs-attempt" && number > 0) out.attempt += number - 1;
         if (name == "x-delivery-count") out.attempt += number;

@@ -26,8 +26,7 @@ struct publication : ref_counted {
 // What the broker adds to a message, and what must not go out again: CC routes to other queues, expiration
 // drops, and x-death makes the broker take a retry for a loop.
 OJS_SHUTDOWN_INLINE bool is_dropped_header(std::string_view name) {
-    return starts_with(name, "x-death") || starts_with(name, "x-first-death-") ||
-           starts_with(name, "x-last-death-") ||
+    return starts_with(name, "x-death") || starts_with(name, "x-first-death-") || starts_with(name, "x-last-death-") ||
            is_listed(name, "CC BCC x-delivery-count x-acquired-count x-ojs-attempt x-ojs-error");
 }
 
@@ -69,8 +68,8 @@ OJS_SHUTDOWN_INLINE int publish(connection& to, amqp_channel_t channel, const pu
         properties.delivery_mode = 2;
         properties._flags |= AMQP_BASIC_HEADERS_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG;
         properties._flags &= ~static_cast<amqp_flags_t>(AMQP_BASIC_EXPIRATION_FLAG | AMQP_BASIC_USER_ID_FLAG);
-        status = amqp_basic_publish(to.state(), channel, amqp_empty_bytes, bytes_of(what.queue), 1, 0,
-                                    &properties, bytes_of(what.body));
+        status = amqp_basic_publish(to.state(), channel, amqp_empty_bytes, bytes_of(what.queue), 1, 0, &properties,
+                                    bytes_of(what.body));
     }
     empty_amqp_pool(&pool);
     return status;
@@ -116,8 +115,7 @@ class publisher {
             const rpc_status status = await_confirm(deadline);
             if (status == rpc_status::timed_out) return unconfirmed(*what);
             if (status == rpc_status::disconnected) return disconnected(*what);
-            const bool may_declare =
-                is_returned_ && !declares && (!what->error.empty() || what->delay.count() > 0);
+            const bool may_declare = is_returned_ && !declares && (!what->error.empty() || what->delay.count() > 0);
             if (!what->is_confirmed && !may_declare)
                 return error{errc::unavailable, 0,
                              cat({"RabbitMQ has no queue ", what->queue, ", or it refuses a message"})};
@@ -161,8 +159,7 @@ class publisher {
             arguments.push_back(text_entry("x-dead-letter-strategy", "at-least-once"));
             arguments.push_back(text_entry("x-overflow", "reject-publish"));
         }
-        amqp_queue_declare(connection_.state(), channel, bytes_of(what.queue), 0, 1, 0, 0,
-                           table_of(arguments));
+        amqp_queue_declare(connection_.state(), channel, bytes_of(what.queue), 0, 1, 0, 0, table_of(arguments));
         return connection_.check(channel) == rpc_status::done;
     }
 

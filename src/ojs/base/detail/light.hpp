@@ -64,8 +64,7 @@ class atomic {
         return previous;
     }
     bool compare_exchange_strong(T& expected, T desired) noexcept {
-        return __atomic_compare_exchange(&value_, &expected, &desired, false, __ATOMIC_SEQ_CST,
-                                         __ATOMIC_SEQ_CST);
+        return __atomic_compare_exchange(&value_, &expected, &desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     }
 
   private:

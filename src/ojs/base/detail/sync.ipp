@@ -24,8 +24,7 @@ OJS_SHUTDOWN_INLINE void fill_standard_descriptors() noexcept {
 }
 
 inline timespec to_timespec(std::chrono::nanoseconds duration) noexcept {
-    return {static_cast<time_t>(duration.count() / 1000000000),
-            static_cast<long>(duration.count() % 1000000000)};
+    return {static_cast<time_t>(duration.count() / 1000000000), static_cast<long>(duration.count() % 1000000000)};
 }
 
 OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {
@@ -94,8 +93,7 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, const th
     pthread_attr_init(&attributes);
     std::size_t size = options.stack_size;
     if (size == 0) pthread_attr_getstacksize(&attributes, &size);
-    size =
-        detail::max(detail::max(size, options.min_stack_size), static_cast<std::size_t>(PTHREAD_STACK_MIN));
+    size = detail::max(detail::max(size, options.min_stack_size), static_cast<std::size_t>(PTHREAD_STACK_MIN));
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     int failed = pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page);
     auto* const start = new thread_start{std::move(body), std::string(options.name).substr(0, 15)};

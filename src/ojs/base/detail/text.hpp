@@ -94,16 +94,14 @@ struct character {
     std::string_view repaired() const noexcept { return code == none ? "\xef\xbf\xbd" : bytes; }
     // C0, DEL, C1, line separators, and bidirectional controls, which can disguise a text.
     bool is_control() const noexcept {
-        return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
-               code == 0x200f || (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+        return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e || code == 0x200f ||
+               (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
     }
 };
 
 // Removes the first character of a text that is not empty, and returns it.
 inline character take_character(std::string_view& text) noexcept {
-    const auto byte = [text](std::size_t i) {
-        return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
-    };
+    const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
     const unsigned first = byte(0);
     const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
     unsigned code = first & (0x7fU >> length);
@@ -201,9 +199,7 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view tex
 inline bool starts_with(std::string_view text, std::string_view prefix) {
     return text.substr(0, prefix.size()) == prefix;
 }
-inline bool has_part(std::string_view text, std::string_view part) {
-    return text.find(part) != std::string_view::npos;
-}
+inline bool has_part(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 inline bool is_listed(std::string_view word, std::string_view space_separated) {
     while (!space_separated.empty()) {
         if (next_part(space_separated, " ") == word) return true;
@@ -211,9 +207,7 @@ inline bool is_listed(std::string_view word, std::string_view space_separated) {
     return false;
 }
 
-inline char lower_ascii(char c) noexcept {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
+inline char lower_ascii(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
 inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
     if (a.size() != b.size()) return false;
@@ -228,9 +222,7 @@ inline bool is_alphanumeric(char c) noexcept {
     return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9');
 }
 
-inline bool is_ascii_control(char c) noexcept {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
+inline bool is_ascii_control(char c) noexcept { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 template <class Predicate>
 bool all_of(std::string_view text, Predicate holds) noexcept {

@@ -115,8 +115,7 @@ class coordinator_body final : public ref_counted {
             apply_event(drain_event::started);
         }
         log_drain();
-        const cancel_registration with_until =
-            until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
+        const cancel_registration with_until = until.on_cancel([this] { cancel_.cancel(cancel_reason::cancelled); });
         result<void> drained = call_drain(drain, cancel_.token());
         if (!drained) {
             fail(drained.error().text);
@@ -129,8 +128,7 @@ class coordinator_body final : public ref_counted {
         }
         const log_field id = field("process_id", options_.process_id);
         if (drained) log_.write(log_level::info, "drain complete", {id});
-        if (!drained)
-            log_.write(log_level::error, "drain failed", {id, field("error", drained.error().text)});
+        if (!drained) log_.write(log_level::error, "drain failed", {id, field("error", drained.error().text)});
         return drained;
     }
     void fail(std::string message) {
@@ -170,8 +168,7 @@ class coordinator_body final : public ref_counted {
         limits.request_timeout = std::chrono::seconds(2);
         server_ = http_server::start(
             options_.address,
-            [answers = service(*where)](const http_request& request) { return answers.answer(request); },
-            limits);
+            [answers = service(*where)](const http_request& request) { return answers.answer(request); }, limits);
         if (!server_) return server_.error();
         address_ = server_->address();
         log_.write(log_level::debug, "lifecycle service listening", {field("address", address_)});
@@ -185,8 +182,7 @@ class coordinator_body final : public ref_counted {
         out.add("GetShutdownStatus", *this, &coordinator_body::on_status_request);
         out.add("GetReadinessStatus", *this, &coordinator_body::on_readiness_request);
         out.add("NotifyReady", *this, &coordinator_body::refuse<ready_ack, ready_notification>);
-        out.add("NotifyShutdownComplete", *this,
-                &coordinator_body::refuse<shutdown_complete_ack, shutdown_complete>);
+        out.add("NotifyShutdownComplete", *this, &coordinator_body::refuse<shutdown_complete_ack, shutdown_complete>);
         return out;
     }
     template <class Answer, class Request>
@@ -197,8 +193,7 @@ class coordinator_body final : public ref_counted {
         const result<void> ours = check_process_id(request.process_id);
         if (!ours) return ours.error();
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
-            return error{errc::invalid_argument, 0,
-                         "grace_period_seconds and max_shutdown_seconds cannot be negative"};
+            return error{errc::invalid_argument, 0, "grace_period_seconds and max_shutdown_seconds cannot be negative"};
         }
         const auto max = time_or(request.max_shutdown_seconds, options_.max_shutdown);
         const auto asked_grace = time_or(request.grace_period_seconds, options_.grace_period);
@@ -215,8 +210,7 @@ class coordinator_body final : public ref_counted {
         if (over) return out;
         const time_point now = steady_clock::now();
         // In the grace period it ends, or asks for more time.
-        const auto rest =
-            repeated ? std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now) : grace;
+        const auto rest = repeated ? std::chrono::duration_cast<std::chrono::milliseconds>(cancel_at_ - now) : grace;
         const std::int32_t limit = extension_s_ > 0 ? extension_s_ : wire_seconds(rest);
         out.estimated_seconds = estimate_s_ > 0 ? estimate_s_ : idle ? 1 : limit;
         if (repeated) return out;
@@ -281,12 +275,10 @@ class coordinator_body final : public ref_counted {
             requested_at_ = steady_clock::now();
             // After a signal, a worker keeps its own grace period.
             if (worker_ == nullptr)
-                set_times(requested_at_, time_or(0, options_.grace_period),
-                          time_or(0, options_.max_shutdown));
+                set_times(requested_at_, time_or(0, options_.grace_period), time_or(0, options_.max_shutdown));
             apply_event(drain_event::requested);
         }
-        if (!run_called_ && steps_.size() == 0)
-            apply_event(drain_event::started);  // steps wait for a later run()
+        if (!run_called_ && steps_.size() == 0) apply_event(drain_event::started);  // steps wait for a later run()
         if (!blocking_.empty()) apply_event(drain_event::blocked);
         held.unlock();
         log_drain();
@@ -297,9 +289,8 @@ class coordinator_body final : public ref_counted {
             const unique_lock held(mutex_);
             if (state_ <= shutdown_state::requested || exchange(drain_logged_, true)) return;
         }
-        log_.write(
-            log_level::info, "drain started",
-            {field("process_id", options_.process_id), field("in_flight", metrics().in_flight_requests)});
+        log_.write(log_level::info, "drain started",
+                   {field("process_id", options_.process_id), field("in_flight", metrics().in_flight_requests)});
     }
     static std::int32_t seconds_of(std::chrono::seconds given) noexcept {
         const auto max = std::chrono::duration_cast<std::chrono::seconds>(max_shutdown_time);
@@ -314,9 +305,7 @@ class coordinator_body final : public ref_counted {
         if (life_.subscribe(to.notify_fd())) return {};
         return error{errc::busy, 0, "too many subscribers of this lifecycle"};
     }
-    bool under_way() const noexcept {
-        return state_ != shutdown_state::running && state_ != shutdown_state::complete;
-    }
+    bool under_way() const noexcept { return state_ != shutdown_state::running && state_ != shutdown_state::complete; }
 
     result<void> start_thread() {
         if (thread_.joinable()) return {};
@@ -337,8 +326,7 @@ class coordinator_body final : public ref_counted {
             update_state();
             note_connection();
             while (cancel_overdue() || send_due()) update_state();
-            time_point next =
-                is_warming_ ? deadline_after(std::chrono::milliseconds(100)) : time_point::max();
+            time_point next = is_warming_ ? deadline_after(std::chrono::milliseconds(100)) : time_point::max();
             {
                 const unique_lock held(mutex_);
                 ended = is_closing_ && completion_.tries_left == 0;
@@ -367,8 +355,7 @@ class coordinator_body final : public ref_counted {
         } else {
             cancel_.cancel(forced ? cancel_reason::forced : cancel_reason::grace_period_expired);
         }
-        log_.write(log_level::warn, "work in progress is cancelled",
-                   {field("process_id", options_.process_id)});
+        log_.write(log_level::warn, "work in progress is cancelled", {field("process_id", options_.process_id)});
         return true;
     }
     // True: it sent a notification.
@@ -382,12 +369,11 @@ class coordinator_body final : public ref_counted {
         const shutdown_complete complete{options_.process_id, message_, shutdown_ms_};
         const ready_notification ready{options_.process_id, ready_message_};
         held.unlock();
-        const result<void> notified =
-            ends ? notify_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
-                 : notify_launcher<ready_ack>("NotifyReady", ready);
+        const result<void> notified = ends ? notify_launcher<shutdown_complete_ack>("NotifyShutdownComplete", complete)
+                                           : notify_launcher<ready_ack>("NotifyReady", ready);
         held.lock();
-        const bool again = !notified && notified.error().code != errc::unsupported &&
-                           notified.error().code != errc::rejected;
+        const bool again =
+            !notified && notified.error().code != errc::unsupported && notified.error().code != errc::rejected;
         notification.tries_left = again ? notification.tries_left - 1 : 0;
         notification.at = steady_clock::now() + pause_.next();
         if (ends && notification.tries_left == 0) notified_.notify_all();
@@ -395,8 +381,7 @@ class coordinator_body final : public ref_counted {
     }
     template <class Ack, class Message>
     result<void> notify_launcher(const char* method, const Message& message) {
-        const result<Ack> ack =
-            rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + notify_timeout);
+        const result<Ack> ack = rpc_call<Ack>(*launcher_, method, message, steady_clock::now() + notify_timeout);
         if (ack) return {};
         log_.write(log_level::warn, "cannot notify the launcher",
                    {field("method", method), field("error", ack.error().text)});

@@ -13,14 +13,12 @@
 
 namespace ojs::detail {
 
-inline constexpr auto checks_timeout =
-    std::chrono::milliseconds(500);  // of all; below a launcher's rpc_timeout
+inline constexpr auto checks_timeout = std::chrono::milliseconds(500);  // of all; below a launcher's rpc_timeout
 
 // A check of the program, called on its own thread: a hanging check must not delay a response or the shutdown.
 class async_check : public ref_counted {
   public:
-    async_check(std::string check_name, function<bool()> call)
-        : name(std::move(check_name)), call_(std::move(call)) {}
+    async_check(std::string check_name, function<bool()> call) : name(std::move(check_name)), call_(std::move(call)) {}
 
     // Does nothing while the previous call runs. Without a thread the check has failed.
     static void begin(const ref<async_check>& self) {

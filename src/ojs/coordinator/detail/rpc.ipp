@@ -70,10 +70,8 @@ inline http_response check_rpc_form(const http_request& request) {
     const std::string_view time = find_header(request.headers, "Connect-Timeout-Ms");
     const bool is_time = time.find_first_not_of("0123456789") == std::string_view::npos;
     if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time))
-        return rpc_refusal(400, "invalid_argument",
-                           "the Connect-Timeout-Ms must be a number of at most ten digits");
-    if (request.body.size() > rpc_body_limit)
-        return rpc_refusal(413, "resource_exhausted", "the body is too large");
+        return rpc_refusal(400, "invalid_argument", "the Connect-Timeout-Ms must be a number of at most ten digits");
+    if (request.body.size() > rpc_body_limit) return rpc_refusal(413, "resource_exhausted", "the body is too large");
     return {};
 }
 
@@ -96,19 +94,17 @@ class rpc_service {
     }
     template <class Owner, class Request, class Response>
     void add(const char* method, Owner& owner, result<Response> (Owner::*handler)(const Request&)) {
-        add<Request, Response>(
-            method, [&owner, handler](const Request& request) { return (owner.*handler)(request); });
+        add<Request, Response>(method, [&owner, handler](const Request& request) { return (owner.*handler)(request); });
     }
     // Whether the target begins with "/SERVICE/": one server may have several services, and /metrics.
     bool is_for(std::string_view target) const noexcept {
         const std::string_view service = service_;
-        return target.size() > service.size() + 1 && target[0] == '/' &&
-               target.substr(1, service.size()) == service && target[service.size() + 1] == '/';
+        return target.size() > service.size() + 1 && target[0] == '/' && target.substr(1, service.size()) == service &&
+               target[service.size() + 1] == '/';
     }
     http_response answer(const http_request& request) const {
         if (!has_trusted_host(guard_, request)) {
-            return rpc_refusal(403, "permission_denied",
-                               "on loopback the Host must be an address or localhost");
+            return rpc_refusal(403, "permission_denied", "on loopback the Host must be an address or localhost");
         }
         const served_method* const method = guard_.open ? find(request.target) : nullptr;
         if (method == nullptr) return rpc_refusal(404, "unimplemented", "no such method");
@@ -120,10 +116,10 @@ class rpc_service {
         http_response refused;
         if (!passes_guard(guard_, request, refused)) {
             const bool unknown = refused.status == 401;
-            refused.body = rpc_refusal(refused.status, unknown ? "unauthenticated" : "permission_denied",
-                                       unknown ? "a bearer token is required"
-                                               : "requests from web pages are not allowed")
-                               .body;
+            refused.body =
+                rpc_refusal(refused.status, unknown ? "unauthenticated" : "permission_denied",
+                            unknown ? "a bearer token is required" : "requests from web pages are not allowed")
+                    .body;
             return refused;
         }
         http_response refusal = check_rpc_form(request);
@@ -180,8 +176,8 @@ inline std::string describe_rpc(const http_client& peer, const char* method) {
 
 // The body of a successful response. Errors: those of send(); those of rpc_codes for a refusal, with the peer's message
 // made printable; unsupported for an unknown method or path.
-inline result<std::string> rpc_send(http_client& peer, const char* method, std::string body,
-                                    time_point deadline, int interrupt_fd) {
+inline result<std::string> rpc_send(http_client& peer, const char* method, std::string body, time_point deadline,
+                                    int interrupt_fd) {
     http_call call;
     call.deadline = deadline;
     call.is_repeatable = true;
@@ -190,8 +186,7 @@ inline result<std::string> rpc_send(http_client& peer, const char* method, std::
     request.method = "POST";
     request.target = cat({"/", lifecycle_service, "/", method});
     request.headers = {{"Content-Type", "application/json"}, {"Connect-Protocol-Version", "1"}};
-    if (deadline != time_point::max())
-        request.headers.push_back({"Connect-Timeout-Ms", cat({poll_timeout(deadline)})});
+    if (deadline != time_point::max()) request.headers.push_back({"Connect-Timeout-Ms", cat({poll_timeout(deadline)})});
     request.body = std::move(body);
     result<http_response> answer = peer.send(request, call);
     if (!answer) return answer.error();

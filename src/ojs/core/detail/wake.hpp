@@ -20,8 +20,7 @@ class wake {
         int ends[2] = {-1, -1};
         if (::pipe(ends) != 0) {
             const int failed = errno;
-            return error{errc::system, failed,
-                         cat({"cannot create a wake-up descriptor: ", errno_text(failed)})};
+            return error{errc::system, failed, cat({"cannot create a wake-up descriptor: ", errno_text(failed)})};
         }
         for (const int end : ends) {
             ::fcntl(end, F_SETFD, FD_CLOEXEC);

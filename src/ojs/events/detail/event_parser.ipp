@@ -57,8 +57,7 @@ class event_parser {
         std::uint64_t number = 0;
         if (name == "event") event_.type = value;
         if (name == "data") add_data(value);
-        if (name == "retry" && parse_number(value, max_retry_ms, number))
-            retry_ = std::chrono::milliseconds(number);
+        if (name == "retry" && parse_number(value, max_retry_ms, number)) retry_ = std::chrono::milliseconds(number);
     }
     void add_data(std::string_view value) {
         event_.is_cut = event_.is_cut || event_.data.size() + value.size() > max_event_size;

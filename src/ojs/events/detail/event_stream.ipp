@@ -112,9 +112,8 @@ class event_stream final : public ref_counted {
         if (is_open_) {
             due_ = deadline_after(timeouts.silence);
             std::string& body = response_.message().body;
-            events_.feed(body, [&](const server_event& event) {
-                out.has_work = out.has_work || announces_work(event);
-            });
+            events_.feed(body,
+                         [&](const server_event& event) { out.has_work = out.has_work || announces_work(event); });
             body.clear();
         }
         if (!goes_on) end(out, has_ended());
@@ -139,9 +138,8 @@ class event_stream final : public ref_counted {
 
     // The end of an open stream is no failure: servers and proxies restart.
     void end(progress& out, const error& why) {
-        const auto pause = why.code == errc::unsupported
-                               ? missing_pauses_.next()
-                               : pauses_.next(max(why.retry_after, events_.retry()));
+        const auto pause = why.code == errc::unsupported ? missing_pauses_.next()
+                                                         : pauses_.next(max(why.retry_after, events_.retry()));
         if (!exchange(is_open_, false)) out.attempted = why;
         conn_ = {};
         has_more_ = false;

@@ -47,8 +47,7 @@ inline result<void> check_capacity(const process_groups& groups, const group_opt
 }
 
 inline process_status status_of(const process_info& info) {
-    process_status out{info.id,        info.group,    info.state, info.pid, info.message,
-                       info.readiness, info.shutdown, 0,          {}};
+    process_status out{info.id, info.group, info.state, info.pid, info.message, info.readiness, info.shutdown, 0, {}};
     const time_point end = is_final(info.state) ? info.changed_at : steady_clock::now();
     if (info.started_at != time_point())
         out.uptime_ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - info.started_at).count();
@@ -106,11 +105,9 @@ class launcher_admin {
             options_.admin_address, [this](const http_request& request) { return answer(request); }, limits);
         if (!server_) {
             return error{server_.error().code, server_.error().sys_errno,
-                         cat({"admin_address '", printable(options_.admin_address, 120),
-                              "': ", server_.error().text})};
+                         cat({"admin_address '", printable(options_.admin_address, 120), "': ", server_.error().text})};
         }
-        context.log.write(log_level::info, "launcher admin listening",
-                          {field("address", server_->address())});
+        context.log.write(log_level::info, "launcher admin listening", {field("address", server_->address())});
         return {};
     }
     // start() without its server, for tests of answer().
@@ -141,8 +138,7 @@ class launcher_admin {
                                                 {"/events", {"GET", nullptr}, true},
                                                 {"/", {"GET", "HEAD"}, false}};
         static constexpr http_response (launcher_admin::*answers[])(const http_request&) = {
-            &launcher_admin::health, &launcher_admin::metrics, &launcher_admin::follow,
-            &launcher_admin::page};
+            &launcher_admin::health, &launcher_admin::metrics, &launcher_admin::follow, &launcher_admin::page};
         http_response refused;
         const int chosen = choose_route(routes, guard_.has_web_page ? 4 : 3, guard_, request, refused);
         return chosen < 0 ? refused : (this->*answers[chosen])(request);
@@ -202,8 +198,7 @@ class launcher_admin {
                 group.request_status(*found->member, deadline_after(preview_timeout));
             if (!status) return status.error();
             out.status = *status;
-            out.message =
-                request.force ? "would be sent SIGTERM, and lose its work in flight" : "would be shut down";
+            out.message = request.force ? "would be sent SIGTERM, and lose its work in flight" : "would be shut down";
             return out;
         }
         out.acknowledged = true;
@@ -223,22 +218,18 @@ class launcher_admin {
             return error{errc::invalid_argument, 0, "a time must not be negative"};
         if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
             return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
-        return shutdown_options{reason_or_default(request.reason),
-                                std::chrono::seconds(request.grace_period_seconds),
+        return shutdown_options{reason_or_default(request.reason), std::chrono::seconds(request.grace_period_seconds),
                                 std::chrono::seconds(request.max_shutdown_seconds)};
     }
     static std::string described(const shutdown_timeouts& granted, const shutdown_options& asked) {
-        const bool cut =
-            asked.grace_period > granted.grace_period || asked.max_duration > granted.max_duration;
+        const bool cut = asked.grace_period > granted.grace_period || asked.max_duration > granted.max_duration;
         return cat({", grace period ", format_duration(granted.grace_period), ", at most ",
                     format_duration(granted.max_duration),
                     !cut                                         ? ""
                     : asked.max_duration == granted.max_duration ? " (the requested maximum)"
                                                                  : " (the group's max_duration)"});
     }
-    static std::string reason_or_default(const std::string& request) {
-        return request.empty() ? "operator" : request;
-    }
+    static std::string reason_or_default(const std::string& request) { return request.empty() ? "operator" : request; }
 
     result<shutdown_group_response> shut_down_group(const shutdown_group_request& request) {
         const result<shutdown_options> options = options_from(request);
@@ -256,11 +247,10 @@ class launcher_admin {
         if (!begun) return begun.error();
         out.acknowledged = true;
         if (request.force) group.force(group.members());
-        out.message = cat(
-            {request.force ? "is sent SIGTERM" : "is shutting down",
-             request.force ? ""
-                           : described(granted_times(*options, group.options().process.shutdown), *options),
-             ", and stays empty until a rollout"});
+        out.message =
+            cat({request.force ? "is sent SIGTERM" : "is shutting down",
+                 request.force ? "" : described(granted_times(*options, group.options().process.shutdown), *options),
+                 ", and stays empty until a rollout"});
         return out;
     }
 
@@ -285,8 +275,7 @@ class launcher_admin {
         if (!begun) return begun.error();
         return rollout_response{true, "rollout begun", {}};
     }
-    static result<rollout_options> options_from(const rollout_request& request,
-                                                const retry_options& configured) {
+    static result<rollout_options> options_from(const rollout_request& request, const retry_options& configured) {
         const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
         if (request.canary < 0 || request.canary_seconds < 0)
             return fault("canary and canary_seconds must not be negative");
@@ -310,8 +299,7 @@ class launcher_admin {
         if (!group) return group.error();
         const result<void> cancelled = (*group)->cancel_rollout(reason_or_default(request.reason));
         if (!cancelled) return cancelled.error();
-        return cancel_rollout_response{true,
-                                       "rollout cancelled; ready processes are kept, up to the group's size",
+        return cancel_rollout_response{true, "rollout cancelled; ready processes are kept, up to the group's size",
                                        (*group)->info().rollout};
     }
     // On a thread of its own: a disk that does not answer holds up this rollout only.
@@ -337,8 +325,7 @@ class launcher_admin {
         result<group_options> read = call_reload(now.name);
         const bool late = !read && read.error().code == errc::unavailable;
         if (!read)
-            return error{late ? errc::unavailable : errc::invalid_argument, 0,
-                         cat({"reload: ", read.error().text})};
+            return error{late ? errc::unavailable : errc::invalid_argument, 0, cat({"reload: ", read.error().text})};
         if (read->name != now.name) return error{errc::invalid_argument, 0, "a reload cannot rename a group"};
         result<void> valid = check_group(*read);
         if (valid) valid = check_capacity(groups_, *read);
@@ -363,9 +350,8 @@ class launcher_admin {
         for (std::size_t i = 0; i < groups_.size(); ++i) {
             const group_info info = groups_[i]->info();
             append(body, {i == 0 ? "" : ",", "{\"group\":", json_quote(info.options.name),
-                          ",\"desired\":", info.options.desired, ",\"ready\":", info.ready,
-                          ",\"degraded\":", info.degraded ? "true" : "false",
-                          ",\"replacing\":", info.replacing ? "true}" : "false}"});
+                          ",\"desired\":", info.options.desired, ",\"ready\":", info.ready, ",\"degraded\":",
+                          info.degraded ? "true" : "false", ",\"replacing\":", info.replacing ? "true}" : "false}"});
         }
         return json_response(now == phase::running ? 200 : 503, body + "]}");
     }
@@ -413,8 +399,7 @@ class launcher_admin {
         http_response out;
         out.headers = {{"Content-Type", "application/x-ndjson"}, {"Cache-Control", "no-store"}};
         const bool may_wait = waiting_.fetch_add(1) < max_waiting;
-        out.body = await_events(request, query,
-                                deadline_after(may_wait ? query.wait : std::chrono::milliseconds(0)));
+        out.body = await_events(request, query, deadline_after(may_wait ? query.wait : std::chrono::milliseconds(0)));
         waiting_.fetch_sub(1);
         return out;
     }
@@ -423,8 +408,7 @@ class launcher_admin {
         for (;;) {
             const std::uint64_t known = events_->last();
             std::string out;
-            if (events_->collect(query.after, query.filter, out) || steady_clock::now() >= deadline)
-                return out;
+            if (events_->collect(query.after, query.filter, out) || steady_clock::now() >= deadline) return out;
             const bool more = events_->await_more(known, std::min(deadline_after(peer_interval), deadline));
             if (!more && (events_->ended() || is_abandoned(request))) return out;
         }

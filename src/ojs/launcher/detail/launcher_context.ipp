@@ -19,9 +19,9 @@ class routing_hooks : public ref_counted {
   public:
     enum class kind { routable, unroutable, changed };
 
-    routing_hooks(function<void(const process_info&)> routable,
-                  function<void(const process_info&)> unroutable, function<void(const process_info&)> changed,
-                  const logger& log, function<void()> after_unroutable_hook = nullptr)
+    routing_hooks(function<void(const process_info&)> routable, function<void(const process_info&)> unroutable,
+                  function<void(const process_info&)> changed, const logger& log,
+                  function<void()> after_unroutable_hook = nullptr)
         : hooks_{std::move(routable), std::move(unroutable), std::move(changed)},
           log_(log),
           after_unroutable_hook_(std::move(after_unroutable_hook)) {}

@@ -25,14 +25,11 @@ inline constexpr const char* rollout_result_names[] = {"done", "rolled_back", "c
 class group_metrics {
   public:
     void on_process_changed(const process_info& before, const process_info& now, bool was_ready) noexcept {
-        if (!was_ready && now.state == instance_state::ready)
-            startup.observe(startup_bounds, now.startup_duration);
+        if (!was_ready && now.state == instance_state::ready) startup.observe(startup_bounds, now.startup_duration);
         if (now.shutdown.need_more_time && !before.shutdown.need_more_time) count_one(extensions);
         if (is_final(now.state) && !is_final(before.state) && now.pid != 0) count_end(before, now);
     }
-    void count_rollout(rollout_result result) noexcept {
-        count_one(rollouts[static_cast<std::size_t>(result)]);
-    }
+    void count_rollout(rollout_result result) noexcept { count_one(rollouts[static_cast<std::size_t>(result)]); }
 
     histogram startup;
     histogram shutdown[3];  // by shutdown_outcome_names
@@ -67,8 +64,7 @@ class launcher_metrics_page {
         add_gauges();
         add_histograms();
         add_counters();
-        page_.family("ojs_launcher_build_info", "gauge",
-                     "Always 1, labelled with the version of ojs_shutdown.");
+        page_.family("ojs_launcher_build_info", "gauge", "Always 1, labelled with the version of ojs_shutdown.");
         page_.sample(1, label("version", OJS_SHUTDOWN_VERSION));
         return std::move(page_.text);
     }
@@ -87,8 +83,7 @@ class launcher_metrics_page {
     }
     template <class Value>
     void gauge(const char* name, const char* help, Value value) {
-        family(name, "gauge", help,
-               [&](const auto& group) { page_.sample(value(group.info), group.labels); });
+        family(name, "gauge", help, [&](const auto& group) { page_.sample(value(group.info), group.labels); });
     }
     void total(const char* name, const char* help, counter group_metrics::*which) {
         family(name, "counter", help,
@@ -99,18 +94,15 @@ class launcher_metrics_page {
     }
 
     void add_gauges() {
-        family("ojs_launcher_processes", "gauge", "Processes that have not ended, by state.",
-               [&](const auto& group) {
-                   int counts[static_cast<int>(instance_state::crashed) + 1] = {};
-                   for (const process_info& info : group.info.processes)
-                       ++counts[static_cast<int>(info.state)];
-                   for (int each = 0; each <= static_cast<int>(instance_state::draining); ++each)
-                       page_.sample(counts[each], with(group, "state", to_string(instance_state(each))));
-               });
+        family("ojs_launcher_processes", "gauge", "Processes that have not ended, by state.", [&](const auto& group) {
+            int counts[static_cast<int>(instance_state::crashed) + 1] = {};
+            for (const process_info& info : group.info.processes) ++counts[static_cast<int>(info.state)];
+            for (int each = 0; each <= static_cast<int>(instance_state::draining); ++each)
+                page_.sample(counts[each], with(group, "state", to_string(instance_state(each))));
+        });
         gauge("ojs_launcher_desired", "Desired number of processes.",
               [](const group_info& info) { return info.options.desired; });
-        gauge("ojs_launcher_ready", "Processes that take work.",
-              [](const group_info& info) { return info.ready; });
+        gauge("ojs_launcher_ready", "Processes that take work.", [](const group_info& info) { return info.ready; });
         gauge("ojs_launcher_min_healthy", "Minimum of ready processes during a rollout.",
               [](const group_info& info) { return info.options.min_healthy; });
         gauge("ojs_launcher_degraded", "1: a slot is empty: failed too often, or cannot start.",
@@ -119,11 +111,10 @@ class launcher_metrics_page {
               [](const group_info& info) { return info.replacing ? 1 : 0; });
     }
     void add_histograms() {
-        family(
-            "ojs_launcher_startup_seconds", "histogram", "Time from the start of a process to ready.",
-            [&](const auto& group) { page_.samples(group.metrics->startup, startup_bounds, group.labels); });
-        family("ojs_launcher_shutdown_seconds", "histogram",
-               "Time from the shutdown request to the exit, by outcome.", [&](const auto& group) {
+        family("ojs_launcher_startup_seconds", "histogram", "Time from the start of a process to ready.",
+               [&](const auto& group) { page_.samples(group.metrics->startup, startup_bounds, group.labels); });
+        family("ojs_launcher_shutdown_seconds", "histogram", "Time from the shutdown request to the exit, by outcome.",
+               [&](const auto& group) {
                    for (std::size_t i = 0; i < 3; ++i)
                        page_.samples(group.metrics->shutdown[i], shutdown_bounds,
                                      with(group, "outcome", shutdown_outcome_names[i]));
@@ -144,8 +135,7 @@ class launcher_metrics_page {
               &group_metrics::restarts);
         family("ojs_launcher_rollouts_total", "counter", "Rollouts, by result.", [&](const auto& group) {
             for (std::size_t i = 0; i < 3; ++i)
-                page_.sample(read_counter(group.metrics->rollouts[i]),
-                             with(group, "result", rollout_result_names[i]));
+                page_.sample(read_counter(group.metrics->rollouts[i]), with(group, "result", rollout_result_names[i]));
         });
     }
 

@@ -15,17 +15,7 @@
 
 namespace ojs::detail {
 
-enum class instance_event {
-    spawned,
-    warming,
-    ready,
-    failed,
-    shutdown_requested,
-    draining,
-    completed,
-    crashed,
-    forced
-};
+enum class instance_event { spawned, warming, ready, failed, shutdown_requested, draining, completed, crashed, forced };
 
 struct state_log {
     log_level level;
@@ -109,10 +99,8 @@ class managed_instance final : public instance {
     void force() override { post(&commands::force); }
     void poll() override { post(&commands::poll); }
     result<shutdown_status> request_status(time_point deadline) override {
-        if (!spec_.options.has_coordinator)
-            return error{errc::unsupported, 0, cat({spec_.id, " has no coordinator"})};
-        return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
-                                         deadline);
+        if (!spec_.options.has_coordinator) return error{errc::unsupported, 0, cat({spec_.id, " has no coordinator"})};
+        return rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline);
     }
 
   private:
@@ -173,8 +161,8 @@ class managed_instance final : public instance {
     // The state file's disk or exec() may hang: any command interrupts that.
     void spawn() {
         if (child_.pid() == 0) {
-            result<child_process> child = unless_out_of_memory(
-                [this] { return start_child(make_child_options(), interrupt_.fd(), true); });
+            result<child_process> child =
+                unless_out_of_memory([this] { return start_child(make_child_options(), interrupt_.fd(), true); });
             if (!child) return on_spawn_failed(child.error());
             child_ = std::move(*child);
         }
@@ -187,8 +175,8 @@ class managed_instance final : public instance {
         const instance_event end = why.code != errc::cancelled ? instance_event::crashed
                                    : take_commands().force     ? instance_event::forced
                                                                : instance_event::completed;
-        change(end, end == instance_event::crashed ? log_level::error : log_level::info,
-               "cannot start the process", why.text);
+        change(end, end == instance_event::crashed ? log_level::error : log_level::info, "cannot start the process",
+               why.text);
     }
     // False: the child has exited, and on_exit() was called.
     bool sleep_until(time_point deadline) {
@@ -237,8 +225,8 @@ class managed_instance final : public instance {
     }
     result<readiness_response> request_readiness(time_point deadline) {
         if (spec_.options.has_coordinator)
-            return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id},
-                                                deadline, interrupt_.fd());
+            return rpc_call<readiness_response>(*client_, "GetReadinessStatus", readiness_request{spec_.id}, deadline,
+                                                interrupt_.fd());
         readiness_response ready;
         ready.state = readiness_state::ready;
         if (!client_) return ready;
@@ -300,8 +288,7 @@ class managed_instance final : public instance {
         const bool is_ready = state() == instance_state::ready;
         log_failure("readiness check failed", is_ready ? log_level::warn : log_level::debug, why);
         if (!is_ready) update([&](process_info& now) { now.message = printable(why.text); });
-        if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after)
-            change(instance_event::failed, why.text);
+        if (is_ready && ++failed_polls_ >= spec_.options.unhealthy_after) change(instance_event::failed, why.text);
     }
     bool run_pre_shutdown();
     void request_shutdown();
@@ -318,8 +305,7 @@ class managed_instance final : public instance {
         } else {  // a drained process no longer serves: only its pid shows that it has exited
             const errc why = answer.error().code;
             const bool gone = why == errc::unreachable || why == errc::disconnected;
-            log_failure("shutdown status request failed", gone ? log_level::info : log_level::warn,
-                        answer.error());
+            log_failure("shutdown status request failed", gone ? log_level::info : log_level::warn, answer.error());
         }
         next_poll_ = deadline_after(spec_.options.shutdown.poll_interval);
     }
@@ -328,8 +314,7 @@ class managed_instance final : public instance {
         if (now >= grace_deadline_ && !exchange(past_grace_, true))
             log_state(log_level::warn, "process exceeded its grace_period", "");
         if (now >= hard_deadline_ && now < report_deadline_ && !exchange(past_max_, true))
-            log_state(log_level::warn,
-                      "process exceeded its max_duration; waiting report_time for its report", "",
+            log_state(log_level::warn, "process exceeded its max_duration; waiting report_time for its report", "",
                       {field("report_time_ms", spec_.options.shutdown.report_time.count())});
     }
     void on_status(const shutdown_status& answer);
@@ -350,8 +335,7 @@ class managed_instance final : public instance {
     // When the launcher must act, whatever the process reports.
     time_point force_deadline() const {
         if (stop_method_ != stop_method::request) return ready_by_;
-        const bool at_granted =
-            spec_.options.shutdown.force_without_request && granted_deadline_ < hard_deadline_;
+        const bool at_granted = spec_.options.shutdown.force_without_request && granted_deadline_ < hard_deadline_;
         return std::min(complete_deadline_, at_granted ? granted_deadline_ : report_deadline_);
     }
     std::string force_reason() const {
@@ -389,10 +373,8 @@ class managed_instance final : public instance {
         if (stop_method_ == stop_method::force) return instance_event::forced;
         if (!ended) return instance_event::crashed;
         if (ended->ok()) return instance_event::completed;
-        const bool by_our_signal =
-            ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
-        return stop_method_ == stop_method::signal && by_our_signal ? instance_event::forced
-                                                                    : instance_event::crashed;
+        const bool by_our_signal = ended->signal == SIGTERM || ended->signal == SIGKILL || ended->code == 128 + SIGTERM;
+        return stop_method_ == stop_method::signal && by_our_signal ? instance_event::forced : instance_event::crashed;
     }
     void on_exit(const result<child_exit>& ended) {
         const child_exit status = ended.value_or(child_exit());
@@ -458,8 +440,8 @@ class managed_instance final : public instance {
         reported_state_ = now.state;
         unreported_ = false;
     }
-    void log_state(log_level level, const char* text, instance_state from, instance_state now,
-                   std::string_view reason, fields extra = {}) const {
+    void log_state(log_level level, const char* text, instance_state from, instance_state now, std::string_view reason,
+                   fields extra = {}) const {
         if (!log_.enabled(level)) return;
         attempt([&] {
             log_record record{

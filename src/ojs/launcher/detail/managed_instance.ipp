@@ -19,8 +19,8 @@ inline result<void> managed_instance::start() {
     if (spec_.options.has_coordinator || !spec_.options.ready_url.empty()) {
         http_client_options options;
         options.max_body = rpc_body_limit;
-        client_ = http_client::create(spec_.options.has_coordinator ? url_of(spec_.address) : ready_.url,
-                                      std::move(options));
+        client_ =
+            http_client::create(spec_.options.has_coordinator ? url_of(spec_.address) : ready_.url, std::move(options));
         if (!client_) return client_.error();
     }
     started_ = info_.started_at = info_.changed_at = steady_clock::now();
@@ -88,8 +88,7 @@ inline void managed_instance::request_shutdown() {
     change(instance_event::shutdown_requested, options.reason);
     stop_method_ = stop_method::request;
     if (spec_.options.has_coordinator) return send_shutdown();
-    terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM",
-                    "it has no coordinator");
+    terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM", "it has no coordinator");
 }
 
 // No listener, or the request was refused. One that timed out may have arrived. [WIRE 4]
@@ -101,14 +100,12 @@ inline bool has_no_coordinator(const error& why) noexcept {
 
 inline void managed_instance::send_shutdown() {
     const time_point deadline = request_deadline(force_deadline());
-    const result<shutdown_ack> ack =
-        rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
+    const result<shutdown_ack> ack = rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && has_no_coordinator(ack.error())) {
-        return terminate_child(stop_method::signal,
-                               std::max(hard_deadline_, deadline_after(spec_.options.shutdown.kill_delay)),
-                               "requesting shutdown with SIGTERM",
-                               cat({"its coordinator cannot be called: ", ack.error().text}));
+        return terminate_child(
+            stop_method::signal, std::max(hard_deadline_, deadline_after(spec_.options.shutdown.kill_delay)),
+            "requesting shutdown with SIGTERM", cat({"its coordinator cannot be called: ", ack.error().text}));
     }
     request_due_ = false;
     acknowledged_ = ack && ack->acknowledged;
@@ -136,11 +133,9 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
     std::string blocking;
     for (const std::string& each : answer.metrics.blocking_operations)
         append(blocking, {blocking.empty() ? "" : ", ", printable(each)});
-    const bool same =
-        before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
+    const bool same = before.state == answer.state && write_message(before.metrics) == write_message(answer.metrics);
     log_state(same ? log_level::debug : log_level::info, "shutdown progress", message,
-              {field("shutdown_state", to_string(answer.state)),
-               field("in_flight", answer.metrics.in_flight_requests),
+              {field("shutdown_state", to_string(answer.state)), field("in_flight", answer.metrics.in_flight_requests),
                field("open_connections", answer.metrics.open_connections),
                field("buffered_bytes", static_cast<long long>(answer.metrics.buffered_bytes)),
                field("blocking", printable(blocking))});

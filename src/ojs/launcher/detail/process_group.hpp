@@ -62,8 +62,7 @@ class process_group : public ref_counted {
             vacancies_.clear();
             exited_.clear();
             if (is_replacing())
-                begin_ending(rollout_->report.rolled_back ? rollout_result::rolled_back
-                                                          : rollout_result::cancelled);
+                begin_ending(rollout_->report.rolled_back ? rollout_result::rolled_back : rollout_result::cancelled);
             if (rollout_) finish_rollout(actions);
             mark_dirty();
         }
@@ -271,9 +270,7 @@ class process_group : public ref_counted {
         array<ref<instance>> poll;  // for their readiness
     };
 
-    bool is_stopped() const noexcept {
-        return context_->life != nullptr && context_->life->phase() >= phase::draining;
-    }
+    bool is_stopped() const noexcept { return context_->life != nullptr && context_->life->phase() >= phase::draining; }
     result<void> start_process(const ref<group_member>& added, const group_options& group);
     void on_started(group_member& added, const ref<instance>& started);
     void on_start_failed(const ref<group_member>& added, const error& why);
@@ -331,8 +328,7 @@ class process_group : public ref_counted {
         for (const ref<group_member>& member : members_) {
             if (member->leaving) continue;
             staying.push_back(member);
-            facts.push_back(
-                {member->generation == target_generation(), is_ready(*member), member->available});
+            facts.push_back({member->generation == target_generation(), is_ready(*member), member->available});
         }
         return plan_group(facts, goal_at(now));
     }
@@ -382,8 +378,7 @@ class process_group : public ref_counted {
         if (info.pid == 0) return cat({"could not be started", more});
         if (info.exit.signal != 0) return cat({"was killed by ", signal_name(info.exit.signal), when});
         const bool known = info.state != instance_state::crashed || info.exit.code != 0;
-        return known || more.empty() ? cat({"exited with status ", info.exit.code, when})
-                                     : cat({"ended", when, more});
+        return known || more.empty() ? cat({"exited with status ", info.exit.code, when}) : cat({"ended", when, more});
     }
     // The instance's own message at the timeout begins like that, too.
     static std::string late_reason(const group_member& late, std::chrono::milliseconds timeout) {
@@ -398,10 +393,9 @@ class process_group : public ref_counted {
             rollout_->fail(member.id, why);
     }
     bool all_replaced() const {
-        const int available =
-            count([](const auto& member) { return member.from_rollout && member.available; });
-        return is_forward() && rollout_->canary == rollout::canary_step::passed &&
-               available == target_count() && available == count_staying();
+        const int available = count([](const auto& member) { return member.from_rollout && member.available; });
+        return is_forward() && rollout_->canary == rollout::canary_step::passed && available == target_count() &&
+               available == count_staying();
     }
     // After a failed rollback, ready processes of the new configuration are kept.
     bool is_rollout_complete(time_point now) const {
@@ -415,8 +409,7 @@ class process_group : public ref_counted {
     void begin_ending(rollout_result result);
     void finish_rollout(pending_actions& actions);
     void force_unready(pending_actions& actions);
-    void log_rollout(pending_actions& actions, log_level level, const char* message,
-                     const char* result = "") const {
+    void log_rollout(pending_actions& actions, log_level level, const char* message, const char* result = "") const {
         const rollout_report& now = rollout_->report;
         actions.records.push_back(
             {level,
@@ -424,21 +417,15 @@ class process_group : public ref_counted {
              {field("group", options_.name), field("replaced", now.replaced), field("total", now.total),
               field("process_id", now.failed_id), field("reason", now.error)},
              {}});
-        context_->events->record_event(options_.name, message,
-                                       cat({",\"replaced\":", now.replaced, ",\"total\":", now.total,
-                                            ",\"failedId\":", json_quote(now.failed_id), ",\"reason\":",
-                                            json_quote(now.error), ",\"result\":", json_quote(result)}));
+        context_->events->record_event(
+            options_.name, message,
+            cat({",\"replaced\":", now.replaced, ",\"total\":", now.total, ",\"failedId\":", json_quote(now.failed_id),
+                 ",\"reason\":", json_quote(now.error), ",\"result\":", json_quote(result)}));
     }
 
-    bool is_replacing() const noexcept {
-        return rollout_ && rollout_->current_stage < rollout::stage::ending;
-    }
-    bool is_forward() const noexcept {
-        return rollout_ && rollout_->current_stage == rollout::stage::forward;
-    }
-    std::uint64_t target_generation() const noexcept {
-        return is_forward() ? rollout_->generation : generation_;
-    }
+    bool is_replacing() const noexcept { return rollout_ && rollout_->current_stage < rollout::stage::ending; }
+    bool is_forward() const noexcept { return rollout_ && rollout_->current_stage == rollout::stage::forward; }
+    std::uint64_t target_generation() const noexcept { return is_forward() ? rollout_->generation : generation_; }
     const group_options& options_of(std::uint64_t generation) const noexcept {
         return rollout_ && rollout_->generation == generation ? rollout_->target : options_;
     }

@@ -23,8 +23,7 @@ inline result<void> process_group::start_process(const ref<group_member>& added,
         };
     }
     const result<ref<instance>> started = context_->starter(
-        spec,
-        [self, added](const process_info& now, instance_state) { self->on_process_changed(added, now); });
+        spec, [self, added](const process_info& now, instance_state) { self->on_process_changed(added, now); });
     if (!started) return started.error();
     on_started(*added, *started);
     return {};
@@ -74,8 +73,7 @@ inline void process_group::on_process_changed(const ref<group_member>& member, c
         process_info next = now;
         context_->events->record_change(now, member->info.state);
         metrics_.on_process_changed(member->info, now, member->was_ready);
-        if (member->info.state == instance_state::spawning && now.state != instance_state::spawning)
-            --starting_;
+        if (member->info.state == instance_state::spawning && now.state != instance_state::spawning) --starting_;
         const bool fails = now.state == instance_state::unhealthy || now.state == instance_state::crashed;
         if (fails && !member->was_ready && !member->leaving) count_unready(*member);
         member->info = std::move(next);
@@ -114,8 +112,7 @@ inline int process_group::apply_plan(time_point now) {
         take_unhealthy(actions);
         if (rollout_) {
             advance_rollout(now, actions);
-            if (!rollout_)
-                update_availability(now);  // by the min_ready_time of the configuration that is kept
+            if (!rollout_) update_availability(now);  // by the min_ready_time of the configuration that is kept
         }
         if (!is_replacing()) fill_slots();
         group_members staying;
@@ -148,11 +145,10 @@ inline ref<group_member> process_group::add_next_member(time_point now, group_op
         if (vacancies_[i].due > now) continue;
         history = vacancies_[i].history;
         vacancies_.remove(i);
-        if (!exchange(history->never_ran, false) && history->started_at != time_point())
-            count_one(metrics_.restarts);
+        if (!exchange(history->never_ran, false) && history->started_at != time_point()) count_one(metrics_.restarts);
     }
-    ref<group_member> added = make_ref<group_member>(cat({options_.id_prefix, "-", ++last_number_}),
-                                                     target_generation(), std::move(history));
+    ref<group_member> added =
+        make_ref<group_member>(cat({options_.id_prefix, "-", ++last_number_}), target_generation(), std::move(history));
     added->info.group = options.name;
     added->from_rollout = is_replacing();
     added->times = options.process.shutdown;
@@ -178,8 +174,7 @@ inline time_point process_group::next_due(time_point now) {
             if (!member->shutdown_requested) consider(member->request_by);
             if (rollout_) consider(member->exit_by);
         } else if (!member->available) {
-            if (is_ready(*member))
-                consider(member->ready_since + min_ready_time(options_of(member->generation)));
+            if (is_ready(*member)) consider(member->ready_since + min_ready_time(options_of(member->generation)));
             if (member->from_rollout) consider(must_be_available_by(*member));
         }
     }
@@ -200,16 +195,14 @@ inline void process_group::handle_exited(time_point now, pending_actions& action
         }
         const bool failed = member->given_up || info.state == instance_state::forced || !info.exit.ok();
         const bool never_ran = info.state == instance_state::crashed && info.pid == 0;
-        const restart_decision next = never_ran
-                                          ? plan_start_retry(options_.restart, *member->history, now)
-                                          : plan_restart(options_.restart, failed, *member->history, now);
+        const restart_decision next = never_ran ? plan_start_retry(options_.restart, *member->history, now)
+                                                : plan_restart(options_.restart, failed, *member->history, now);
         vacancies_.push_back({member->history, next.restart_at, next.degraded});
         if (!next.degraded || next.restart_at != time_point::max()) continue;
-        actions.records.push_back(
-            {log_level::error,
-             "group degraded: too many restarts; a slot stays empty until the next rollout",
-             {field("group", options_.name), field("process_id", member->id)},
-             {}});
+        actions.records.push_back({log_level::error,
+                                   "group degraded: too many restarts; a slot stays empty until the next rollout",
+                                   {field("group", options_.name), field("process_id", member->id)},
+                                   {}});
         context_->events->record_event(options_.name, "group degraded", "");
     }
     exited_.clear();
@@ -219,10 +212,8 @@ inline void process_group::update_availability(time_point now) {
     for (const ref<group_member>& member : members_) {
         const bool ready = is_ready(*member);
         if (ready && member->ready_since == time_point()) member->ready_since = now;
-        const bool available =
-            ready && now >= member->ready_since + min_ready_time(options_of(member->generation));
-        if (member->available && !available && !member->leaving)
-            fail_rollout(*member, failure_reason(*member));
+        const bool available = ready && now >= member->ready_since + min_ready_time(options_of(member->generation));
+        if (member->available && !available && !member->leaving) fail_rollout(*member, failure_reason(*member));
         member->available = available;
         announce_routability(*member);
     }
@@ -235,12 +226,10 @@ inline void process_group::take_unhealthy(pending_actions& actions) {
     const int min_ready = std::max(options_.min_healthy, 1);
     bool one_in_transition = false;
     for (const ref<group_member>& member : members_) {
-        const bool in_transition =
-            member->info.state < instance_state::ready || member->given_up || member->leaving;
+        const bool in_transition = member->info.state < instance_state::ready || member->given_up || member->leaving;
         one_in_transition = one_in_transition || in_transition;
     }
-    for (const vacancy& slot : vacancies_)
-        one_in_transition = one_in_transition || slot.due != time_point::max();
+    for (const vacancy& slot : vacancies_) one_in_transition = one_in_transition || slot.due != time_point::max();
     for (const ref<group_member>& member : members_) {
         const bool unhealthy = member->info.state == instance_state::unhealthy && !member->given_up;
         if (!unhealthy || member->leaving || member->from_rollout) continue;
@@ -297,8 +286,7 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
     }
     force_unready(actions);
     if (is_forward() && r.watch_canaries(now, count_available(r.generation), canary_count())) {
-        if (r.canary == rollout::canary_step::watched)
-            log_rollout(actions, log_level::info, "watching canaries");
+        if (r.canary == rollout::canary_step::watched) log_rollout(actions, log_level::info, "watching canaries");
         mark_dirty();
     }
     if (!is_replacing() || !is_rollout_complete(now)) return;
@@ -321,9 +309,8 @@ inline void process_group::fail_late_or_unhealthy(time_point now, pending_action
         if (!late && !unhealthy) continue;
         if (late && !member->was_ready) count_unready(*member);
         const bool timed_out = late || now >= member->history->started_at + options.health_check_timeout;
-        fail_rollout(*member, timed_out && !member->was_ready
-                                  ? late_reason(*member, options.health_check_timeout)
-                                  : failure_reason(*member));
+        fail_rollout(*member, timed_out && !member->was_ready ? late_reason(*member, options.health_check_timeout)
+                                                              : failure_reason(*member));
         mark_leaving({member}, {"rolled back", {}, {}});
         actions.force.push_back(member);
     }
@@ -362,10 +349,9 @@ inline void process_group::finish_rollout(pending_actions& actions) {
     message_ = r.finish(fresh, count_staying() - fresh);
     metrics_.count_rollout(r.outcome);
     if (r.report.rolled_back && r.report.mixed)
-        log_rollout(actions, log_level::error,
-                    "rollback failed: processes of both configurations are running");
-    log_rollout(actions, r.outcome == rollout_result::done ? log_level::info : log_level::warn,
-                "rollout finished", rollout_result_names[static_cast<std::size_t>(r.outcome)]);
+        log_rollout(actions, log_level::error, "rollback failed: processes of both configurations are running");
+    log_rollout(actions, r.outcome == rollout_result::done ? log_level::info : log_level::warn, "rollout finished",
+                rollout_result_names[static_cast<std::size_t>(r.outcome)]);
     rollout_ = {};
     mark_dirty();
 }
@@ -399,8 +385,7 @@ inline rollout_report process_group::preview_rollout() const {
     return out;
 }
 
-inline result<ref<rollout>> process_group::begin_rollout(const group_options& target,
-                                                         const rollout_options& options) {
+inline result<ref<rollout>> process_group::begin_rollout(const group_options& target, const rollout_options& options) {
     pending_actions actions;
     ref<rollout> out;
     {
@@ -430,16 +415,14 @@ inline rollout_report process_group::await_rollout(const ref<rollout>& awaited, 
         awaited->canary = rollout::canary_step::checking;
         std::vector<process_info> canaries;
         for (const ref<group_member>& member : members_) {
-            if (member->generation == awaited->generation && !member->leaving)
-                canaries.push_back(member->info);
+            if (member->generation == awaited->generation && !member->leaving) canaries.push_back(member->info);
         }
         held.unlock();
         const result<void> passed = awaited->run_canary_check(canaries);
         held.lock();
         if (awaited->canary != rollout::canary_step::checking) continue;  // a canary failed meanwhile
         awaited->canary = rollout::canary_step::passed;
-        if (!passed && is_forward())
-            awaited->fail_without_retry(cat({"canary check failed: ", passed.error().text}));
+        if (!passed && is_forward()) awaited->fail_without_retry(cat({"canary check failed: ", passed.error().text}));
         mark_dirty();
         context_->wake();
     }
@@ -451,16 +434,14 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
         const unique_lock held(mutex_);
         if (!rollout_ || (which != nullptr && which != rollout_.get()))
             return error{errc::busy, 0, "no rollout is in progress in this group"};
-        if (rollout_->report.rolled_back)
-            return error{errc::busy, 0, "the rollout is already being rolled back"};
+        if (rollout_->report.rolled_back) return error{errc::busy, 0, "the rollout is already being rolled back"};
         if (all_replaced() || (!is_replacing() && rollout_->outcome == rollout_result::done))
             return error{errc::busy, 0, "the rollout is already done; old processes drain"};
         rollout_->status.cancelling = true;
         mark_dirty();
     }
     const std::string name = options().name;
-    context_->log.write(log_level::warn, "rollout cancelled",
-                        {field("group", name), field("reason", reason)});
+    context_->log.write(log_level::warn, "rollout cancelled", {field("group", name), field("reason", reason)});
     context_->events->record_event(name, "rollout cancelled", cat({",\"reason\":", json_quote(reason)}));
     context_->wake();
     return {};

@@ -14,8 +14,7 @@ namespace ojs::detail {
 
 // The restarts of one slot of a group. Guarded by the mutex of the group.
 struct restart_history : ref_counted {
-    explicit restart_history(const restart_options& options)
-        : delays({options.initial_backoff, options.max_backoff}) {}
+    explicit restart_history(const restart_options& options) : delays({options.initial_backoff, options.max_backoff}) {}
 
     backoff delays;
     int restarts = 0;         // since a process lasted stable_after
@@ -38,16 +37,14 @@ inline restart_decision plan_restart(const restart_options& options, bool failed
         history.restarts = 0;
         history.delays.reset();
     }
-    if (options.max_restarts > 0 && history.restarts >= options.max_restarts)
-        return {time_point::max(), true};
+    if (options.max_restarts > 0 && history.restarts >= options.max_restarts) return {time_point::max(), true};
     ++history.restarts;
     return {now + history.delays.next(), false};
 }
 
 // A process that could not be started says nothing about its program: it is retried, uncounted, where processes are
 // restarted at all. [WIRE 7]
-inline restart_decision plan_start_retry(const restart_options& options, restart_history& history,
-                                         time_point now) {
+inline restart_decision plan_start_retry(const restart_options& options, restart_history& history, time_point now) {
     if (options.policy == restart_policy::never) return {time_point::max(), true};
     using ms = std::chrono::milliseconds;
     history.never_ran = true;
@@ -124,8 +121,8 @@ inline group_plan plan_group(const array<plan_member>& processes, const group_go
     const int filled = count[1] + (goal.replacing ? 0 : count[0]);
     out.starts = std::max(0, std::min(goal.target - filled, goal.max_starts));
     if (!goal.may_stop) return out;
-    const int room = goal.replacing ? (available[1] < goal.target ? goal.max_old - available[1] : 0)
-                                    : goal.target - count[1];
+    const int room =
+        goal.replacing ? (available[1] < goal.target ? goal.max_old - available[1] : 0) : goal.target - count[1];
     int surplus[2] = {count[0] - std::max(0, room), count[1] - goal.target};
     int healthy = available[0] + available[1];
     for (int rank = 0; rank < 3; ++rank) {
@@ -149,8 +146,7 @@ struct rollout : ref_counted {
     enum class canary_step { starting, watched, check_due, checking, passed };
     enum class failure_step { none, retry, roll_back, give_up };
 
-    rollout(group_options new_options, rollout_options rolling, const group_options& before,
-            std::uint64_t number)
+    rollout(group_options new_options, rollout_options rolling, const group_options& before, std::uint64_t number)
         : target(std::move(new_options)),
           options(with_retries(std::move(rolling), target.retry)),
           generation(number),
@@ -218,8 +214,7 @@ struct rollout : ref_counted {
         status.replaced = report.replaced;
         status.failed_id = report.failed_id;
         status.error = report.error;
-        if (current_stage != stage::forward || draining || report.replaced <= logged_replaced ||
-            old_count == 0)
+        if (current_stage != stage::forward || draining || report.replaced <= logged_replaced || old_count == 0)
             return false;
         logged_replaced = report.replaced;
         return true;
@@ -229,9 +224,7 @@ struct rollout : ref_counted {
         const bool done = outcome == rollout_result::done;
         current_stage = stage::ended;
         report.cancelled = outcome == rollout_result::cancelled;
-        report.replaced = done                 ? report.total
-                          : report.rolled_back ? new_count
-                                               : std::max(0, report.total - old_count);
+        report.replaced = done ? report.total : report.rolled_back ? new_count : std::max(0, report.total - old_count);
         report.mixed = !done && new_count > 0 && (report.rolled_back || old_count > 0);
         status.phase = done               ? rollout_phase::done
                        : report.cancelled ? rollout_phase::cancelled

@@ -28,8 +28,7 @@ inline constexpr const char* private_folder_prefix = "/ojs-launcher-";
 // Removes the folder and its sockets if it is a launcher's private folder: ours, and 0700.
 inline void remove_private_folder(const std::string& path) {
     struct stat found {};
-    const bool ours = ::lstat(path.c_str(), &found) == 0 &&
-                      (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
+    const bool ours = ::lstat(path.c_str(), &found) == 0 && (found.st_mode | S_ISGID) == (S_IFDIR | S_ISGID | 0700) &&
                       found.st_uid == ::geteuid() && path.find(private_folder_prefix) != std::string::npos;
     DIR* const listing = ours ? ::opendir(path.c_str()) : nullptr;
     if (listing == nullptr) return;
@@ -69,8 +68,7 @@ class socket_folder {
   private:
     result<void> make_private() {
         const char* const runtime = ::getenv("XDG_RUNTIME_DIR");
-        path_ =
-            cat({runtime != nullptr && *runtime == '/' ? runtime : "/tmp", private_folder_prefix, "XXXXXX"});
+        path_ = cat({runtime != nullptr && *runtime == '/' ? runtime : "/tmp", private_folder_prefix, "XXXXXX"});
         private_ = ::mkdtemp(path_.data()) != nullptr;
         if (private_) return {};
         return failure(errno);
@@ -100,8 +98,7 @@ struct launcher_state {
 inline message_view json_fields(state_entry& message, adl_tag) {
     return {"state_entry",
             {item("id", message.id), item("group", message.group), item("address", message.address),
-             item("pid", message.pid), item("session", message.session),
-             item("start_ticks", message.start_ticks)}};
+             item("pid", message.pid), item("session", message.session), item("start_ticks", message.start_ticks)}};
 }
 inline message_view json_fields(launcher_state& message, adl_tag) {
     return {"launcher_state",
@@ -116,9 +113,7 @@ inline constexpr int orphan_poll_ms = 10;  // ms
 inline constexpr std::chrono::milliseconds lock_timeout{500};
 
 // Identifies one boot of one machine; empty if unknown.
-inline std::string boot_id() {
-    return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n"));
-}
+inline std::string boot_id() { return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n")); }
 
 // 0: no such process runs, or there is no /proc.
 inline std::int64_t start_ticks_of(pid_t pid) {
@@ -161,8 +156,7 @@ inline void erase_exited(std::vector<state_entry>& entries) {
 }
 
 template <class Predicate>
-void await_exit(std::vector<state_entry>& entries, std::chrono::milliseconds timeout,
-                Predicate is_interrupted) {
+void await_exit(std::vector<state_entry>& entries, std::chrono::milliseconds timeout, Predicate is_interrupted) {
     const time_point deadline = deadline_after(timeout);
     for (;;) {
         erase_exited(entries);
@@ -173,16 +167,14 @@ void await_exit(std::vector<state_entry>& entries, std::chrono::milliseconds tim
 
 inline void log_entry(const logger& log, log_level level, const char* text, const state_entry& which) {
     log.write(level, text,
-              {field("process_id", which.id), field("group", which.group),
-               field("pid", static_cast<long>(which.pid))});
+              {field("process_id", which.id), field("group", which.group), field("pid", static_cast<long>(which.pid))});
 }
 
 // Replaces the file atomically: a crash leaves the old or the new state. Returns 0 or an errno.
 inline int replace_file(const std::string& path, std::string_view text) {
     const std::string new_path = path + ".new";
     if (::unlink(new_path.c_str()) != 0 && errno != ENOENT) return errno;
-    const unique_fd file(
-        ::open(new_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    const unique_fd file(::open(new_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file) return errno;
     {
         const write_signals_blocked blocked;
@@ -203,8 +195,7 @@ class state_file : public ref_counted {
 
     // Locks the file until close(). errc::busy: another launcher has the lock. errc::invalid_argument: the file is
     // invalid or another user's. It may name processes, so it is not overwritten.
-    static result<ref<state_file>> open(const std::string& path, logger log = logger(),
-                                        writer replace = replace_file) {
+    static result<ref<state_file>> open(const std::string& path, logger log = logger(), writer replace = replace_file) {
         const ref<state_file> out = make_ref<state_file>(path, std::move(log), replace);
         result<void> opened = out->take_lock();
         if (opened) opened = out->read();
@@ -303,8 +294,7 @@ class state_file : public ref_counted {
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
-            if (steady_clock::now() >= deadline)
-                return refusal("it is locked by another launcher", errc::busy);
+            if (steady_clock::now() >= deadline) return refusal("it is locked by another launcher", errc::busy);
             ::poll(nullptr, 0, orphan_poll_ms);
         }
         return {};
@@ -323,8 +313,7 @@ class state_file : public ref_counted {
         if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
         for (const state_entry& entry : state->processes) {
             // kill() takes group 0 as our own and -1 as all processes. Session 0 is outside our namespace.
-            if (entry.id.empty() || entry.pid <= 1 || entry.session < 0)
-                return refusal("an entry is incomplete");
+            if (entry.id.empty() || entry.pid <= 1 || entry.session < 0) return refusal("an entry is incomplete");
             if (is_alive(entry)) orphans_.push_back(entry);
         }
         return {};
@@ -350,8 +339,7 @@ class state_file : public ref_counted {
     result<void> start_writing() {
         if (writing_) return {};
         const ref<state_file> self(this);
-        result<thread> started =
-            thread::start([self] { self->write_newest(); }, {256 * 1024, 0, false, "ojs-state"});
+        result<thread> started = thread::start([self] { self->write_newest(); }, {256 * 1024, 0, false, "ojs-state"});
         if (!started) return started.error();
         started->detach();
         writing_ = true;

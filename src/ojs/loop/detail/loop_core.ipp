@@ -16,8 +16,7 @@ struct loop_item : work {
 class loop_core final : public held_options<loop_options>, public machine {
   public:
     loop_core(loop_options given, lifecycle* followed)
-        : held_options{std::move(given)},
-          machine(options, "loop", followed, "item", "item has not ended in time") {}
+        : held_options{std::move(given)}, machine(options, "loop", followed, "item", "item has not ended in time") {}
 
     // Claims the signals.
     void prepare() {
@@ -32,8 +31,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     // What is added after the start is not used.
     bool accepts(const char* addition) const {
         if (stage_ == stage::ready) return true;
-        log.write(log_level::error, "added to a loop after its start, and not used",
-                  {field("addition", addition)});
+        log.write(log_level::error, "added to a loop after its start, and not used", {field("addition", addition)});
         return false;
     }
     // At the end of the loop object: ends what has begun.
@@ -54,8 +52,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         job shown;
         shown.id = std::move(id);
         shown.queue = "default";
-        const ref<loop_item> added =
-            make_ref<loop_item>(std::move(shown), new_member(), ref<loop_core>(this));
+        const ref<loop_item> added = make_ref<loop_item>(std::move(shown), new_member(), ref<loop_core>(this));
         const unique_lock held(guard);
         add(ref<work>(added.get()));
         if (all_cancelled_at != never) check_soon(all_cancelled_at + options.stuck_after);
@@ -140,8 +137,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (!status) stop();
     }
     void stop() noexcept { phases.own.apply(event::stop_request, {cause_kind::api, 0}); }
-    result<void> start_counted(std::size_t& count, const char* name, bool takes_signals,
-                               const function<void()>& body) {
+    result<void> start_counted(std::size_t& count, const char* name, bool takes_signals, const function<void()>& body) {
         {
             const unique_lock held(guard);
             ++count;
@@ -233,8 +229,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             next_check = next;
         }
         for (const ref<work>& each : stuck)
-            log.write(
-                {log_level::warn, "item is stuck: cancelled, but still in flight", fields_of(*each), {}});
+            log.write({log_level::warn, "item is stuck: cancelled, but still in flight", fields_of(*each), {}});
         return next;
     }
     int choose_status(bool all_ended) const override {

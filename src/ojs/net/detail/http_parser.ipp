@@ -13,8 +13,7 @@ class http_parser {
     enum class status { need_more, complete, failed };
 
     // The first line and the headers, and the body without chunk framing, have at most so many bytes.
-    http_parser(std::size_t max_head, std::size_t max_body) noexcept
-        : max_head_(max_head), max_body_(max_body) {}
+    http_parser(std::size_t max_head, std::size_t max_body) noexcept : max_head_(max_head), max_body_(max_body) {}
 
     // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
     void begin(bool is_head_response = false) {
@@ -89,8 +88,7 @@ class http_parser {
             } else if (equals_ignore_case(header.name, "Content-Length")) {
                 if (!parse_number(header.value, UINT64_MAX, length))
                     return fail(400, "Content-Length is not a 64-bit number");
-                if (has_length && length != body_left_)
-                    return fail(400, "two values of Content-Length are given");
+                if (has_length && length != body_left_) return fail(400, "two values of Content-Length are given");
                 if (!expect_body(length)) return false;
                 has_length = true;
             }

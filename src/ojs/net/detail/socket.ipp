@@ -90,8 +90,7 @@ inline socket_address address_of(const void* source, socklen_t length) noexcept 
 }
 
 // None: see `failure`. AI_NUMERICHOST in `flags`: without a file or a name server, and so at once.
-inline socket_addresses find_addresses(const char* host, std::uint16_t port, int flags,
-                                       const char*& failure) {
+inline socket_addresses find_addresses(const char* host, std::uint16_t port, int flags, const char*& failure) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV | flags;
@@ -126,9 +125,8 @@ inline socket_addresses known_addresses(const endpoint& target) {
 inline bool is_connected_to_itself(int fd) noexcept {
     socket_address local;
     socket_address peer;
-    return ::getsockname(fd, local.get(), &local.length) == 0 &&
-           ::getpeername(fd, peer.get(), &peer.length) == 0 && peer.length == local.length &&
-           std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
+    return ::getsockname(fd, local.get(), &local.length) == 0 && ::getpeername(fd, peer.get(), &peer.length) == 0 &&
+           peer.length == local.length && std::memcmp(&peer.storage, &local.storage, peer.length) == 0;
 }
 
 // Returns 0, or why there is no connection.
@@ -148,8 +146,8 @@ inline int connect_to(int fd, const socket_address& address, time_point deadline
 }
 
 // Each address gets a fair share of the time, of which so many `shares` are kept. Errors: unreachable.
-inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline,
-                                        std::string_view name, std::size_t shares = 0) {
+inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline, std::string_view name,
+                                        std::size_t shares = 0) {
     int first_failure = 0;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const time_point now = steady_clock::now();
@@ -161,8 +159,7 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
         if (failed == 0) return out;
         if (first_failure == 0) first_failure = failed;
     }
-    return error{errc::unreachable, first_failure,
-                 cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
+    return error{errc::unreachable, first_failure, cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
 // Connects to one host. Numeric addresses, localhost and unix paths need no lookup, and so no file. The addresses of

@@ -41,9 +41,8 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
     const std::size_t end = min(text.find(begin == 1 ? ']' : ':'), text.size());
     host = std::string(text.substr(begin, end - begin));
     port = text.substr(min(end + begin, text.size()));
-    const bool is_name = !host.empty() && host.size() <= 253 && all_of(host, [](char c) {
-        return is_alphanumeric(c) || c == '-' || c == '.' || c == '_';
-    });
+    const bool is_name = !host.empty() && host.size() <= 253 &&
+                         all_of(host, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; });
     if (begin == 1 ? end == text.size() || !is_ip(AF_INET6, host) : !is_name)
         return "the host is not a name, an IPv4 address, or an IPv6 address in brackets";
     if (!port.empty() && (port.front() != ':' || port.size() == 1))
@@ -54,8 +53,7 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
 
 inline const char* parse_port(std::string_view text, std::uint64_t min_port, std::uint16_t& out) noexcept {
     std::uint64_t number = 0;
-    if (!parse_number(text, 65535, number) || number < min_port)
-        return "the port is not a number from 1 to 65535";
+    if (!parse_number(text, 65535, number) || number < min_port) return "the port is not a number from 1 to 65535";
     out = static_cast<std::uint16_t>(number);
     return nullptr;
 }
@@ -64,8 +62,8 @@ inline result<endpoint> parse_unix_url(std::string_view text) {
     constexpr std::size_t max_size = sizeof(sockaddr_un::sun_path) - 1;
     const std::string_view path = text.substr(5);
     if (!starts_with(path, "/") || path.size() > max_size || !is_field_value(path) || has_part(path, "\t"))
-        return bad_address(text, cat({"unix: takes an absolute path of at most ", max_size,
-                                      " bytes, without control characters"}));
+        return bad_address(
+            text, cat({"unix: takes an absolute path of at most ", max_size, " bytes, without control characters"}));
     endpoint out;
     out.port = 0;
     out.unix_path = std::string(path);

@@ -80,8 +80,7 @@ inline std::string url_fix(const worker_options& options) {
     const bool is_http_url = url.is_http() && url.address.substr(0, 2) == "//";
     array<std::string> schemes = {"http", "https", "unix"};
     for (const transport_scheme& each : options.transports) schemes.push_back(each.name);
-    const std::string found =
-        is_http_url ? redacted(without_api_path(options.url)) : suggest_url(options.url, schemes);
+    const std::string found = is_http_url ? redacted(without_api_path(options.url)) : suggest_url(options.url, schemes);
     return found.empty() || found == options.url ? std::string() : cat({"did you mean ", found, "?"});
 }
 
@@ -120,8 +119,8 @@ inline std::string describe_need(const loop_options& options) {
 // Two fixes: a longer grant of the container or, if possible, a shorter grace period of the worker.
 inline std::string budget_fix(const loop_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds steps_timeout) {
-    const auto other_time = capped_sum(options.prestop_delay,
-                                       after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
+    const auto other_time =
+        capped_sum(options.prestop_delay, after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
     const auto need = capped_sum(options.times.shutdown_grace_period, other_time);
     std::string out;
     if (*platform.setting == '\0') {
@@ -146,11 +145,9 @@ inline void check_grant(const loop_options& options, std::chrono::milliseconds s
     const std::string need = describe_need(options);
     const std::string grant = format_duration(budget.granted);
     const std::string reports = format_duration(budget.reports);
-    const std::string by_default =
-        cat({grant, " that ", platform.name, " grants",
-             is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
-    finding found{severity::warning, "budget-tight", "",
-                  budget_fix(options, platform, budget.granted, steps_timeout)};
+    const std::string by_default = cat({grant, " that ", platform.name, " grants",
+                                        is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+    finding found{severity::warning, "budget-tight", "", budget_fix(options, platform, budget.granted, steps_timeout)};
     if (budget.fits()) {
         found = {severity::info, cat({"budget-", platform.id}), cat({need, " fits into the ", by_default}),
                  is_fixed ? "let jobs that take longer save checkpoints"
@@ -163,12 +160,11 @@ inline void check_grant(const loop_options& options, std::chrono::milliseconds s
     } else if (budget.drain >= budget.granted) {
         found.severity = severity::error;
         found.id = "budget-exceeded";
-        found.problem = cat({need, " cannot fit into the ", grant,
-                             " the container grants: SIGKILL comes before the drain ends"});
-    } else {
         found.problem =
-            cat({need, " leaves ", format_duration(budget.granted - budget.drain), " of the ", grant,
-                 " the container grants; interrupting, reporting and exiting may take ", reports});
+            cat({need, " cannot fit into the ", grant, " the container grants: SIGKILL comes before the drain ends"});
+    } else {
+        found.problem = cat({need, " leaves ", format_duration(budget.granted - budget.drain), " of the ", grant,
+                             " the container grants; interrupting, reporting and exiting may take ", reports});
     }
     out.push_back(std::move(found));
 }
@@ -182,20 +178,18 @@ inline void check_cancel_wait(const loop_options& options, std::vector<finding>&
         {severity::warning, "cancel-wait-cut",
          cat({"cancelled handlers have ", format_duration(requested), " to return, but the stop_timeout of ",
               format_duration(options.times.stop_timeout), " leaves them ", format_duration(granted)}),
-         cat({"set OJS_STOP_TIMEOUT to ",
-              format_duration(capped_sum(requested, std::chrono::milliseconds(3500))),
+         cat({"set OJS_STOP_TIMEOUT to ", format_duration(capped_sum(requested, std::chrono::milliseconds(3500))),
               ", or shorten the wait"})});
 }
 
 inline void check_heartbeat(const worker_options& options, std::vector<finding>& out) {
     if (options.times.shutdown_grace_period > options.heartbeat_interval) return;
-    out.push_back(
-        {severity::warning, "grace-below-heartbeat",
-         cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
-              " is not longer than the heartbeat interval of ", format_duration(options.heartbeat_interval)}),
-         cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
-              format_duration(capped_sum(options.heartbeat_interval, std::chrono::seconds(10))),
-              " more (the heartbeat interval plus 10s)"})});
+    out.push_back({severity::warning, "grace-below-heartbeat",
+                   cat({"the grace period of ", format_duration(options.times.shutdown_grace_period),
+                        " is not longer than the heartbeat interval of ", format_duration(options.heartbeat_interval)}),
+                   cat({"set OJS_SHUTDOWN_GRACE_PERIOD to your longest job and ",
+                        format_duration(capped_sum(options.heartbeat_interval, std::chrono::seconds(10))),
+                        " more (the heartbeat interval plus 10s)"})});
 }
 
 inline void check_stop_budget(const loop_options& options, std::chrono::milliseconds steps_timeout,
@@ -231,8 +225,8 @@ inline void check_mode_file(const loop_options& options, std::vector<finding>& o
     out.push_back({fault.level, fault.id, describe_mode_file(mode), mode_file_fix});
 }
 
-inline void check_settings(const loop_options& options, const container_info& info,
-                           const container_probe& probe, std::vector<finding>& out) {
+inline void check_settings(const loop_options& options, const container_info& info, const container_probe& probe,
+                           std::vector<finding>& out) {
     check_stop_budget(options, {}, info, out);
     bool has_ops = false;
     for (const worker_extension_factory& each : options.extensions) has_ops = has_ops || each.name == "ops";

@@ -35,12 +35,11 @@ inline void write_exit_notice(const machine_state& worker) {
         left.push_back(cat({printable(each->job.id, 64), ":", printable(each->job.type, 64)}));
     log_format format = worker.settings.log.format;
     if (format == log_format::automatic && ::isatty(STDERR_FILENO) == 0) format = log_format::json;
-    const log_record record{
-        log_level::error,
-        "exit() was called while jobs are in flight; they run again when their leases end",
-        {field("active_jobs", left.size()), field("jobs", join_names(left))},
-        worker.identity.worker_id,
-        "worker"};
+    const log_record record{log_level::error,
+                            "exit() was called while jobs are in flight; they run again when their leases end",
+                            {field("active_jobs", left.size()), field("jobs", join_names(left))},
+                            worker.identity.worker_id,
+                            "worker"};
     if (left.empty()) return;
     const time_point deadline = steady_clock::now() + std::chrono::milliseconds(100);
     static_cast<void>(write_text(STDERR_FILENO, format_log_record(record, format) + "\n", deadline));

@@ -52,8 +52,8 @@ inline void show_active_jobs(metrics_page& page, const machine_state& worker, co
     for (const ref<work>& each : worker.works()) ++busy[queues.index_of(each->job.queue)];
     page.family("ojs_workers_busy", "gauge", "Jobs claimed and not yet settled.");
     for (std::size_t i = 0; i < busy.size(); ++i) page.sample(busy[i], label("queue", queues.all[i]));
-    page.single("ojs_worker_stuck_jobs", "gauge",
-                "Cancelled jobs whose handlers have not returned for stuck_after.", stuck);
+    page.single("ojs_worker_stuck_jobs", "gauge", "Cancelled jobs whose handlers have not returned for stuck_after.",
+                stuck);
     page.single("ojs_worker_concurrency", "gauge", "Jobs the worker runs at the same time, at most.",
                 worker.settings.concurrency);
 }
@@ -66,8 +66,7 @@ inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::
     page.sample(so_far.requeued, label("outcome", "requeued"));
     page.sample(so_far.gone, label("outcome", "gone"));
     page.sample(unreported, label("outcome", "unreported"));
-    page.single("ojs_worker_jobs_interrupted_total", "counter", "Runs that the stop cut short.",
-                so_far.interrupted);
+    page.single("ojs_worker_jobs_interrupted_total", "counter", "Runs that the stop cut short.", so_far.interrupted);
 }
 
 inline void show_requests(metrics_page& page, const worker_metrics& metrics) {
@@ -80,22 +79,18 @@ inline void show_requests(metrics_page& page, const worker_metrics& metrics) {
     }
 }
 
-inline void show_duration(metrics_page& page, const char* name, const char* help, time_point from,
-                          time_point to) {
+inline void show_duration(metrics_page& page, const char* name, const char* help, time_point from, time_point to) {
     histogram one;  // a worker drains once
     if (from != time_point() && to != time_point()) one.observe(stop_bounds, to - from);
     page.family(name, "histogram", help);
     page.samples(one, stop_bounds);
 }
 
-inline void show_stop(metrics_page& page, const machine_state& worker, const worker_metrics& metrics,
-                      phase now) {
+inline void show_stop(metrics_page& page, const machine_state& worker, const worker_metrics& metrics, phase now) {
     const time_point drain = metrics.entered_at(phase::draining);
     const time_point stop = metrics.entered_at(phase::stopping);
-    show_duration(page, "ojs_worker_drain_duration_seconds", "From the start of the drain to its end.", drain,
-                  stop);
-    show_duration(page, "ojs_worker_shutdown_duration_seconds",
-                  "From the start of the shutdown to the last heartbeat.",
+    show_duration(page, "ojs_worker_drain_duration_seconds", "From the start of the drain to its end.", drain, stop);
+    show_duration(page, "ojs_worker_shutdown_duration_seconds", "From the start of the shutdown to the last heartbeat.",
                   drain == time_point() ? stop : drain, metrics.entered_at(phase::terminated));
     const time_point deadline = worker.phases.drain_deadline();
     std::chrono::milliseconds left = worker.settings.times.shutdown_grace_period;
@@ -108,8 +103,8 @@ inline void show_stop(metrics_page& page, const machine_state& worker, const wor
                 left == no_limit ? "+Inf" : seconds_text(static_cast<std::uint64_t>(left.count()) * 1000U));
 }
 
-inline std::string metrics_text(const machine_state& worker, const worker_metrics& metrics,
-                                std::int64_t process_start, std::string_view spot_reclaim) {
+inline std::string metrics_text(const machine_state& worker, const worker_metrics& metrics, std::int64_t process_start,
+                                std::string_view spot_reclaim) {
     metrics_page page;
     const phase now = worker.phases.now();
     const worker_report so_far = worker.report();
@@ -278,9 +273,9 @@ class health_service : public ref_counted {
         if (drains_.fetch_add(1) < max_drains) await_drained(request, deadline_after(*timeout));
         drains_.fetch_sub(1);
         const bool done = worker_->is_drained();
-        return json_response(done ? 200 : 503, cat({"{\"drained\":", done ? "true" : "false",
-                                                    ",\"active_jobs\":", worker_->active(), ",\"phase\":\"",
-                                                    to_string(worker_->phases.now()), "\"}"}));
+        return json_response(done ? 200 : 503,
+                             cat({"{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_->active(),
+                                  ",\"phase\":\"", to_string(worker_->phases.now()), "\"}"}));
     }
     // A disconnected client frees its slot within peer_check_interval.
     void await_drained(const http_request& request, time_point deadline) {
@@ -315,8 +310,7 @@ inline bool is_kubernetes(const container_info& info) {
 }
 
 // The kubelet's probes come from outside the pod's network.
-inline void check_kubernetes_health(const endpoint& where, const container_info& info,
-                                    std::vector<finding>& out) {
+inline void check_kubernetes_health(const endpoint& where, const container_info& info, std::vector<finding>& out) {
     if (!is_kubernetes(info) || !where.unix_path.empty()) return;
     const char* const cluster = std::getenv("KUBERNETES_SERVICE_HOST");
     const bool is_ipv6 = cluster != nullptr && is_ip(AF_INET6, cluster);
@@ -340,18 +334,16 @@ inline result<http_server> serve_health(const ops_options& options, const machin
     limits.request_timeout = std::chrono::seconds(2);
     result<http_server> server = http_server::start(
         options.address,
-        [answers = std::move(answers)](const http_request& request) { return answers->respond(request); },
-        limits);
+        [answers = std::move(answers)](const http_request& request) { return answers->respond(request); }, limits);
     if (!server) {
-        return error{server.error().code, server.error().sys_errno,
-                     cat({"health address (OJS_HEALTH_ADDR) '", printable(options.address, 120),
-                          "': ", server.error().text})};
+        return error{
+            server.error().code, server.error().sys_errno,
+            cat({"health address (OJS_HEALTH_ADDR) '", printable(options.address, 120), "': ", server.error().text})};
     }
-    log_record listening{
-        log_level::info,
-        "health server listening",
-        {field("address", server->address()), field("control", options.control ? "on" : "off")},
-        {}};
+    log_record listening{log_level::info,
+                         "health server listening",
+                         {field("address", server->address()), field("control", options.control ? "on" : "off")},
+                         {}};
     listening.component = "server";
     worker.log.write(std::move(listening));
     return server;

@@ -47,10 +47,10 @@ class change_signal {
 };
 
 // As the OJS observability specification recommends for ojs.job.duration.
-inline constexpr histogram_bound job_bound_list[] = {
-    {"0.005", 5},  {"0.01", 10},  {"0.025", 25}, {"0.05", 50},    {"0.1", 100},
-    {"0.25", 250}, {"0.5", 500},  {"1", 1000},   {"2.5", 2500},   {"5", 5000},
-    {"10", 10000}, {"30", 30000}, {"60", 60000}, {"120", 120000}, {"300", 300000}};
+inline constexpr histogram_bound job_bound_list[] = {{"0.005", 5},  {"0.01", 10},    {"0.025", 25},  {"0.05", 50},
+                                                     {"0.1", 100},  {"0.25", 250},   {"0.5", 500},   {"1", 1000},
+                                                     {"2.5", 2500}, {"5", 5000},     {"10", 10000},  {"30", 30000},
+                                                     {"60", 60000}, {"120", 120000}, {"300", 300000}};
 inline constexpr histogram_bound stop_bound_list[] = {
     {"0.1", 100},  {"0.5", 500},    {"1", 1000},     {"5", 5000},     {"10", 10000},    {"30", 30000},
     {"60", 60000}, {"120", 120000}, {"300", 300000}, {"900", 900000}, {"3600", 3600000}};
@@ -84,9 +84,7 @@ struct label_names {
 class job_metrics {
   public:
     job_metrics(const std::vector<std::string>& queue_names, const std::vector<std::string>& types)
-        : queues(queue_names, max_queues),
-          types_(types, max_types),
-          pairs_(queues.all.size() * types_.all.size()) {
+        : queues(queue_names, max_queues), types_(types, max_types), pairs_(queues.all.size() * types_.all.size()) {
         pairs_[0].store(new pair, memory_order::relaxed);
     }
     job_metrics(const job_metrics&) = delete;
@@ -96,8 +94,7 @@ class job_metrics {
     }
 
     void settled(const job_settlement& job) noexcept {
-        pair& counted =
-            find_or_add(queues.index_of(job.queue) * types_.all.size() + types_.index_of(job.type));
+        pair& counted = find_or_add(queues.index_of(job.queue) * types_.all.size() + types_.index_of(job.type));
         counted.by_state[static_cast<std::size_t>(job.state)].observe(job_bounds, job.duration);
     }
 
@@ -151,8 +148,7 @@ class job_metrics {
     }
     std::string labels_of(std::size_t index) const {
         const std::size_t types = types_.all.size();
-        return cat(
-            {label("queue", queues.all[index / types]), ",", label("type", types_.all[index % types])});
+        return cat({label("queue", queues.all[index / types]), ",", label("type", types_.all[index % types])});
     }
 
     const label_names types_;

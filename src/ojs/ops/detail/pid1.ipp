@@ -24,23 +24,19 @@ inline bool is_same_program(std::string_view root, const process_facts& a, const
     const std::string exe_b = cat({root, "/proc/", b.pid, "/exe"});
     if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
         return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-    return !a.arguments.empty() && !b.arguments.empty() &&
-           program_name(a.arguments[0]) == program_name(b.arguments[0]);
+    return !a.arguments.empty() && !b.arguments.empty() && program_name(a.arguments[0]) == program_name(b.arguments[0]);
 }
 
 inline constexpr const char* shell_effect = "a shell, which does not pass signals on";
 
 // `wrapper`: what PID 1 is.
-inline std::string wrapper_problem(const container_info& info, const process_facts& self,
-                                   std::string_view wrapper) {
-    return cat({"process ", self.pid, " runs in a container (", info.platform->id, ") whose PID 1 is ",
-                wrapper,
+inline std::string wrapper_problem(const container_info& info, const process_facts& self, std::string_view wrapper) {
+    return cat({"process ", self.pid, " runs in a container (", info.platform->id, ") whose PID 1 is ", wrapper,
                 ": SIGTERM may not reach the worker, and jobs in flight are then killed with the container"});
 }
 inline std::string wrapper_fix(const process_facts& self) {
     const std::string program = self.arguments.empty() ? "./worker" : printable(self.arguments[0], 100);
-    return cat({"write the command in exec form, CMD [\"", program,
-                "\"], or begin it with exec (sh -c 'exec ", program,
+    return cat({"write the command in exec form, CMD [\"", program, "\"], or begin it with exec (sh -c 'exec ", program,
                 "'), or run it under an init such as tini"});
 }
 
@@ -79,15 +75,12 @@ inline pid1_rule find_pid1_rule(const process_facts& facts) {
     return {"", pid1_kind::unknown};
 }
 
-inline bool is_of_kind(const process_facts& facts, pid1_kind kind) {
-    return find_pid1_rule(facts).kind == kind;
-}
+inline bool is_of_kind(const process_facts& facts, pid1_kind kind) { return find_pid1_rule(facts).kind == kind; }
 
 // Up to the first argument: later ones may be secrets (`sh -c`). Split at blanks: argv[0] may be a whole title.
 inline std::string describe_command(const process_facts& facts) {
     std::string command;
-    for (const std::string& argument : facts.arguments)
-        append(command, {command.empty() ? "" : " ", argument});
+    for (const std::string& argument : facts.arguments) append(command, {command.empty() ? "" : " ", argument});
     if (command.empty()) command = facts.comm;
     if (command.empty()) return "a process that cannot be read";
     std::string out;
@@ -110,8 +103,7 @@ inline bool rewrites_sigtstp(std::string_view rule) {
 }
 
 // Looks for -c, --single-child, -r 20:15 and --rewrite=20:15 before the program.
-inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments,
-                                     const environment_lookup& environment) {
+inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments, const environment_lookup& environment) {
     const char* const own_session = find_variable(environment, "DUMB_INIT_SETSID");
     if (own_session != nullptr && std::string_view(own_session) == "0") return true;
     for (std::size_t i = 1; i < arguments.size(); ++i) {
@@ -138,16 +130,14 @@ inline std::string find_shell_between(std::string_view root, pid_t parent) {
 }
 
 inline finding sigtstp_finding(std::string_view comm, bool freezes) {
-    return {
-        freezes ? severity::warning : severity::info, "pid1-sigtstp",
-        cat({"PID 1 is ", printable(comm, 64),
-             freezes ? ", which turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of "
-                       "making it quiet"
-                     : ", which does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"}),
-        cat({freezes ? cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP,
-                            ", or "})
-                     : "",
-             "use `worker --signal quiet` or POST /quiet, which reach the worker itself"})};
+    return {freezes ? severity::warning : severity::info, "pid1-sigtstp",
+            cat({"PID 1 is ", printable(comm, 64),
+                 freezes ? ", which turns SIGTSTP into SIGSTOP: `kill -TSTP 1` freezes the worker, instead of "
+                           "making it quiet"
+                         : ", which does not pass SIGTSTP on: `kill -TSTP 1` does not make the worker quiet"}),
+            cat({freezes ? cat({"run dumb-init with --single-child or with --rewrite ", SIGTSTP, ":", SIGTSTP, ", or "})
+                         : "",
+                 "use `worker --signal quiet` or POST /quiet, which reach the worker itself"})};
 }
 
 // "pid1-wrapper": PID 1 of the container may not forward stop signals [GS 4.3]. "pid1-sigtstp": a SIGTSTP sent to it
@@ -171,12 +161,10 @@ inline void check_pid1(const container_probe& probe, const container_info& info,
     }
     if (!problem.empty())
         out.push_back({severity::warning, "pid1-wrapper",
-                       wrapper_problem(info, self, cat({describe_command(pid1), problem})),
-                       wrapper_fix(self)});
+                       wrapper_problem(info, self, cat({describe_command(pid1), problem})), wrapper_fix(self)});
     const bool stops_us = rule.sigtstp == sigtstp_effect::stops_us;
     const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(pid1.arguments, probe.environment);
-    if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten)
-        out.push_back(sigtstp_finding(pid1.comm, stops_us));
+    if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten) out.push_back(sigtstp_finding(pid1.comm, stops_us));
 }
 
 }  // namespace ojs::detail

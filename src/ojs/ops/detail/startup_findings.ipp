@@ -61,8 +61,7 @@ inline std::string missing_handlers(const std::vector<std::string>& job_types) {
     const char* const listed = find_variable(nullptr, "OJS_JOB_TYPES");
     std::string out;
     for (const std::string& type : split_list(listed == nullptr ? "" : listed)) {
-        if (!type.empty() && !contains(job_types, type))
-            append(out, {out.empty() ? "" : ",", printable(type)});
+        if (!type.empty() && !contains(job_types, type)) append(out, {out.empty() ? "" : ",", printable(type)});
     }
     return out;
 }
@@ -72,8 +71,8 @@ inline constexpr const char* mode_file_fix =
 // Not in the words of a stop, which operators search for.
 inline std::string describe_mode_file(const termination_mode& mode) {
     const bool is_old = mode.evidence == termination_evidence::reclaim;
-    return cat({mode.found, is_old ? " (left over from an earlier stop?)" : "",
-                ": a stop by signal hands jobs back at once"});
+    return cat(
+        {mode.found, is_old ? " (left over from an earlier stop?)" : "", ": a stop by signal hands jobs back at once"});
 }
 
 // Thread-safe while the environment is stable.

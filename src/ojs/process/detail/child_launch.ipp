@@ -110,8 +110,8 @@ class child_launch {
         choose_environment(options);
         choose_candidates(options);
         const long limit = ::sysconf(_SC_OPEN_MAX);
-        descriptor_limit_ = static_cast<int>(limit < 0 ? max_descriptors
-                                                       : std::clamp(limit, min_descriptors, max_descriptors));
+        descriptor_limit_ =
+            static_cast<int>(limit < 0 ? max_descriptors : std::clamp(limit, min_descriptors, max_descriptors));
         const child_stream* streams[] = {&options.input, &options.output, &options.errors};
         for (int number = 0; number < 3; ++number) {
             result<void> opened = open_stream(number, *streams[number]);
@@ -128,8 +128,7 @@ class child_launch {
         choose_candidates(options);
         const std::string& directory = options.working_directory;
         if (!directory.empty() && !is_folder(directory))
-            return error{errc::invalid_argument, 0,
-                         cat({"working_directory ", directory, ": no such folder"})};
+            return error{errc::invalid_argument, 0, cat({"working_directory ", directory, ": no such folder"})};
         const char* why = nullptr;
         std::string shown;
         for (const std::string& each : candidates_) {
@@ -192,8 +191,7 @@ class child_launch {
             if (each.find('=') == 0 || each.find('=') == std::string::npos)
                 return invalid_options(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
         }
-        if (options.input.kind == child_stream_kind::lines ||
-            options.input.kind == child_stream_kind::output ||
+        if (options.input.kind == child_stream_kind::lines || options.input.kind == child_stream_kind::output ||
             options.output.kind == child_stream_kind::output) {
             return invalid_options("this kind of stream is not possible there");
         }
@@ -201,8 +199,7 @@ class child_launch {
             if (each->kind == child_stream_kind::lines && !each->on_line)
                 return invalid_options("lines() without a function");
         for (const int each : options.keep_descriptors)
-            if (::fcntl(each, F_GETFD) < 0)
-                return invalid_options(cat({"keep_descriptors: ", each, " is not open"}));
+            if (::fcntl(each, F_GETFD) < 0) return invalid_options(cat({"keep_descriptors: ", each, " is not open"}));
         if (options.death_signal < 0 || options.death_signal >= NSIG) {
             return invalid_options(cat({"death_signal: there is no signal ", options.death_signal}));
         }
@@ -220,8 +217,7 @@ class child_launch {
             while (later < given.size() && !same_variable(variable, given[later].c_str())) ++later;
             if (later == given.size()) environment_.push_back(const_cast<char*>(variable));
         };
-        for (char** each = options.inherit_environment ? environ : nullptr;
-             each != nullptr && *each != nullptr; ++each)
+        for (char** each = options.inherit_environment ? environ : nullptr; each != nullptr && *each != nullptr; ++each)
             if (options.inherit_private_variables || !is_private_variable(*each)) add(*each, 0);
         for (std::size_t i = 0; i < given.size(); ++i) add(given[i].c_str(), i + 1);
         environment_.push_back(nullptr);
@@ -295,15 +291,14 @@ class child_launch {
 
     error cannot_start(std::string_view where, int failed) const {
         return {errc::system, failed,
-                cat({"cannot start '", printable(options_->command[0]), "': ", where,
-                     where.empty() ? "" : ": ", errno_text(failed)})};
+                cat({"cannot start '", printable(options_->command[0]), "': ", where, where.empty() ? "" : ": ",
+                     errno_text(failed)})};
     }
 
     // Runs before_exec, and lets the waiting child continue to its exec().
     result<void> open_gate(pid_t child) {
         if (!options_->before_exec) return {};
-        result<void> known =
-            error{errc::invalid_argument, 0, "child_options: before_exec threw an exception"};
+        result<void> known = error{errc::invalid_argument, 0, "child_options: before_exec threw an exception"};
         try {
             known = options_->before_exec(child);
         } catch (...) {
@@ -380,9 +375,7 @@ class child_launch {
         return out;
     }
 
-    int enter_group() const noexcept {
-        return options_->own_group && ::setpgid(0, 0) != 0 ? errno : 0;
-    }
+    int enter_group() const noexcept { return options_->own_group && ::setpgid(0, 0) != 0 ? errno : 0; }
 
     int set_death_signal() const noexcept {
 #ifdef __linux__

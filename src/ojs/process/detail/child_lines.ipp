@@ -148,8 +148,7 @@ class child_thread : public ref_counted {
 
     // False once finish() was called.
     bool wait_for_more() const noexcept {
-        pollfd watched[] = {
-            {waker_.fd(), POLLIN, 0}, {streams_[0].fd(), POLLIN, 0}, {streams_[1].fd(), POLLIN, 0}};
+        pollfd watched[] = {{waker_.fd(), POLLIN, 0}, {streams_[0].fd(), POLLIN, 0}, {streams_[1].fd(), POLLIN, 0}};
         return ::poll(watched, 3, -1) < 0 || watched[0].revents == 0;
     }
 

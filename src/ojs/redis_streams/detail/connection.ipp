@@ -33,22 +33,17 @@ OJS_SHUTDOWN_INLINE bool is_error(const redisReply& from, std::string_view code)
     return from.type == REDIS_REPLY_ERROR && has_part(text_of(from), code);  // Redis 6: behind other text
 }
 
-OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {
-    return {code, 0, "Redis: " + std::move(text)};
-}
+OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) { return {code, 0, "Redis: " + std::move(text)}; }
 
 // What Redis says, which operators know, and what to do about it. Not what it quotes of the request.
 OJS_SHUTDOWN_INLINE error refusal(const redisReply& from) {
     static constexpr const char* hints[][2] = {
-        {"NOAUTH", "; write redis://:PASSWORD@HOST"},
-        {"CROSSSLOT", "; write a hash tag into the prefix"},
-        {"MOVED", "; connect to the node that has the stream"},
-        {"WRONGTYPE", "; the key of a queue is no stream"},
+        {"NOAUTH", "; write redis://:PASSWORD@HOST"},           {"CROSSSLOT", "; write a hash tag into the prefix"},
+        {"MOVED", "; connect to the node that has the stream"}, {"WRONGTYPE", "; the key of a queue is no stream"},
         {"nknown", "; Redis 6.2 or later is needed"},
     };
     std::string text = text_of(from);
-    for (const char* const quotes : {" script:", ", with args"})
-        text.resize(min(text.find(quotes), text.size()));
+    for (const char* const quotes : {" script:", ", with args"}) text.resize(min(text.find(quotes), text.size()));
     if (!text.empty() && text.back() == '.') text.pop_back();
     text = printable(text);
     for (const auto& [part, hint] : hints) {
@@ -79,14 +74,12 @@ class connection {
                 return broken(errc::bad_response, "what came is not Redis' protocol");
             if (got != nullptr) return reply(static_cast<redisReply*>(got));
             const bool sends = !unsent.empty();
-            const ssize_t count =
-                sends ? ::send(socket_.get(), unsent.data(), unsent.size(), send_flags) : receive();
+            const ssize_t count = sends ? ::send(socket_.get(), unsent.data(), unsent.size(), send_flags) : receive();
             if (count > 0 && sends) unsent.remove_prefix(static_cast<std::size_t>(count));
             if (count > 0 || (count < 0 && errno == EINTR)) continue;
             if (count == 0) return broken(errc::disconnected, "the connection was closed");
             if (errno != EAGAIN) return broken(errc::disconnected, errno_text(errno));
-            const io_status ready =
-                await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
+            const io_status ready = await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
             if (ready == io_status::timed_out) return broken(errc::timed_out, "no response in time");
             if (ready != io_status::ok) return broken(errc::disconnected, "interrupted");
         }
@@ -129,8 +122,7 @@ OJS_SHUTDOWN_INLINE bool percent_decode(std::string_view text, std::string& out)
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::uint64_t code = 0;
         const bool is_encoded = text[i] == '%';
-        if (is_encoded && (i + 2 >= text.size() || !parse_hex(text.substr(i + 1, 2), 255, code)))
-            return false;
+        if (is_encoded && (i + 2 >= text.size() || !parse_hex(text.substr(i + 1, 2), 255, code))) return false;
         out += is_encoded ? static_cast<char>(code) : text[i];
         if (is_encoded) i += 2;
     }
@@ -167,8 +159,7 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     std::uint64_t number = 0;
     const char* problem = split_host_port(url.substr(0, slash), out.target.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.target.port);
-    if (problem == nullptr && !parse_number(out.database, 65535, number))
-        problem = "the database is no number";
+    if (problem == nullptr && !parse_number(out.database, 65535, number)) problem = "the database is no number";
     if (problem != nullptr) return bad(problem);
     out.target.name = host_port(out.target.host, out.target.port);
     return out;

@@ -100,8 +100,7 @@ class claims {
         const result<void> done = db_.run_by_halves(
             db_.claiming, sql::give_back_lost, [&] { return lost; }, count, deadline);
         if (!done || locked > 0) jobs_.any_claim_lost = true;
-        if (requeued > 0)
-            db_.notice("requeued " + std::to_string(requeued) + " jobs whose claim response was lost");
+        if (requeued > 0) db_.notice("requeued " + std::to_string(requeued) + " jobs whose claim response was lost");
         return done;
     }
 
@@ -114,9 +113,8 @@ class claims {
         wait_until(batch_.joined, lock, std::min(deadline, free_slots_until_),
                    [&] { return slot_count(pending) >= free_slots_; });
         const std::vector<std::string> queues = own.request->worker->queues;
-        const auto others = std::partition(pending.begin(), pending.end(), [&](const auto& call) {
-            return call->request->worker->queues == queues;
-        });
+        const auto others = std::partition(pending.begin(), pending.end(),
+                                           [&](const auto& call) { return call->request->worker->queues == queues; });
         const fetches mine(pending.begin(), others);
         pending.erase(pending.begin(), others);
         lock.unlock();
@@ -180,8 +178,8 @@ class claims {
     }
     // Claims need connections for reports and heartbeats. One that is in use is up.
     result<void> connect_others(time_point deadline) {
-        const std::pair<postgres_connection*, const postgres_statement*> others[] = {
-            {&db_.settling, &sql::settle}, {&db_.renewing, &sql::confirm}};
+        const std::pair<postgres_connection*, const postgres_statement*> others[] = {{&db_.settling, &sql::settle},
+                                                                                     {&db_.renewing, &sql::confirm}};
         for (const auto& [connection, statement] : others) {
             const bool is_up = connection->backend_pid() != 0;
             const turn taken(*connection, is_up ? steady_clock::now() : deadline);
@@ -205,8 +203,7 @@ class claims {
     }
 
     // Jobs that cannot be claimed are logged, and excluded for a minute to keep claims fast.
-    result<void> claim(const std::string& queue, const fetches& calls, time_point deadline,
-                       std::vector<job>& out) {
+    result<void> claim(const std::string& queue, const fetches& calls, time_point deadline, std::vector<job>& out) {
         if (steady_clock::now() >= excluded_until_) {
             excluded_.clear();
             excluded_until_ = deadline_after(std::chrono::minutes(1));
@@ -225,9 +222,8 @@ class claims {
         do {
             known = excluded_.size();
             done = db_.run_by_halves(
-                db_.claiming, sql::claim, make_values,
-                [&](const postgres_rows& rows) { add_jobs(queue, rows, out); }, deadline,
-                [&] { return check_all_wanted(calls, !out.empty()); }, &excluded_);
+                db_.claiming, sql::claim, make_values, [&](const postgres_rows& rows) { add_jobs(queue, rows, out); },
+                deadline, [&] { return check_all_wanted(calls, !out.empty()); }, &excluded_);
         } while (done && excluded_.size() > known && out.size() < slot_count(calls));
         if (!done && is_unresolved(done.error())) jobs_.any_claim_lost = true;
         return done;
@@ -251,8 +247,8 @@ class claims {
     void exclude(const std::string& queue, const std::vector<long long>& ids, const char* reason) {
         if (ids.empty()) return;
         excluded_.insert(ids.begin(), ids.end());
-        db_.notice("not claimed in queue " + queue + ": " + std::to_string(ids.size()) + " jobs that " +
-                   reason + ", the first is " + std::to_string(ids.front()));
+        db_.notice("not claimed in queue " + queue + ": " + std::to_string(ids.size()) + " jobs that " + reason +
+                   ", the first is " + std::to_string(ids.front()));
     }
 
     void add_job(const postgres_rows& rows, int row, std::vector<job>& out) {
@@ -316,8 +312,7 @@ class reports {
         request.error = storable(std::move(request.error), false);
         const auto shared = std::make_shared<settlement>(std::move(request));
         // A locked row delays no other report: it is retried until the deadline.
-        for (std::chrono::milliseconds pause(5);;
-             pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
+        for (std::chrono::milliseconds pause(5);; pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
             if (!settle_in_batch(shared, deadline))
                 return failure(errc::timed_out, "the database did not respond in time");
             if (!shared->locked || steady_clock::now() + 2 * pause >= deadline) break;
@@ -368,8 +363,7 @@ class reports {
         const bool one_by_one = !done && done.error().code == errc::rejected;
         for (const auto& call : all) {
             if (one_by_one) done = try_settle({call}, deadline, false);
-            if (one_by_one && !done && done.error().code == errc::rejected)
-                done = try_settle({call}, deadline, true);
+            if (one_by_one && !done && done.error().code == errc::rejected) done = try_settle({call}, deadline, true);
             if (!done && !call->done) call->failed = done.error();
         }
     }
@@ -386,8 +380,8 @@ class reports {
         }
         const result<postgres_rows> rows =
             db_.settling.run(sql::settle,
-                             {ids.text(), attempts.text(), actions.text(), errors.text(), delays.text(),
-                              merged.text(), session_.owner(), session_.insert_channel()},
+                             {ids.text(), attempts.text(), actions.text(), errors.text(), delays.text(), merged.text(),
+                              session_.owner(), session_.insert_channel()},
                              deadline);
         if (!rows) {
             if (is_unresolved(rows.error())) mark_response_lost(all);
@@ -421,8 +415,8 @@ class reports {
             any |= !call->done;
         }
         if (!any) return {};
-        const result<postgres_rows> rows = db_.settling.run(
-            sql::unsettled, {ids.text(), attempts.text(), errors.text(), session_.owner()}, deadline);
+        const result<postgres_rows> rows =
+            db_.settling.run(sql::unsettled, {ids.text(), attempts.text(), errors.text(), session_.owner()}, deadline);
         if (!rows) return rows.error();
         for (int row = 0; row < rows->size(); ++row) {
             const long long id = rows->number(row, 0);

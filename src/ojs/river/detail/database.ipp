@@ -15,10 +15,9 @@ namespace river {
 
 namespace sql {
 
-inline constexpr postgres_statement version = {
-    "version",
-    "SELECT max(version), current_schema() FROM @river_migration AS m"
-    " WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"};
+inline constexpr postgres_statement version = {"version",
+                                               "SELECT max(version), current_schema() FROM @river_migration AS m"
+                                               " WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"};
 
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
@@ -276,9 +275,8 @@ class database {
 
     // The statement's last two values are the first and last id. A rejected range is halved, down to one row.
     result<void> run_by_halves(postgres_connection& connection, const postgres_statement& query,
-                               const function<values()>& make_values,
-                               const function<void(const postgres_rows&)>& take, time_point deadline,
-                               const function<bool()>& should_send = nullptr,
+                               const function<values()>& make_values, const function<void(const postgres_rows&)>& take,
+                               time_point deadline, const function<bool()>& should_send = nullptr,
                                std::set<long long>* refused = nullptr) {
         using ids = std::numeric_limits<long long>;
         std::vector<std::pair<long long, long long>> ranges = {{ids::min(), ids::max()}};
@@ -293,8 +291,7 @@ class database {
             } else if (rows.error().code != errc::rejected) {
                 return rows.error();
             } else if (from == to) {
-                notice(std::string(query.name) + " of job " + std::to_string(from) + ": " +
-                       rows.error().text);
+                notice(std::string(query.name) + " of job " + std::to_string(from) + ": " + rows.error().text);
                 if (refused != nullptr) refused->insert(from);
             } else {
                 const long long middle = (from >> 1) + (to >> 1) + (from & to & 1);

@@ -105,9 +105,7 @@ OJS_SHUTDOWN_INLINE std::string quoted_identifier(std::string_view name) {
     return out + "\"";
 }
 
-OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) {
-    return {code, 0, std::move(text), 0, {}};
-}
+OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) { return {code, 0, std::move(text), 0, {}}; }
 
 // Returns whether `holds()` became true by the deadline.
 template <class Holds>
@@ -278,8 +276,7 @@ class postgres_connection {
         }
         const result<postgres_rows> self = send(identify, {}, deadline);
         if (!self) return self.error();
-        if (self->size() != 1)
-            return failure(errc::unavailable, "pg_stat_activity does not show this connection");
+        if (self->size() != 1) return failure(errc::unavailable, "pg_stat_activity does not show this connection");
         backend_pid_ = self->number(0, 0);
         backend_start_ = self->text(0, 1);
         return {};
@@ -288,14 +285,12 @@ class postgres_connection {
     result<void> prepare_on(const postgres_statement& query, time_point deadline) {
         if (query.name[0] == '\0' || prepared_.count(query.name) != 0) return {};
         // Planning takes as long as the statement itself; lock_timeout ends the statement, not the connection.
-        static const postgres_statement settings = {
-            "",
-            "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"
-            " set_config('lock_timeout', '2s', false)"};
+        static const postgres_statement settings = {"",
+                                                    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"
+                                                    " set_config('lock_timeout', '2s', false)"};
         result<postgres_rows> done = postgres_rows();
         if (prepared_.empty()) done = send(settings, {}, deadline);
-        if (done &&
-            PQsendPrepare(connection_.get(), query.name, with_schema(query.sql).c_str(), 0, nullptr) == 0)
+        if (done && PQsendPrepare(connection_.get(), query.name, with_schema(query.sql).c_str(), 0, nullptr) == 0)
             return close_unsent();
         if (done) done = await_result(deadline);
         if (!done) return failure(is_connected() ? done.error().code : errc::unreachable, done.error().text);
@@ -312,8 +307,7 @@ class postgres_connection {
     result<postgres_rows> send(const postgres_statement& query, const std::vector<postgres_value>& values,
                                time_point deadline) {
         std::vector<const char*> texts;
-        for (const postgres_value& value : values)
-            texts.push_back(value.is_null ? nullptr : value.text.c_str());
+        for (const postgres_value& value : values) texts.push_back(value.is_null ? nullptr : value.text.c_str());
         PGconn* const connection = connection_.get();
         const int count = static_cast<int>(texts.size());
         const int sent =
@@ -353,13 +347,12 @@ class postgres_connection {
         const ExecStatusType status = reply ? PQresultStatus(reply.get()) : PGRES_FATAL_ERROR;
         if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) return postgres_rows(std::move(reply));
         const char* const state = reply ? PQresultErrorField(reply.get(), PG_DIAG_SQLSTATE) : nullptr;
-        const char* const severity =
-            reply ? PQresultErrorField(reply.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
+        const char* const severity = reply ? PQresultErrorField(reply.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
         if (state == nullptr || severity == nullptr || severity != std::string_view("ERROR"))
             return disconnect(errc::disconnected, reply ? PQresultErrorMessage(reply.get()) : nullptr);
         // Without DETAIL, which may quote a job's arguments.
-        return failure(classify(state), one_line(PQresultErrorField(reply.get(), PG_DIAG_MESSAGE_PRIMARY)) +
-                                            " (" + state + ")");
+        return failure(classify(state),
+                       one_line(PQresultErrorField(reply.get(), PG_DIAG_MESSAGE_PRIMARY)) + " (" + state + ")");
     }
 
     static errc classify(std::string_view state) {

@@ -146,8 +146,7 @@ inline constexpr int max_river_version = 8;
 
 // PostgreSQL rejects a notification on a longer channel.
 inline result<void> check_channel(const std::string& schema) {
-    constexpr std::size_t max_schema =
-        63 - std::string_view(".river_leadership").size();  // River's own limit
+    constexpr std::size_t max_schema = 63 - std::string_view(".river_leadership").size();  // River's own limit
     if (schema.size() <= max_schema) return {};
     return failure(errc::unsupported, "the schema's name \"" + printable(schema) + "\" is longer than " +
                                           std::to_string(max_schema) +
@@ -173,8 +172,8 @@ class session {
         const long long version = found->is_null(0, 0) ? 0 : found->number(0, 0);
         if (version < min_river_version || version > max_river_version)
             return failure(errc::unsupported, "River's tables are of version " + std::to_string(version) +
-                                                  "; supported are " + std::to_string(min_river_version) +
-                                                  " to " + std::to_string(max_river_version));
+                                                  "; supported are " + std::to_string(min_river_version) + " to " +
+                                                  std::to_string(max_river_version));
         const std::string schema = db_.options.schema.empty() ? found->text(0, 1) : db_.options.schema;
         const result<void> fits = check_channel(schema);
         if (!fits) return fits;
@@ -246,17 +245,16 @@ class session {
             sessions.insert(found->number(0, 0));
         }
         if (seen.size() == 2 && sessions.size() == 2) return {};
-        return failure(
-            errc::unsupported,
-            "the connection pooler is in transaction mode, which breaks advisory locks and LISTEN: set "
-            "pool_mode=session, or connect to PostgreSQL directly");
+        return failure(errc::unsupported,
+                       "the connection pooler is in transaction mode, which breaks advisory locks and LISTEN: set "
+                       "pool_mode=session, or connect to PostgreSQL directly");
     }
 
     static std::string make_owner(const worker_identity& worker) {
         char nonce[17];
         std::snprintf(nonce, sizeof nonce, "%016llx", static_cast<unsigned long long>(random_number()));
-        return "ojs:" + std::to_string(worker.visibility_timeout.count()) + ":" +
-               storable(worker.worker_id, true) + ":" + nonce;
+        return "ojs:" + std::to_string(worker.visibility_timeout.count()) + ":" + storable(worker.worker_id, true) +
+               ":" + nonce;
     }
     result<void> start_thread() {
         result<wake> created = wake::create();
@@ -344,8 +342,7 @@ class session {
         if (text.find("\"resume\"") != std::string_view::npos) return notify_work();
         if (text.find("\"cancel\"") == std::string_view::npos) return;
         const std::size_t name = text.find("\"job_id\"");
-        const std::size_t from =
-            name == std::string_view::npos ? name : text.find_first_of("0123456789", name);
+        const std::size_t from = name == std::string_view::npos ? name : text.find_first_of("0123456789", name);
         if (from == std::string_view::npos) return;
         notify_cancelled(std::string(text.substr(from, text.find_first_not_of("0123456789", from) - from)));
     }
@@ -358,15 +355,15 @@ class session {
     // Runs every few seconds. False: disconnected.
     bool run_maintenance() {
         const std::chrono::milliseconds quarter = lease_ / 4;
-        next_maintenance_at_ = deadline_after(
-            std::clamp(quarter, std::chrono::milliseconds(50), std::chrono::milliseconds(5000)));
+        next_maintenance_at_ =
+            deadline_after(std::clamp(quarter, std::chrono::milliseconds(50), std::chrono::milliseconds(5000)));
         const std::string queues = array_of(all_queues_).text();
         rescue_lost_owners(queues);
         const values due = {queues, insert_channel_};
-        db_.ok_or_notice(db_.run_by_halves(
-                             db_.listening, sql::schedule, [&] { return due; }, [](const postgres_rows&) {},
-                             call_deadline()),
-                         "making due jobs available");
+        db_.ok_or_notice(
+            db_.run_by_halves(
+                db_.listening, sql::schedule, [&] { return due; }, [](const postgres_rows&) {}, call_deadline()),
+            "making due jobs available");
         if (steady_clock::now() >= next_queue_upsert_at_) {
             next_queue_upsert_at_ = deadline_after(std::chrono::minutes(1));
             db_.ok_or_notice(db_.listening.run(sql::upsert_queues, {queues}, call_deadline()),
@@ -402,8 +399,7 @@ class session {
         db_.ok_or_notice(db_.run_by_halves(
                              db_.listening, sql::rescue, [&] { return lost; }, count, call_deadline()),
                          "rescuing jobs");
-        if (rescued > 0)
-            db_.notice("rescued " + std::to_string(rescued) + " jobs of " + name + ", which is gone");
+        if (rescued > 0) db_.notice("rescued " + std::to_string(rescued) + " jobs of " + name + ", which is gone");
     }
 
     void renew_attempted_at() {

@@ -36,17 +36,12 @@ class event_queue {
         changed_.notify();
     }
 #if OJS_SHUTDOWN_USE_EPOLL
-    bool add(int fd, void* owner) noexcept {
-        return control(EPOLL_CTL_ADD, fd, owner, EPOLLIN | EPOLLONESHOT);
-    }
+    bool add(int fd, void* owner) noexcept { return control(EPOLL_CTL_ADD, fd, owner, EPOLLIN | EPOLLONESHOT); }
     bool watch(int fd, void* owner, short events) noexcept {
-        static_assert(static_cast<int>(EPOLLIN) == POLLIN && static_cast<int>(EPOLLOUT) == POLLOUT,
-                      "the same bits");
+        static_assert(static_cast<int>(EPOLLIN) == POLLIN && static_cast<int>(EPOLLOUT) == POLLOUT, "the same bits");
         return control(EPOLL_CTL_MOD, fd, owner, static_cast<unsigned>(events) | EPOLLONESHOT);
     }
-    void remove(int fd) noexcept {
-        control(EPOLL_CTL_DEL, fd, nullptr, 0);
-    }
+    void remove(int fd) noexcept { control(EPOLL_CTL_DEL, fd, nullptr, 0); }
     // The `owner` of a socket with an event; null after stop().
     void* wait() noexcept {
         epoll_event found{};
@@ -159,8 +154,7 @@ class active_threads {
         waiting_.fetch_add(1);
         void* const found = wait();
         events_.fetch_add(1);
-        if (waiting_.fetch_sub(1) == 1 && min_ < max_ && !is_adjusting_.load() &&
-            !is_adjusting_.exchange(true))
+        if (waiting_.fetch_sub(1) == 1 && min_ < max_ && !is_adjusting_.load() && !is_adjusting_.exchange(true))
             on_all_busy();
         return found;
     }

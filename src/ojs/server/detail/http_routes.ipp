@@ -50,8 +50,7 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
 // The token of "Bearer TOKEN"; empty for anything else.
 inline std::string_view bearer_token(std::string_view authorization) noexcept {
     const std::size_t blank = authorization.find(' ');
-    if (blank == std::string_view::npos || !equals_ignore_case(authorization.substr(0, blank), "Bearer"))
-        return {};
+    if (blank == std::string_view::npos || !equals_ignore_case(authorization.substr(0, blank), "Bearer")) return {};
     return trim_blanks(authorization.substr(blank));
 }
 
@@ -116,8 +115,7 @@ inline bool is_from_own_page(const http_guard& guard, const http_request& reques
 // A foreign web page may make a browser send requests here; the browser marks them in one of these headers.
 inline bool passes_guard(const http_guard& guard, const http_request& request, http_response& refused) {
     for (const char* name : {"Origin", "Sec-Fetch-Site"}) {
-        if (find_header(request.headers, name).data() == nullptr || is_from_own_page(guard, request))
-            continue;
+        if (find_header(request.headers, name).data() == nullptr || is_from_own_page(guard, request)) continue;
         refused = json_error(403, "requests from web pages are not allowed");
         return false;
     }

@@ -37,8 +37,7 @@ inline result<endpoint> parse_listen_address(std::string_view address) {
     }
     if (equals_ignore_case(out.host, "localhost")) out.host = "127.0.0.1";
     if (!is_ip(AF_INET, out.host) && !is_ip(AF_INET6, out.host)) {
-        return bad_address(address,
-                           "to listen takes PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH");
+        return bad_address(address, "to listen takes PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH");
     }
     if (const char* wrong = parse_port(port, 0, out.port)) return bad_address(address, wrong);
     out.name = host_port(out.host, out.port);
@@ -55,9 +54,7 @@ inline bool is_local(const endpoint& where) noexcept {
            std::memcmp(&ip6, mapped_127, sizeof mapped_127) == 0;
 }
 
-inline void set_nonblocking(int fd) noexcept {
-    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
+inline void set_nonblocking(int fd) noexcept { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 // Accepts a connection, non-blocking and close-on-exec; empty with errno set if there is none.
 inline unique_fd accept_socket(int listener) noexcept {
@@ -120,8 +117,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
     // ECONNREFUSED only without a live socket: a live stream socket gives EPROTOTYPE, undisturbed.
     const unique_fd probe = open_socket(AF_UNIX, SOCK_DGRAM);
     if (!probe) return errno;
-    if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
-        return EADDRINUSE;
+    if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED) return EADDRINUSE;
     return ::unlink(path.c_str()) == 0 || errno == ENOENT ? 0 : errno;
 }
 
@@ -129,8 +125,7 @@ inline int remove_dead_socket(const socket_address& address, const std::string& 
 // moment before the kernel connects it to the socket, which looks dead until then.
 inline int bind_locked(int fd, const socket_address& address, const std::string& path) {
     const std::string lock_path = path + ".ojs-lock";
-    const unique_fd lock(
-        ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    const unique_fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
     if (!lock) return errno;
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EADDRINUSE : errno;
     struct stat held {};
@@ -179,8 +174,7 @@ inline result<unique_fd> listen_socket(const endpoint& where, bool reuse_port = 
     }
     if (!out) return cannot_listen(where, errno);
     const bool is_unix = !where.unix_path.empty();
-    int failed =
-        is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address, reuse_port);
+    int failed = is_unix ? bind_unix(out.get(), address, where.unix_path) : bind_tcp(out.get(), address, reuse_port);
     if (failed == 0 && ::listen(out.get(), SOMAXCONN) != 0) failed = errno;
     if (failed != 0) return cannot_listen(where, failed);
     return out;
@@ -293,8 +287,7 @@ inline result<void> open_address(std::string_view address, bool reuse_port, arra
 inline result<void> open_listener(std::string_view address, bool reuse_port, array<listener>& out) {
     if (address == "systemd:") {
         const int count = passed_socket_count();
-        if (count == 0)
-            return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
+        if (count == 0) return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
         for (int i = 0; i < count; ++i) {
             result<void> adopted = adopt_socket(first_passed_fd + i, out);
             if (!adopted) return adopted;

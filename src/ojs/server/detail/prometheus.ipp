@@ -12,12 +12,8 @@ namespace ojs::detail {
 
 using counter = atomic<std::uint64_t>;
 
-inline void count_one(counter& value) noexcept {
-    value.fetch_add(1, memory_order::relaxed);
-}
-inline std::uint64_t read_counter(const counter& value) noexcept {
-    return value.load(memory_order::relaxed);
-}
+inline void count_one(counter& value) noexcept { value.fetch_add(1, memory_order::relaxed); }
+inline std::uint64_t read_counter(const counter& value) noexcept { return value.load(memory_order::relaxed); }
 
 // Microseconds as decimal seconds; not by %f, whose decimal point follows the locale.
 inline std::string seconds_text(std::uint64_t microseconds) {
@@ -65,14 +61,13 @@ class histogram {
         return out;
     }
     // Writes the samples of one series. The count is the sum of the buckets as read, so that the two agree.
-    void show(std::string& out, const histogram_bounds& bounds, std::string_view name,
-              std::string_view labels) const {
+    void show(std::string& out, const histogram_bounds& bounds, std::string_view name, std::string_view labels) const {
         const std::string_view comma = labels.empty() ? "" : ",";
         std::uint64_t below = 0;
         for (std::size_t i = 0; i <= bounds.count; ++i) {
             below += read_counter(buckets_[i]);
-            append(out, {name, "_bucket{", labels, comma, "le=\"",
-                         i < bounds.count ? bounds.at[i].le : "+Inf", "\"} ", below, "\n"});
+            append(out, {name, "_bucket{", labels, comma, "le=\"", i < bounds.count ? bounds.at[i].le : "+Inf", "\"} ",
+                         below, "\n"});
         }
         const std::string braced = labels.empty() ? std::string() : cat({"{", labels, "}"});
         append(out, {name, "_sum", braced, " ", seconds_text(read_counter(sum_us_)), "\n"});

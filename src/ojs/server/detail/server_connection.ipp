@@ -26,10 +26,10 @@ inline constexpr std::size_t max_lent = 16 * 1024;  // bytes of either; more is 
 struct draining_context {
     http_handler handler;
     draining_server_options options;
-    bool thread_per_connection = false;  // an http_server: a thread per connection, no lingering
-    atomic<bool> draining{false};        // readiness fails, and connections close after their response
-    atomic<bool> refusing{false};        // no more connections are accepted; the counts below can reach 0
-    atomic<bool> needs_slot{false};      // a client waits for a connection to become idle and close
+    bool thread_per_connection = false;            // an http_server: a thread per connection, no lingering
+    atomic<bool> draining{false};                  // readiness fails, and connections close after their response
+    atomic<bool> refusing{false};                  // no more connections are accepted; the counts below can reach 0
+    atomic<bool> needs_slot{false};                // a client waits for a connection to become idle and close
     atomic<std::size_t> in_flight_connections{0};  // with a request that has begun and has no response
     atomic<std::size_t> late{0};                   // connections whose next request gets 503
     atomic<std::size_t> buffered{0};
@@ -105,9 +105,7 @@ class server_connection final : public ref_counted {
         return now == state::closing || (is_cut_.load() && now != state::answering);
     }
     // As the client sees it: it may have the response before the sending thread continues.
-    bool has_responded() const noexcept {
-        return state_.load() == state::sending || (is_idle() && has_received());
-    }
+    bool has_responded() const noexcept { return state_.load() == state::sending || (is_idle() && has_received()); }
     // Closes it now if it is idle, else after its response.
     void close_when_idle() noexcept {
         closes_when_idle_.store(true);
@@ -322,8 +320,7 @@ class server_connection final : public ref_counted {
         served_request request{std::move(message), socket_.get()};
         http_response out = detail::call_handler(server_.handler, request);
         request.headers.clear();
-        if (request.headers.capacity() * sizeof(http_header) <= max_lent)
-            request.headers.swap(lent_->headers);
+        if (request.headers.capacity() * sizeof(http_header) <= max_lent) request.headers.swap(lent_->headers);
         return out;
     }
     http_response busy(std::string_view why) const {
@@ -352,8 +349,7 @@ class server_connection final : public ref_counted {
         if (server_.schedule_sweep(when)) server_.on_earlier_sweep();
     }
     void end_request() noexcept {
-        if (server_.in_flight_connections.fetch_sub(1) == 1 && server_.refusing.load())
-            server_.on_count_zero();
+        if (server_.in_flight_connections.fetch_sub(1) == 1 && server_.refusing.load()) server_.on_count_zero();
     }
     void count_buffered(std::size_t more) noexcept {
         buffered_ += more;

@@ -40,8 +40,7 @@ class spool_claimer {
         : options_(options), requests_(requests), reporter_(reporter) {}
 
     // Empty: another worker was quicker, or the file cannot be claimed and is postponed.
-    result<ref<spool_claim>> claim(const spool_folders& spool, const ref<spool_owner>& owner,
-                                   spool_candidate& found) {
+    result<ref<spool_claim>> claim(const spool_folders& spool, const ref<spool_owner>& owner, spool_candidate& found) {
         const int from = spool.request();
         const int to = owner->folder();
         ref<spool_claim> claim = make_claim(owner, found);
@@ -92,14 +91,12 @@ class spool_claimer {
         std::int64_t runs = 0;
         read_if_integer(raw_member(found.is_opaque ? found.sidecar : found.text, "attempt"), runs);
         out->attempt = runs + 1;
-        out->max_attempts = found.job.max_attempts > 0
-                                ? found.job.max_attempts
-                                : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
-        out->text =
-            found.is_opaque
-                ? edit_json(found.sidecar.empty() ? "{}" : found.sidecar,
-                            {{"attempt", cat({out->attempt})}, {"settled", ""}, {"state", ""}, {"spool", ""}})
-                : std::move(found.text);
+        out->max_attempts = found.job.max_attempts > 0 ? found.job.max_attempts
+                                                       : static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
+        out->text = found.is_opaque
+                        ? edit_json(found.sidecar.empty() ? "{}" : found.sidecar,
+                                    {{"attempt", cat({out->attempt})}, {"settled", ""}, {"state", ""}, {"spool", ""}})
+                        : std::move(found.text);
         return out;
     }
 
@@ -110,8 +107,8 @@ class spool_claimer {
             claim.is_marked = true;
             return create_mark(to, claim.name);
         }
-        const result<void> written = replace_file({spool, to, claim.name}, claim.owner->new_temporary_name(),
-                                                  to, sidecar_name(claim.name), claim.text);
+        const result<void> written = replace_file({spool, to, claim.name}, claim.owner->new_temporary_name(), to,
+                                                  sidecar_name(claim.name), claim.text);
         return written ? 0 : written.error().sys_errno;
     }
     void unmark(int folder, const std::string& name) const {
@@ -151,10 +148,8 @@ class spool_claimer {
     }
     result<void> move_back(const claimed_file& file, const std::string& temporary) const {
         struct stat info {};
-        if (!options_.any_file || !stat_at(file.owner, file.name, info))
-            return move_to(file, spool_target::request);
-        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, info), temporary,
-                                   file.name);
+        if (!options_.any_file || !stat_at(file.owner, file.name, info)) return move_to(file, spool_target::request);
+        return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, info), temporary, file.name);
     }
 
     const spool_options& options_;

@@ -33,7 +33,7 @@
 
 namespace ojs::detail {
 
-inline constexpr std::size_t max_spool_name_length = 200;  // with our prefix and .N it fits into NAME_MAX
+inline constexpr std::size_t max_spool_name_length = 200;       // with our prefix and .N it fits into NAME_MAX
 inline constexpr std::size_t max_spool_job_size = 1024 * 1024;  // bytes, as users put it
 inline constexpr std::size_t reserved_job_size = 64 * 1024;     // for what we add: the error, the counts
 inline constexpr std::size_t max_spool_file_size = max_spool_job_size + reserved_job_size;
@@ -70,21 +70,18 @@ inline bool is_side_name(std::string_view name) noexcept {
     const auto has_end = [&](std::string_view end) {
         return name.size() >= end.size() && equals_ignore_case(name.substr(name.size() - end.size()), end);
     };
-    if (name.substr(0, 1) == "#" || name.substr(0, 2) == "~$" || name == "4913")
-        return true;  // Emacs, Office, vim
+    if (name.substr(0, 1) == "#" || name.substr(0, 2) == "~$" || name == "4913") return true;  // Emacs, Office, vim
     if (name.size() == 9 && name.substr(0, 3) == "sed" && all_of(name, is_alphanumeric)) return true;
     const std::string_view extension = name.substr(std::min(name.rfind('.'), name.size()));
     if (extension.substr(0, 6) == ".dpkg-" || extension.substr(0, 5) == ".ucf-") return true;
     return std::any_of(std::begin(ends), std::end(ends), has_end) ||
-           std::any_of(std::begin(parts), std::end(parts),
-                       [&](auto part) { return name.find(part) != name.npos; });
+           std::any_of(std::begin(parts), std::end(parts), [&](auto part) { return name.find(part) != name.npos; });
 }
 
 // Why a file of this name is refused; empty: it is not. A slash can only come from spool_enqueue().
 inline std::string spool_name_fault(std::string_view name, bool any_name = false) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
-    if (name.size() > max_spool_name_length)
-        return cat({"its name is longer than ", max_spool_name_length, " bytes"});
+    if (name.size() > max_spool_name_length) return cat({"its name is longer than ", max_spool_name_length, " bytes"});
     for (std::string_view rest = name; !rest.empty();) {
         const character next = take_character(rest);
         if (next.code == character::none) return "its name is not UTF-8";
@@ -110,8 +107,7 @@ inline bool is_folder_removed(int folder) noexcept {
 
 // The folder that a settled file is moved to.
 enum class spool_target : unsigned char { request, done, failed };
-inline constexpr spool_target spool_targets[] = {spool_target::request, spool_target::done,
-                                                 spool_target::failed};
+inline constexpr spool_target spool_targets[] = {spool_target::request, spool_target::done, spool_target::failed};
 inline constexpr const char* spool_target_names[] = {"request", "done", "failed"};
 
 struct spool_folders : ref_counted {
@@ -134,13 +130,10 @@ struct spool_folders : ref_counted {
     unique_fd targets[3];  // by spool_target
 };
 
-inline bool is_trusted_owner(uid_t owner) noexcept {
-    return owner == 0 || owner == ::geteuid();
-}
+inline bool is_trusted_owner(uid_t owner) noexcept { return owner == 0 || owner == ::geteuid(); }
 
 inline std::string untrusted_owner_text(uid_t owner) {
-    return cat({"it belongs to user ", static_cast<unsigned>(owner),
-                ", which is neither the worker's user nor root"});
+    return cat({"it belongs to user ", static_cast<unsigned>(owner), ", which is neither the worker's user nor root"});
 }
 
 inline bool is_own_group(gid_t group) {
@@ -209,8 +202,7 @@ inline uid_t link_owner(std::string path) {
     return is_link ? info.st_uid : ::geteuid();
 }
 
-inline result<void> open_spool_root(spool_folders& out, const std::string& directory, bool create,
-                                    bool& created) {
+inline result<void> open_spool_root(spool_folders& out, const std::string& directory, bool create, bool& created) {
     if (directory.empty()) return spool_usage_error({"the directory's name is empty"});
     if (directory.find('\0') != std::string::npos)
         return spool_usage_error({"the directory's name contains a NUL byte"});
@@ -221,8 +213,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
         if (::access(directory.c_str(), F_OK) != 0) return spool_error(action, errnum, errc::system);
     }
     if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner))
-        return spool_usage_error(
-            {"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});
+        return spool_usage_error({"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(action, errno, errc::system);
     result<void> safe = check_folder(out.root.get(), action, out.group_write);
@@ -383,8 +374,7 @@ inline std::string find_free_name(int folder, const std::string& name) {
 inline constexpr int max_name_attempts = 1000;  // each lost to another process
 
 // Moves a file to `new_name` or, if that is taken, to new_name.N. Returns the name.
-inline result<std::string> move_spool_file(int from, const std::string& name, int to,
-                                           const std::string& new_name) {
+inline result<std::string> move_spool_file(int from, const std::string& name, int to, const std::string& new_name) {
     std::string target = new_name;
     for (int left = max_name_attempts;; --left) {
         const int errnum = rename_to_new(from, name, to, target);

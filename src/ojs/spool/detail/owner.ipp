@@ -23,9 +23,7 @@ inline std::string hex_text(std::uint64_t number) {
 }
 
 // Identifies one boot of one machine; empty if unknown.
-inline std::string machine_boot() {
-    return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n"));
-}
+inline std::string machine_boot() { return std::string(trim_blanks(proc_file("", "sys/kernel/random/boot_id"), "\n")); }
 
 // For people; only boot_id is read again. The lock says whether the owner lives.
 inline std::string owner_record() {
@@ -44,10 +42,9 @@ inline std::string owner_record() {
 inline bool is_local_type(std::uint32_t type) noexcept {
     // ext2 to ext4, XFS, btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS, bcachefs, reiserfs, JFS, NILFS2, UBIFS, JFFS2, FAT,
     // exFAT, NTFS 3
-    static constexpr std::uint32_t local[] = {0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x858458f6,
-                                              0x794c7630, 0xf2f52010, 0x2fc12fc1, 0xca451a4e, 0x52654973,
-                                              0x3153464a, 0x3434,     0x24051905, 0x72b6,     0x4d44,
-                                              0x2011bab0, 0x7366746e};
+    static constexpr std::uint32_t local[] = {0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x858458f6, 0x794c7630,
+                                              0xf2f52010, 0x2fc12fc1, 0xca451a4e, 0x52654973, 0x3153464a, 0x3434,
+                                              0x24051905, 0x72b6,     0x4d44,     0x2011bab0, 0x7366746e};
     return std::find(std::begin(local), std::end(local), type) != std::end(local);
 }
 
@@ -71,9 +68,7 @@ inline bool may_be_alive_elsewhere(const std::string& record, bool is_local) {
     return !is_local && (boot.empty() || boot != machine_boot());
 }
 
-inline bool is_temporary(std::string_view name) noexcept {
-    return name.substr(0, 5) == ".tmp.";
-}
+inline bool is_temporary(std::string_view name) noexcept { return name.substr(0, 5) == ".tmp."; }
 
 inline unique_fd open_owner_file(int folder, int access = O_RDONLY) {
     return unique_fd(::openat(folder, owner_file_name, access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -102,8 +97,7 @@ class owner_lock {
   public:
     owner_lock() = default;
     explicit owner_lock(unique_fd locked) : slot_(acquire_slot()) { slot_->store(locked.release()); }
-    owner_lock(owner_lock&& other) noexcept
-        : slot_(detail::exchange(other.slot_, nullptr)), process_(other.process_) {}
+    owner_lock(owner_lock&& other) noexcept : slot_(detail::exchange(other.slot_, nullptr)), process_(other.process_) {}
     owner_lock& operator=(owner_lock&& other) noexcept {
         detail::swap(slot_, other.slot_);
         detail::swap(process_, other.process_);
@@ -180,9 +174,7 @@ class spool_owner : public ref_counted {
 
     int folder() const noexcept { return folder_.get(); }
     bool is_lock_held() const noexcept { return lock_.is_held(); }
-    std::string new_temporary_name() {
-        return cat({".tmp.", next_temporary_.fetch_add(1, memory_order::relaxed)});
-    }
+    std::string new_temporary_name() { return cat({".tmp.", next_temporary_.fetch_add(1, memory_order::relaxed)}); }
 
     const std::string name;
 
@@ -232,8 +224,7 @@ inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool
     if (::mkdirat(spool->processing.get(), name.c_str(), 0700) != 0)
         return errno == EEXIST ? removed : spool_error("create a folder in processing/", errno, errc::system);
     unique_fd folder(open_folder_at(spool->processing.get(), name));
-    if (!folder)
-        return errno == ENOENT ? removed : spool_error("open a folder in processing/", errno, errc::system);
+    if (!folder) return errno == ENOENT ? removed : spool_error("open a folder in processing/", errno, errc::system);
     const result<void> written = write_new_spool_file(folder.get(), owner_file_name, owner_record());
     if (!written && written.error().sys_errno == ENOENT) return removed;
     if (!written) {
@@ -268,9 +259,7 @@ struct owner_check {
     owner_lock lock;
 };
 
-inline owner_check unknown_owner(std::string reason) {
-    return {owner_state::unknown, std::move(reason), {}, {}};
-}
+inline owner_check unknown_owner(std::string reason) { return {owner_state::unknown, std::move(reason), {}, {}}; }
 
 // A folder without a lock file: half created, half removed, or changed by hand.
 inline owner_check remove_unlocked_if_old(const spool_folders& spool, const std::string& name, int folder) {
@@ -287,8 +276,7 @@ inline owner_check lock_if_dead(const spool_folders& spool, const std::string& n
     unique_fd folder(open_folder_at(spool.processing.get(), name));
     unique_fd lock = folder ? open_owner_file(folder.get()) : unique_fd();
     if (!lock && errno == ENOENT)
-        return folder ? remove_unlocked_if_old(spool, name, folder.get())
-                      : owner_check{owner_state::gone, {}, {}, {}};
+        return folder ? remove_unlocked_if_old(spool, name, folder.get()) : owner_check{owner_state::gone, {}, {}, {}};
     const int errnum = lock ? try_lock(folder.get(), lock) : errno;
     if (errnum == EWOULDBLOCK) return {owner_state::alive, {}, {}, {}};
     if (errnum != 0) return unknown_owner(errno_text(errnum));

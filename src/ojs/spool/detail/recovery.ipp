@@ -46,8 +46,7 @@ class spool_recovery {
     static constexpr const char* not_removed =
         "its worker is dead; a file in it is no job or cannot be moved: check and move it by hand";
     static constexpr const char* died_while_running = "its worker died while running it";
-    static constexpr const char* settled_after_death =
-        "its worker died while settling it; the settlement is completed";
+    static constexpr const char* settled_after_death = "its worker died while settling it; the settlement is completed";
 
     void recover_owner(const spool_folders& spool, const std::string& name) {
         const owner_check owner = lock_if_dead(spool, name);
@@ -87,9 +86,7 @@ class spool_recovery {
     }
 
     static bool has_decision(int folder, const std::string& name) {
-        const auto decides = [&](spool_target target) {
-            return exists_at(folder, settled_name(target, name));
-        };
+        const auto decides = [&](spool_target target) { return exists_at(folder, settled_name(target, name)); };
         return std::any_of(std::begin(spool_targets), std::end(spool_targets), decides);
     }
 
@@ -172,8 +169,7 @@ class spool_recovery {
                                      job_error& failure) {
         const auto size = static_cast<std::uint64_t>(found.info.st_size);
         if (size <= max_spool_file_size && !read_all(found.fd.get(), claim.text)) return false;
-        const std::string fault =
-            envelope_fault(std::max<std::uint64_t>(claim.text.size(), size), claim.text);
+        const std::string fault = envelope_fault(std::max<std::uint64_t>(claim.text.size(), size), claim.text);
         if (!fault.empty()) {
             const std::string sidecar = read_own_file(file.owner, sidecar_name(file.name));
             fill_from_sidecar(is_json_object(sidecar) ? sidecar : "{}", claim);

@@ -44,19 +44,13 @@ struct examination {
     std::chrono::milliseconds check_delay{0};  // later
 };
 
-inline examination check_later(std::chrono::milliseconds pause) {
-    return {readiness::later, {}, {}, pause};
-}
-inline examination refuse(std::string reason) {
-    return {readiness::refused, std::move(reason), {}, {}};
-}
+inline examination check_later(std::chrono::milliseconds pause) { return {readiness::later, {}, {}, pause}; }
+inline examination refuse(std::string reason) { return {readiness::refused, std::move(reason), {}, {}}; }
 
 // A broken file does not block the others; a lack of descriptors or memory does.
 inline examination examination_error(const std::string& name, int errnum) {
     const bool is_shortage = errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM;
-    const auto verdict = errnum == ENOENT ? readiness::gone
-                         : is_shortage    ? readiness::error
-                                          : readiness::refused;
+    const auto verdict = errnum == ENOENT ? readiness::gone : is_shortage ? readiness::error : readiness::refused;
     return {verdict, errno_text(errnum), spool_error(cat({"read request/", printable(name)}), errnum), {}};
 }
 
@@ -230,11 +224,10 @@ class spool_requests {
 // Decides for each file of request/ whether it can be claimed.
 class spool_examiner {
   public:
-    spool_examiner(const spool_options& options, spool_requests& requests)
-        : options_(options), requests_(requests) {}
+    spool_examiner(const spool_options& options, spool_requests& requests) : options_(options), requests_(requests) {}
 
-    examination examine(const spool_folders& spool, const std::string& name,
-                        const std::vector<std::string>& queues, spool_candidate& out) const {
+    examination examine(const spool_folders& spool, const std::string& name, const std::vector<std::string>& queues,
+                        spool_candidate& out) const {
         const int folder = spool.request();
         if (is_known_foreign(folder, name, queues)) return check_later(watched_check_interval);
         spool_file file = open_spool_file(folder, name);
@@ -249,22 +242,18 @@ class spool_examiner {
             is_foreign(peek(file.fd.get()), queues, queue))
             return leave_to_others(name, file.info, queue, is_fresh);
         const writers writing = find_writers(file.fd.get());
-        if (writing == writers::some && age < std::chrono::minutes(1))
-            return check_later(fast_check_interval);
-        if (writing == writers::some)
-            return refuse("a process has had it open for writing for over a minute");
+        if (writing == writers::some && age < std::chrono::minutes(1)) return check_later(fast_check_interval);
+        if (writing == writers::some) return refuse("a process has had it open for writing for over a minute");
         out.name = name;
         out.info = file.info;
         examination wait = wait_for_writer(writing, file.info, age);
         if (options_.any_file)
-            return writing != writers::none && wait.verdict == readiness::later ? wait
-                                                                                : examine_any(spool, out);
-        if (size <= max_spool_file_size && !read_all(file.fd.get(), out.text))
-            return examination_error(name, errno);
+            return writing != writers::none && wait.verdict == readiness::later ? wait : examine_any(spool, out);
+        if (size <= max_spool_file_size && !read_all(file.fd.get(), out.text)) return examination_error(name, errno);
         if (is_foreign(out.text, queues, queue)) return leave_to_others(name, file.info, queue, is_fresh);
         const examination result = examine_envelope(size, std::move(wait), out);
-        const bool is_of_other_queue = result.verdict == readiness::ready && out.job.malformed.empty() &&
-                                       !contains(queues, out.job.queue);
+        const bool is_of_other_queue =
+            result.verdict == readiness::ready && out.job.malformed.empty() && !contains(queues, out.job.queue);
         return is_of_other_queue ? leave_to_others(name, file.info, out.job.queue, is_fresh) : result;
     }
 
@@ -273,12 +262,10 @@ class spool_examiner {
         out.is_opaque = true;
         out.sidecar = read_sidecar(spool.request(), out.name, out.info);
         // A person who moved it back from failed/ left the hidden sidecar there.
-        if (out.sidecar.empty())
-            out.sidecar = read_sidecar(spool.folder(spool_target::failed), out.name, out.info);
+        if (out.sidecar.empty()) out.sidecar = read_sidecar(spool.folder(spool_target::failed), out.name, out.info);
         const std::chrono::milliseconds left = remaining_delay(out.sidecar);
         if (left.count() > 0) return check_later(left);
-        if (!read_json_string(raw_member(out.sidecar, "id"), out.job.id) || out.job.id.empty())
-            out.job.id = out.name;
+        if (!read_json_string(raw_member(out.sidecar, "id"), out.job.id) || out.job.id.empty()) out.job.id = out.name;
         out.job.type = "file";
         out.job.queue = "default";
         return {};
@@ -293,10 +280,8 @@ class spool_examiner {
     }
 
     // Whether `text`, the start of a file, names a queue that is not ours. It may be malformed.
-    static bool is_foreign(std::string_view text, const std::vector<std::string>& queues,
-                           std::string& queue) {
-        return read_json_string(raw_member(text, "queue"), queue) && !queue.empty() &&
-               !contains(queues, queue);
+    static bool is_foreign(std::string_view text, const std::vector<std::string>& queues, std::string& queue) {
+        return read_json_string(raw_member(text, "queue"), queue) && !queue.empty() && !contains(queues, queue);
     }
     bool is_known_foreign(int folder, const std::string& name, const std::vector<std::string>& queues) const {
         const spool_entry* known = requests_.find_foreign(name);
@@ -313,19 +298,16 @@ class spool_examiner {
     }
 
     // Until when an incomplete file may become complete. Another user's takes longer, as its writer is not visible.
-    examination wait_for_writer(writers writing, const struct stat& info,
-                                std::chrono::milliseconds age) const {
+    examination wait_for_writer(writers writing, const struct stat& info, std::chrono::milliseconds age) const {
         const bool is_hidden = writing == writers::hidden;
         const std::chrono::milliseconds timeout =
-            is_hidden ? std::max(options_.incomplete_timeout, hidden_writer_timeout)
-                      : options_.incomplete_timeout;
+            is_hidden ? std::max(options_.incomplete_timeout, hidden_writer_timeout) : options_.incomplete_timeout;
         if (age <= -timeout || age >= timeout) return {};
         examination out = check_later(timeout - age);
         if (is_hidden)
-            out.reason =
-                cat({"user ", static_cast<unsigned>(info.st_uid),
-                     " may still be writing it, which the kernel does not show: such a file waits until it "
-                     "has been unchanged for 10s; move a complete one there"});
+            out.reason = cat({"user ", static_cast<unsigned>(info.st_uid),
+                              " may still be writing it, which the kernel does not show: such a file waits until it "
+                              "has been unchanged for 10s; move a complete one there"});
         return out;
     }
 

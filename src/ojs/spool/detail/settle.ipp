@@ -12,14 +12,10 @@ inline std::string settled_name(spool_target target, const std::string& name) {
     return cat({".", spool_target_names[static_cast<std::size_t>(target)], ".", name});
 }
 // Holds runs, error and checkpoint of an opaque file, which is never written to.
-inline std::string sidecar_name(const std::string& name) {
-    return ".about." + name;
-}
+inline std::string sidecar_name(const std::string& name) { return ".about." + name; }
 
 // An empty file that proves that the envelope NAME was claimed; an opaque file has its sidecar instead.
-inline std::string mark_name(const std::string& name) {
-    return ".claim." + name;
-}
+inline std::string mark_name(const std::string& name) { return ".claim." + name; }
 // 0 or the errno. An existing file of that name serves as well.
 inline int create_mark(int owner, const std::string& name) noexcept {
     const std::string mark = mark_name(name);
@@ -41,8 +37,7 @@ inline std::string id_from_name(const std::string& name) {
 inline std::size_t added_size(std::string_view text) {
     if (raw_member(text, "state").empty()) return 0;
     std::size_t out = text.substr(text.size() - 1) == "\n" ? 1 : 0;
-    for (const std::string_view key :
-         {"state", "error", "attempt", "spool", "id", "result", "completed_at"}) {
+    for (const std::string_view key : {"state", "error", "attempt", "spool", "id", "result", "completed_at"}) {
         const std::string_view value = raw_member(text, key);
         if (!value.empty()) out += key.size() + value.size() + 4;  // quotes, colon, comma
     }
@@ -51,8 +46,7 @@ inline std::size_t added_size(std::string_view text) {
 
 // Why a file of `size` bytes is no envelope; empty: it may be one. `text` is empty when it is too long.
 inline std::string envelope_fault(std::uint64_t size, std::string_view text) {
-    if (size > max_spool_job_size &&
-        (size > max_spool_file_size || size - added_size(text) > max_spool_job_size))
+    if (size > max_spool_job_size && (size > max_spool_file_size || size - added_size(text) > max_spool_job_size))
         return cat({"the file is longer than ", max_spool_job_size, " bytes"});
     const result<void> valid = check_json(text);
     if (!valid) return valid.error().text;
@@ -99,8 +93,7 @@ inline result<void> sync_target(const claimed_file& file, spool_target target) {
 
 // One rename decides and moves at once; the content stays.
 inline result<void> move_to(const claimed_file& file, spool_target target) {
-    const result<std::string> moved =
-        move_spool_file(file.owner, file.name, file.spool.folder(target), file.name);
+    const result<std::string> moved = move_spool_file(file.owner, file.name, file.spool.folder(target), file.name);
     return moved ? result<void>() : result<void>(moved.error());
 }
 
@@ -152,12 +145,11 @@ inline std::string with_id(std::string_view text, const std::string& id) {
 }
 
 // The sidecar is in request/ before the file: a worker that claims the file has both.
-inline result<void> return_with_sidecar(const claimed_file& file, std::string sidecar,
-                                        const std::string& temporary, const std::string& id) {
+inline result<void> return_with_sidecar(const claimed_file& file, std::string sidecar, const std::string& temporary,
+                                        const std::string& id) {
     const int request = file.spool.request();
     struct stat info {};
-    if (!stat_at(file.owner, file.name, info))
-        return spool_error(cat({"move ", printable(file.name)}), errno);
+    if (!stat_at(file.owner, file.name, info)) return spool_error(cat({"move ", printable(file.name)}), errno);
     for (int left = max_name_attempts;; --left) {
         const std::string target = find_free_name(request, file.name);
         if (target != file.name) sidecar = with_id(sidecar, id);
@@ -213,23 +205,20 @@ class spool_claim : public ref_counted {
     bool is_marked = false;
 };
 
-inline result<void> write_decision(const claimed_file& file, const spool_claim& claim,
-                                   const std::string& temporary) {
+inline result<void> write_decision(const claimed_file& file, const spool_claim& claim, const std::string& temporary) {
     const std::string sidecar = sidecar_name(file.name);
     const std::string& text = claim.decision.text;
     if (!claim.is_opaque)
-        return text.empty() ? result<void>()
-                            : replace_file(file, temporary, file.owner,
-                                           settled_name(claim.decision.target, file.name), text);
+        return text.empty()
+                   ? result<void>()
+                   : replace_file(file, temporary, file.owner, settled_name(claim.decision.target, file.name), text);
     struct stat info {};
     if (text.empty()) return {};
-    if (!stat_at(file.owner, file.name, info))
-        return spool_error(cat({"read ", printable(file.name)}), errno);
+    if (!stat_at(file.owner, file.name, info)) return spool_error(cat({"read ", printable(file.name)}), errno);
     return replace_file(file, temporary, file.owner, sidecar, bind_sidecar(text, info));
 }
 
-inline result<void> apply_verdict(const claimed_file& file, const spool_claim& claim,
-                                  const std::string& temporary) {
+inline result<void> apply_verdict(const claimed_file& file, const spool_claim& claim, const std::string& temporary) {
     const spool_verdict& verdict = claim.decision;
     if (!claim.is_opaque && !verdict.text.empty()) return apply_decision(file, verdict.target);
     if (!claim.is_opaque && verdict.target == spool_target::request && !has_id(claim.text)) {
@@ -276,8 +265,7 @@ inline result<settle_result> settle_claim(const claimed_file& file, spool_claim&
     }
     if (claim.stage != settle_stage::moved) {
         result<void> done = apply_verdict(file, claim, temporary);
-        if (!done && done.error().sys_errno == EEXIST && !claim.is_opaque &&
-            claim.stage == settle_stage::open) {
+        if (!done && done.error().sys_errno == EEXIST && !claim.is_opaque && claim.stage == settle_stage::open) {
             claim.decision.text = with_id(claim.text, claim.job_id);
             done = write_decision(file, claim, temporary);
             if (!done) return done.error();
@@ -304,8 +292,7 @@ inline std::chrono::milliseconds retry_delay(const spool_options& options, std::
 
 inline std::string delay_json(std::chrono::milliseconds delay) {
     if (delay.count() <= 0) return {};
-    return cat(
-        {"{\"not_before_ms\":", wall_clock_ms() + delay.count(), ",\"delay_ms\":", delay.count(), "}"});
+    return cat({"{\"not_before_ms\":", wall_clock_ms() + delay.count(), ",\"delay_ms\":", delay.count(), "}"});
 }
 
 // An envelope keeps it in `meta`, a sidecar at the top.
@@ -316,8 +303,7 @@ inline void add_checkpoint(const spool_claim& claim, const std::string& checkpoi
         return;
     }
     const std::string_view meta = raw_member(claim.text, "meta");
-    edits.push_back(
-        {"meta", edit_json(meta.substr(0, 1) == "{" ? meta : "{}", {{"checkpoint", checkpoint}})});
+    edits.push_back({"meta", edit_json(meta.substr(0, 1) == "{" ? meta : "{}", {{"checkpoint", checkpoint}})});
 }
 
 inline spool_verdict requeue_verdict(const spool_claim& claim, const std::string& checkpoint) {
@@ -339,16 +325,15 @@ inline job_error truncate_error(const job_error& failure) {
     return {failure.code.substr(0, 100), printable(failure.message, 4096), failure.retryable, "{}"};
 }
 
-inline spool_verdict failure_verdict(const spool_options& options, const spool_claim& claim,
-                                     const job_error& failure, const std::string& checkpoint = {}) {
+inline spool_verdict failure_verdict(const spool_options& options, const spool_claim& claim, const job_error& failure,
+                                     const std::string& checkpoint = {}) {
     spool_verdict out;
     const bool retries = failure.retryable && claim.attempt < claim.max_attempts;
     out.target = retries ? spool_target::request : spool_target::failed;
-    array<json_edit> edits = {
-        {"error", error_json(failure, claim.attempt)},
-        {"attempt", cat({claim.attempt})},
-        {"state", retries ? "\"retryable\"" : "\"discarded\""},
-        {"spool", retries ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
+    array<json_edit> edits = {{"error", error_json(failure, claim.attempt)},
+                              {"attempt", cat({claim.attempt})},
+                              {"state", retries ? "\"retryable\"" : "\"discarded\""},
+                              {"spool", retries ? delay_json(retry_delay(options, claim.attempt)) : std::string()}};
     if (claim.is_opaque) edits.push_back({"settled", retries ? "\"request\"" : "\"failed\""});
     if (!has_id(claim.text)) edits.push_back({"id", json_quote(claim.job_id)});
     add_checkpoint(claim, checkpoint, edits);
@@ -362,14 +347,13 @@ inline spool_verdict failure_verdict(const spool_options& options, const spool_c
 inline spool_verdict completion_verdict(const spool_claim& claim, const std::string& result_json) {
     spool_verdict out;
     if (claim.is_opaque || result_json.empty()) return out;
-    out.text =
-        edit_json(claim.text, {{"attempt", cat({claim.attempt})},
-                               {"state", "\"completed\""},
-                               {"result", is_json(result_json) ? result_json : json_quote(result_json)},
-                               {"completed_at", json_quote(utc_text())},
-                               {"error", ""},
-                               {"spool", ""}}) +
-        "\n";
+    out.text = edit_json(claim.text, {{"attempt", cat({claim.attempt})},
+                                      {"state", "\"completed\""},
+                                      {"result", is_json(result_json) ? result_json : json_quote(result_json)},
+                                      {"completed_at", json_quote(utc_text())},
+                                      {"error", ""},
+                                      {"spool", ""}}) +
+               "\n";
     return out;
 }
 

@@ -9,8 +9,7 @@ namespace ojs::detail {
 
 // A value for an error text, without passwords.
 inline std::string redacted(std::string_view value) {
-    return value.find('@') == std::string_view::npos ? printable(value, 100)
-                                                     : "(redacted: may contain credentials)";
+    return value.find('@') == std::string_view::npos ? printable(value, 100) : "(redacted: may contain credentials)";
 }
 
 // A backend's URL for the log: without user, password and query.
@@ -19,13 +18,10 @@ inline std::string public_url(std::string_view url) {
     const std::size_t at = url.rfind('@');
     const std::size_t begin = url.find("://");
     if (url.find("password") != url.npos || (at != url.npos && begin > at)) return redacted("@");
-    return printable(at == url.npos ? std::string(url) : cat({url.substr(0, begin + 3), url.substr(at + 1)}),
-                     200);
+    return printable(at == url.npos ? std::string(url) : cat({url.substr(0, begin + 3), url.substr(at + 1)}), 200);
 }
 
-inline error invalid(std::string text) {
-    return {errc::invalid_argument, 0, std::move(text)};
-}
+inline error invalid(std::string text) { return {errc::invalid_argument, 0, std::move(text)}; }
 
 // A name in a variable is read without the white space around it, which is of the file that set it. A word of a list
 // has none within, either: a comma was meant. A secret is taken as it is, or refused.
@@ -66,8 +62,7 @@ class option_visitor {
     explicit option_visitor(environment_lookup source = nullptr) : lookup(std::move(source)) {}
 
     template <class Value, class... Constraints>
-    void operator()(const char* name, const char* variables, Value& value,
-                    const Constraints&... constraints) {
+    void operator()(const char* name, const char* variables, Value& value, const Constraints&... constraints) {
         if (!status) return;
         std::string fault;
         value_ = nullptr;
@@ -153,14 +148,12 @@ class option_visitor {
         return check(value.count(), static_cast<int>(min.count()), static_cast<int>(max_duration_ms), " ms");
     }
     static std::string check(const std::int64_t& value, int min, int max, const char* unit = "") {
-        return value >= min && value <= max ? ""
-                                            : cat({"is ", value, "; it must be ", min, " to ", max, unit});
+        return value >= min && value <= max ? "" : cat({"is ", value, "; it must be ", min, " to ", max, unit});
     }
     static std::string check(const std::string& value, text_kind kind) {
         if (kind == text_kind::secret && trim_blanks(value, white_space) != value)
             return "begins or ends in white space (made by echo?)";
-        return all_of(value, [](char c) { return !is_ascii_control(c); }) ? ""
-                                                                          : "contains a control character";
+        return all_of(value, [](char c) { return !is_ascii_control(c); }) ? "" : "contains a control character";
     }
     static std::string check(const std::vector<std::string>& values, text_kind kind) {
         std::string all;

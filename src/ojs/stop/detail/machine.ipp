@@ -192,8 +192,7 @@ class machine : public machine_log {
         const bool is_requested = lifecycle_access::requests(phases.own, event::reclaim) +
                                       lifecycle_access::requests(phases.shared, event::reclaim) >
                                   0;
-        if (!is_requested)
-            log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
+        if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
         if (!is_requested && !mode.is_reclaim()) return log_grace_period(why);
         has_reclaim_source_ = is_requested || mode.evidence == termination_evidence::reclaim;
         phases.own.apply(event::mode_reclaim, why);
@@ -229,8 +228,8 @@ class machine : public machine_log {
             next_progress_ = now + settings.progress_interval;
             log_progress(now);
         }
-        time_point next = detail::min(
-            do_due_work(now), detail::min(cancel_at_, stage_ < stage::parting ? next_progress_ : never));
+        time_point next =
+            detail::min(do_due_work(now), detail::min(cancel_at_, stage_ < stage::parting ? next_progress_ : never));
         if (stage_ == stage::returning && now < entered_ + return_time)
             next = detail::min(next, entered_ + return_time);
         return next;
@@ -238,8 +237,7 @@ class machine : public machine_log {
     // ---- stages ----
 
     bool is_over(time_point now) const {
-        const bool was_signalled =
-            phases.own.state().stop_signals > signals_before_;  // since the drain ended
+        const bool was_signalled = phases.own.state().stop_signals > signals_before_;  // since the drain ended
         const unique_lock held(guard);
         switch (stage_) {
             case stage::working: return seen_.phase >= phase::draining;

@@ -19,20 +19,17 @@ class machine_log : public machine_state {
 
     void log_started() const {
         log.write(log_level::info, cat({component, " started"}),
-                  {field("pid", identity.pid), field("url", backend_url),
-                   field("queues", join_names(identity.queues)), field("concurrency", identity.concurrency),
-                   field("job_types", join_names(job_types)),
+                  {field("pid", identity.pid), field("url", backend_url), field("queues", join_names(identity.queues)),
+                   field("concurrency", identity.concurrency), field("job_types", join_names(job_types)),
                    field("grace_period", format_duration(settings.times.shutdown_grace_period))});
     }
     void log_change(ojs::phase before) const {
         const bool is_late = seen_.last_event == event::grace_expired;
-        std::vector<log_field> fields = {
-            field("phase", to_string(seen_.phase)), field("before", to_string(before)),
-            field("event", to_string(seen_.last_event)), field("mode", to_string(seen_.mode)),
-            field("active_jobs", active())};
+        std::vector<log_field> fields = {field("phase", to_string(seen_.phase)), field("before", to_string(before)),
+                                         field("event", to_string(seen_.last_event)),
+                                         field("mode", to_string(seen_.mode)), field("active_jobs", active())};
         // Else caused by the worker's own jobs, not by a request.
-        const bool is_asked =
-            !is_late && seen_.last_event != event::drained && seen_.last_event != event::finished;
+        const bool is_asked = !is_late && seen_.last_event != event::drained && seen_.last_event != event::finished;
         if (is_asked) fields.push_back(field("cause", to_string(seen_.cause.kind)));
         if (is_asked && seen_.cause.kind == cause_kind::signal) {
             const received_signal last = last_signal(seen_.cause.signal);
@@ -66,30 +63,26 @@ class machine_log : public machine_state {
         std::vector<std::string> types;
         for (const ref<work>& each : works()) {
             const std::string& type = each->job.type;
-            jobs.push_back(
-                cat({printable(each->job.id, 64), ":", milliseconds_since(each->since) / 1000, "s"}));
+            jobs.push_back(cat({printable(each->job.id, 64), ":", milliseconds_since(each->since) / 1000, "s"}));
             if (!type.empty() && !contains(types, type)) types.push_back(type);
         }
         std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join_names(jobs)),
                                          field("job_types", join_names(types))};
         const time_point ends = phases.drain_deadline();
-        if (ends != never)
-            fields.push_back(field("grace_left_ms", ends > now ? -milliseconds_since(ends) : 0));
+        if (ends != never) fields.push_back(field("grace_left_ms", ends > now ? -milliseconds_since(ends) : 0));
         log.write({log_level::info, "draining", std::move(fields), {}});
     }
     void log_third_signal(const cause& why) const {
         const std::vector<std::string> left = ids_of(works());
-        log.write(
-            log_level::error, "third stop signal: exiting immediately",
-            {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
-             field("unanswered_fetches", open_fetches()), field("job_ids", join_names(left, left.size()))});
+        log.write(log_level::error, "third stop signal: exiting immediately",
+                  {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
+                   field("unanswered_fetches", open_fetches()), field("job_ids", join_names(left, left.size()))});
     }
     void log_in_flight() const {  // SIGTTIN
         const work_list all = works(true);
         log.write_requested(cat({thing_, "s in flight"}), {field("phase", to_string(phases.now())),
                                                            field(cat({"active_", thing_, "s"}), all.size())});
-        for (const ref<work>& each : all)
-            log.write_requested(cat({thing_, " in flight"}), in_flight_fields(*each));
+        for (const ref<work>& each : all) log.write_requested(cat({thing_, " in flight"}), in_flight_fields(*each));
     }
     void log_stopped(int status) const {
         const lifecycle_state state = phases.own.state();
@@ -98,15 +91,14 @@ class machine_log : public machine_state {
         std::string steps_text;  // "flush: done, close: timed out"
         for (const step_result& step : done.steps)
             append(steps_text, {steps_text.empty() ? "" : ", ", step.name, ": ", to_string(step.status)});
-        log.write(
-            log_level::info, cat({component, " stopped"}),
-            {field("status", status), field("claimed", done.claimed), field("completed", done.completed),
-             field("failed", done.failed), field("interrupted", done.interrupted),
-             field("requeued", done.requeued), field("gone", done.gone), field("unreported", unreported()),
-             field("uptime_ms", milliseconds_since(started_at_)),
-             field("stop_ms", milliseconds_since(draining_since_)), field("mode", to_string(state.mode)),
-             field("cause", is_signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind)),
-             field("steps", steps_text)});
+        log.write(log_level::info, cat({component, " stopped"}),
+                  {field("status", status), field("claimed", done.claimed), field("completed", done.completed),
+                   field("failed", done.failed), field("interrupted", done.interrupted),
+                   field("requeued", done.requeued), field("gone", done.gone), field("unreported", unreported()),
+                   field("uptime_ms", milliseconds_since(started_at_)),
+                   field("stop_ms", milliseconds_since(draining_since_)), field("mode", to_string(state.mode)),
+                   field("cause", is_signalled ? signal_name(state.cause.signal) : to_string(state.cause.kind)),
+                   field("steps", steps_text)});
     }
 
     const char* const unreported_;

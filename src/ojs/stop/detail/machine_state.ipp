@@ -22,8 +22,7 @@ inline std::string make_worker_id() {
     const unsigned long long random[] = {random_number(), random_number()};
     char text[64];
     std::snprintf(text, sizeof text, "worker_%08llx-%04llx-7%03llx-%04llx-%012llx", millis >> 16 & 0xffffffff,
-                  millis & 0xffff, random[0] & 0xfff, (random[0] >> 16 & 0x3fff) | 0x8000,
-                  random[1] & 0xffffffffffff);
+                  millis & 0xffff, random[0] & 0xfff, (random[0] >> 16 & 0x3fff) | 0x8000, random[1] & 0xffffffffffff);
     return text;
 }
 
@@ -37,11 +36,7 @@ struct held_options {
 class machine_state : public ref_counted {
   public:
     machine_state(const loop_options& given, const char* name, lifecycle* followed)
-        : settings(given),
-          component(name),
-          user(log),
-          phases(given, followed),
-          threads(*this, guard, given, waker) {
+        : settings(given), component(name), user(log), phases(given, followed), threads(*this, guard, given, waker) {
         log = logger(user.with_gated_hook(settings.log), component);
     }
 

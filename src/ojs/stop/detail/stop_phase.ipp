@@ -15,14 +15,11 @@ class stop_phase {
         : own(followed == nullptr ? options.signal_debounce : std::chrono::milliseconds(0)),
           shared(followed == nullptr ? idle_ : *followed),
           options_(options) {
-        lifecycle_access::set_first_signal_wins(own,
-                                                followed == nullptr && options.dialect.first_signal_wins);
+        lifecycle_access::set_first_signal_wins(own, followed == nullptr && options.dialect.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
-    bool may_take() const noexcept {
-        return own.phase() == phase::running && shared.phase() == phase::running;
-    }
+    bool may_take() const noexcept { return own.phase() == phase::running && shared.phase() == phase::running; }
     // The later of the two phases. The shared lifecycle takes it as far as the drain.
     ojs::phase now() const noexcept {
         const ojs::phase self = own.phase();

@@ -37,8 +37,7 @@ inline steady_clock::duration report_time(steady_clock::duration left) noexcept 
 inline time_point cancelling_ends(time_point now, cancel_reason reason, const stop_times& times,
                                   time_point report_deadline) noexcept {
     constexpr std::chrono::milliseconds hard_cancel_wait{1000};  // of stop_and_cancel() [WIRE 2]
-    std::chrono::milliseconds wait =
-        reason == cancel_reason::spot_reclaim ? times.reclaim_wait : times.cancel_wait;
+    std::chrono::milliseconds wait = reason == cancel_reason::spot_reclaim ? times.reclaim_wait : times.cancel_wait;
     if (reason == cancel_reason::cancelled && wait.count() == 0) wait = hard_cancel_wait;
     return detail::min(now + wait, report_deadline - report_time(report_deadline - now));
 }

@@ -87,8 +87,7 @@ class user_code {
     void stop_extensions(time_point deadline) {
         while (running_extensions_ > 0) {
             --running_extensions_;
-            call("a worker extension threw in stop()",
-                 [&] { extensions[running_extensions_]->stop(deadline); });
+            call("a worker extension threw in stop()", [&] { extensions[running_extensions_]->stop(deadline); });
         }
     }
     template <class Code>
@@ -99,9 +98,8 @@ class user_code {
     // Returns when to call it again.
     time_point tick_extensions() {
         time_point out = time_point::max();
-        call_extensions([&out](worker_extension& extension) {
-            out = detail::min(out, extension.on_tick(steady_clock::now()));
-        });
+        call_extensions(
+            [&out](worker_extension& extension) { out = detail::min(out, extension.on_tick(steady_clock::now())); });
         return out;
     }
     // Returns `log` with a hook that writes to standard error once the worker is destroyed.

@@ -38,8 +38,7 @@ inline std::vector<std::string> ids_of(const work_list& list) {
 }
 inline std::string join_names(const std::vector<std::string>& names, std::size_t max = 20) {
     std::string out;
-    for (std::size_t i = 0; i < names.size() && i < max; ++i)
-        append(out, {i == 0 ? "" : ",", printable(names[i], 80)});
+    for (std::size_t i = 0; i < names.size() && i < max; ++i) append(out, {i == 0 ? "" : ",", printable(names[i], 80)});
     return names.size() > max ? cat({out, ",... ", names.size() - max, " more"}) : out;
 }
 

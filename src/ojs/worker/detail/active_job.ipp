@@ -23,8 +23,7 @@ inline std::int64_t attempt_of(const job& claimed) noexcept {
 // How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
 // `requeued`: it never ran. `gone`: the backend had reassigned it. `unreported`: listed by name.
 enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone, unreported };
-inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted",
-                                                  "job requeued"};
+inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted", "job requeued"};
 
 // What to report about a job, an ACK or a FAIL, and what became of it.
 struct job_report {
@@ -57,8 +56,7 @@ struct active_job : work {
                milliseconds default_lease, registered_handler* registered)
         : work(std::move(claimed), std::move(source), claimed_at),
           handler(registered),
-          lease(detail::max(min_lease,
-                            job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
+          lease(detail::max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
           leased_at(leased_since),
           claim(job.claim),
           attempt(attempt_of(job)) {}
@@ -120,9 +118,7 @@ struct active_job : work {
 };
 using job_list = array<ref<active_job>>;
 
-inline active_job& as_job(const ref<work>& one) noexcept {
-    return static_cast<active_job&>(*one);
-}
+inline active_job& as_job(const ref<work>& one) noexcept { return static_cast<active_job&>(*one); }
 
 // Never the arguments.
 inline std::vector<log_field> job_fields(const work& one) {

@@ -8,27 +8,24 @@
 
 namespace ojs::detail {
 
-inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100),
-                                                std::chrono::milliseconds(10000)};
+inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
 
 // The pause after a FETCH that found nothing. Soon after a job, the next is likely. Where work is announced, `rare` is for a
 // job whose announcement is lost.
 inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced,
-                                             std::chrono::milliseconds usual,
-                                             std::chrono::milliseconds rare) noexcept {
+                                             std::chrono::milliseconds usual, std::chrono::milliseconds rare) noexcept {
     const bool is_idle = since_job > std::chrono::minutes(1);
     if (is_idle || is_work_announced) return is_idle && is_work_announced ? detail::max(usual, rare) : usual;
     const auto eighth = std::chrono::duration_cast<std::chrono::milliseconds>(since_job / 8);
-    return detail::min(usual, detail::max(std::chrono::milliseconds(10),
-                                          detail::min(eighth, std::chrono::milliseconds(250))));
+    return detail::min(usual,
+                       detail::max(std::chrono::milliseconds(10), detail::min(eighth, std::chrono::milliseconds(250))));
 }
 
 // When the next FETCH is due: at once while jobs arrive or are expected, then after a pause; after a failure, when its
 // back-off ends. Guarded by the machine's mutex.
 class fetch_schedule {
   public:
-    fetch_schedule(std::chrono::milliseconds usual, std::chrono::milliseconds rare)
-        : usual_(usual), rare_(rare) {}
+    fetch_schedule(std::chrono::milliseconds usual, std::chrono::milliseconds rare) : usual_(usual), rare_(rare) {}
 
     time_point due() const noexcept { return due_; }
 

@@ -21,8 +21,7 @@ class heartbeats {
             if (beats.last_has_begun) return never;
             const bool is_finishing = beats.last_due_at != never;
             time_point due = beats.requested_at;
-            if (!is_finishing)
-                due = detail::min(due, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
+            if (!is_finishing) due = detail::min(due, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
             if (beats.is_in_flight) due = never;
             const bool is_last = now < due && is_finishing && (beats.calls == 0 || now >= beats.last_due_at);
             if (now < due && !is_last) return detail::min(due, beats.last_due_at);
@@ -62,13 +61,11 @@ class heartbeats {
         const std::string state = current_state();
         named_jobs missing;
         const result<void> sent = send_and_apply(
-            state, false, [this, &state] { return !worker_.last_has_begun() && state == current_state(); },
-            missing);
+            state, false, [this, &state] { return !worker_.last_has_begun() && state == current_state(); }, missing);
         const bool is_outdated = !sent && sent.error().code == errc::cancelled;
         {
             const unique_lock held(worker_.guard);
-            if (is_outdated || (!sent && state != "running" && state != sent_state_))
-                request_again(sent.error());
+            if (is_outdated || (!sent && state != "running" && state != sent_state_)) request_again(sent.error());
             if (sent) worker_.beats.answered = worker_.beats.begun;
             if (sent) sent_state_ = state;
             end_calls(missing.empty() ? 1 : 0);
@@ -188,8 +185,7 @@ class heartbeats {
     }
     // A query that fails changes nothing.
     void query_claims(const named_jobs& jobs) {
-        const time_point deadline =
-            deadline_after(detail::min(worker_.options.request_timeout, milliseconds(2000)));
+        const time_point deadline = deadline_after(detail::min(worker_.options.request_timeout, milliseconds(2000)));
         for (const named_job& each : jobs) {
             const active_job& job = *each.job;
             job_request asked{job.job.id,       [this] { return !worker_.last_has_begun(); }, {}, 0, &job.job,
@@ -199,8 +195,8 @@ class heartbeats {
                 asked.attempt = job.attempt;
                 asked.claim = job.claim;
             }
-            const result<bool> ours = worker_.call(
-                [&](ojs::transport& transport) { return transport.confirm_claim(asked, deadline); });
+            const result<bool> ours =
+                worker_.call([&](ojs::transport& transport) { return transport.confirm_claim(asked, deadline); });
             if (ours && !*ours) worker_.lose(*each.job, each.claims);
         }
         const unique_lock held(worker_.guard);
@@ -216,9 +212,8 @@ class heartbeats {
 
     worker_state& worker_;
     const milliseconds interval_;
-    const milliseconds
-        first_gap_;           // to the second: at random, to spread those of workers that started together
-    std::string sent_state_;  // of the latest with a response; of the task that sends
+    const milliseconds first_gap_;  // to the second: at random, to spread those of workers that started together
+    std::string sent_state_;        // of the latest with a response; of the task that sends
     // Guarded.
     bool lists_jobs_ = false;      // jobs_extended has named one
     time_point deadline_ = never;  // of the last one

@@ -12,25 +12,18 @@ namespace ojs::detail {
 inline std::string api_error_code(const http_response& response) {
     std::string code;
     if (!read_json_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
-    const bool plain = code.size() <= 64 && all_of(code, [](char c) {
-                           return is_alphanumeric(c) || c == '_' || c == '.' || c == '-';
-                       });
+    const bool plain = code.size() <= 64 &&
+                       all_of(code, [](char c) { return is_alphanumeric(c) || c == '_' || c == '.' || c == '-'; });
     return plain ? code : std::string();
 }
 
-inline bool is_success(int status) noexcept {
-    return status >= 200 && status < 300;
-}
+inline bool is_success(int status) noexcept { return status >= 200 && status < 300; }
 // Whether the API itself responds with one of these. Any other 4xx may be a proxy's, which knows nothing of the job.
 inline bool is_api_error(const http_response& response, std::string_view statuses) {
     return is_listed(std::to_string(response.status), statuses) && !api_error_code(response).empty();
 }
-inline bool rejects_body(const http_response& response) {
-    return is_api_error(response, "400 422");
-}
-inline bool ends_claim(const http_response& response) {
-    return is_api_error(response, "404 409 410");
-}
+inline bool rejects_body(const http_response& response) { return is_api_error(response, "400 422"); }
+inline bool ends_claim(const http_response& response) { return is_api_error(response, "404 409 410"); }
 
 // For a status other than 2xx. Quotes nothing but the error's code: a response may echo the request.
 inline error status_error(const std::string& request, const http_response& response) {
@@ -64,8 +57,7 @@ inline job read_claimed_job(std::string_view source) {
 inline constexpr std::size_t max_surplus_jobs = 1000;
 
 inline error refused_response(std::string_view why) {
-    return {errc::bad_response, 0,
-            cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
+    return {errc::bad_response, 0, cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
 // Reads each job by itself: an invalid one must not cost the others, which are claimed too. errc::bad_response if the
@@ -82,8 +74,8 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
         json_iterator entry(at->value.text(), '[');
         for (; entry; ++entry) {
             if (jobs.size() >= requested + max_surplus_jobs)
-                return refused_response(cat(
-                    {"the response has more than ", jobs.size(), " jobs; ", requested, " were requested"}));
+                return refused_response(
+                    cat({"the response has more than ", jobs.size(), " jobs; ", requested, " were requested"}));
             jobs.push_back(read_claimed_job(entry->value.text()));
         }
         if (!entry.is_complete()) return refused_response("`jobs` of the response is no array");

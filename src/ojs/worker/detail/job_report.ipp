@@ -28,22 +28,19 @@ inline job_report failed(job_error failure) {
 
 // For a job that the stop finds without a run.
 inline job_report unstarted(const worker_state& worker) {
-    return make_fail(
-        job_status::requeued, log_level::info,
-        {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
-         true, "{\"reason\":\"not_started\"}"},
-        true);
+    return make_fail(job_status::requeued, log_level::info,
+                     {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
+                      true, "{\"reason\":\"not_started\"}"},
+                     true);
 }
 
 // Handed back, because another worker may have a handler (in a rollout), or may read what is malformed here. [WIRE 5, 7]
 inline job_report unstartable(const worker_state& worker, const active_job& job) {
     const bool is_malformed = !job.job.malformed.empty();
-    const unknown_type_action action =
-        is_malformed ? unknown_type_action::requeue : worker.options.on_unknown_type;
+    const unknown_type_action action = is_malformed ? unknown_type_action::requeue : worker.options.on_unknown_type;
     job_error failure = {is_malformed ? "invalid_payload" : "unsupported",
-                         is_malformed
-                             ? job.job.malformed
-                             : cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
+                         is_malformed ? job.job.malformed
+                                      : cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
                          action != unknown_type_action::discard, "{}"};
     if (action != unknown_type_action::requeue) return failed(std::move(failure));
     return make_fail(job_status::requeued, log_level::debug, std::move(failure), true);
@@ -78,13 +75,12 @@ inline job_report cut_short(const worker_state& worker, const active_job& job, c
     const bool is_revoked = reason == cancel_reason::revoked && !worker.was_claimed_again(job);
     if (reason != cancel_reason::timeout && !is_revoked) return interrupted(worker, job, reason, message);
     const long long limit = job.job.timeout.count();
-    const std::string problem = is_revoked ? "the job was cancelled"
-                                           : cat({"the job took longer than its timeout of ", limit, " ms"});
+    const std::string problem =
+        is_revoked ? "the job was cancelled" : cat({"the job took longer than its timeout of ", limit, " ms"});
     const std::string more = is_revoked ? "" : cat({",\"timeout_ms\":", limit});
-    job_report out = failed({is_revoked ? "cancelled" : "timeout",
-                             cat({problem, message.empty() ? "" : ": ", message}), !is_revoked,
-                             cat({"{\"reason\":\"", to_string(reason),
-                                  "\",\"elapsed_ms\":", milliseconds_since(job.since), more, "}"})});
+    job_report out = failed(
+        {is_revoked ? "cancelled" : "timeout", cat({problem, message.empty() ? "" : ": ", message}), !is_revoked,
+         cat({"{\"reason\":\"", to_string(reason), "\",\"elapsed_ms\":", milliseconds_since(job.since), more, "}"})});
     if (is_revoked) out.level = log_level::info;
     return out;
 }
@@ -94,8 +90,7 @@ inline job_report returned(const worker_state& worker, const active_job& job, co
     const cancel_token token = job.cancel.token();
     const bool saw_cancel = token.seen();
     switch (got.kind()) {
-        case outcome_kind::implicit:
-            return saw_cancel ? cut_short(worker, job, token.reason(), "") : completed("");
+        case outcome_kind::implicit: return saw_cancel ? cut_short(worker, job, token.reason(), "") : completed("");
         case outcome_kind::interrupted:
             return cut_short(worker, job, saw_cancel ? token.reason() : cancel_reason::cancelled, got.text());
         case outcome_kind::retry: return failed({"handler_error", got.text(), true, "{}"});

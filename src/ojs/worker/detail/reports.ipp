@@ -51,8 +51,7 @@ class reports {
         std::vector<log_field> fields = job_fields(job);
         fields.push_back(field("error_type", report.failure.code));
         fields.push_back(field("error", has_text ? printable(report.failure.message, max_error) : ""));
-        fields.push_back(
-            field("reason", report.reason == cancel_reason::none ? "" : to_string(report.reason)));
+        fields.push_back(field("reason", report.reason == cancel_reason::none ? "" : to_string(report.reason)));
         fields.push_back(field("signal", report.signal == 0 ? "" : signal_name(report.signal)));
         worker_.log.write({level, std::string(message), std::move(fields), {}});
     }
@@ -116,21 +115,18 @@ class reports {
         }
         result<settle_result> response = worker_.call([&](ojs::transport& transport) {
             if (report.ack) return transport.ack({std::move(about), report.result_json}, deadline);
-            return transport.fail({std::move(about), report.failure, report.requeue, report.checkpoint},
-                                  deadline);
+            return transport.fail({std::move(about), report.failure, report.requeue, report.checkpoint}, deadline);
         });
         worker_.note_response(response, sent_at);
         return response;
     }
     // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx without
     // an API error may be a proxy's: it is final when repeated.
-    bool await_next_try(const active_job& job, job_report& report, const error& failure,
-                        tries& so_far) const {
+    bool await_next_try(const active_job& job, job_report& report, const error& failure, tries& so_far) const {
         constexpr int max_strays = 6;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
         const bool is_stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
-        const bool is_rejected =
-            failure.code == errc::rejected || (is_stray && ++so_far.strays >= max_strays);
+        const bool is_rejected = failure.code == errc::rejected || (is_stray && ++so_far.strays >= max_strays);
         time_point retry_at = is_rejected && payload.empty() ? never : steady_clock::now();
         if (is_rejected) payload.clear();
         {
@@ -142,10 +138,8 @@ class reports {
             if (retry_at >= end) retry_at = never;
         }
         std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
-        if (retry_at != never)
-            fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
-        worker_.log.write(
-            {log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
+        if (retry_at != never) fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
+        worker_.log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
         unique_lock held(worker_.guard);
         while (retry_at != never && worker_.report_changes == so_far.seen_changes &&
                worker_.changed.wait_until(held, detail::min(retry_at, worker_.reports_end()))) {
@@ -173,15 +167,14 @@ class reports {
                                     : report.requeue           ? settled_state::available
                                     : report.failure.retryable ? settled_state::retryable
                                                                : settled_state::discarded;
-        const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(),
-                                     state, steady_clock::now() - job.since};
+        const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
+                                     steady_clock::now() - job.since};
         worker_.user.call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
     void log_status(const active_job& job, const job_report& report) const {
         const bool is_gone = report.ended == job_status::gone;
         if (report.accepted())
-            return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)],
-                           report);
+            return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)], report);
         log_job(job, is_gone ? log_level::warn : log_level::error,
                 is_gone ? "claim lost: another worker may have this job; its report is dropped"
                         : "job could not be reported");

@@ -168,8 +168,7 @@ class slots {
                                     : *fetched > 0 ? fetch_status::jobs
                                                    : fetch_status::empty;
         if (fetched || fetched.error().code != errc::cancelled)
-            worker_.user.call_extensions(
-                [status](worker_extension& extension) { extension.on_fetch(status); });
+            worker_.user.call_extensions([status](worker_extension& extension) { extension.on_fetch(status); });
         if (fetched) worker_.note_connected();
         worker_.note_response(fetched, sent);
         // A bad response is an error, because it may have claimed jobs.
@@ -181,8 +180,7 @@ class slots {
         const fetch_request request{&worker_.identity, count, [this] { return worker_.phases.may_take(); },
                                     worker_.taking()};
         return worker_.call([&](ojs::transport& transport) {
-            result<std::vector<job>> fetched =
-                transport.fetch(request, sent + worker_.options.request_timeout);
+            result<std::vector<job>> fetched = transport.fetch(request, sent + worker_.options.request_timeout);
             is_announced = transport.announces_work();
             return fetched;
         });
@@ -193,8 +191,7 @@ class slots {
         for (std::size_t i = claimed.size(); i-- > 1;) {  // one that the response holds twice counts once
             std::size_t first = 0;
             while (claimed[first].id != claimed[i].id) ++first;
-            if (first < i && !claimed[i].id.empty())
-                claimed.erase(claimed.begin() + static_cast<std::ptrdiff_t>(i));
+            if (first < i && !claimed[i].id.empty()) claimed.erase(claimed.begin() + static_cast<std::ptrdiff_t>(i));
         }
         std::size_t added = 0;
         for (job& each : claimed) {
@@ -260,8 +257,7 @@ class slots {
         return out;
     }
     ref<active_job> add(job& claimed, time_point sent, milliseconds leased_at) {
-        registered_handler* const handler =
-            claimed.malformed.empty() ? worker_.find_handler(claimed.type) : nullptr;
+        registered_handler* const handler = claimed.malformed.empty() ? worker_.find_handler(claimed.type) : nullptr;
         ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent, leased_at,
                                                    worker_.options.visibility_timeout, handler);
         worker_.add(ref<work>(out.get()));
@@ -339,8 +335,7 @@ class slots {
         if (is_mine) {
             reports_.settle(job, std::move(report));
         } else if (was_stuck) {
-            reports_.log_job(job, log_level::warn, "a stuck handler has returned; its result is dropped",
-                             report);
+            reports_.log_job(job, log_level::warn, "a stuck handler has returned; its result is dropped", report);
         }
         held.lock();
     }

@@ -32,8 +32,7 @@ class worker_core final : public worker_state {
     }
     bool add_step(std::string name, function<void()> step, milliseconds timeout) {
         if (!has_started()) return steps.add(std::move(name), std::move(step), timeout);
-        log.write(log_level::error, "a shutdown step was added after the start, and is not run",
-                  {field("step", name)});
+        log.write(log_level::error, "a shutdown step was added after the start, and is not run", {field("step", name)});
         return false;
     }
     bool has_started() const noexcept {
@@ -51,8 +50,7 @@ class worker_core final : public worker_state {
         if (!valid) return valid;
         {
             const unique_lock held(guard);
-            if (detail::exchange(is_started, true))
-                return error{errc::busy, 0, "this worker has already been started"};
+            if (detail::exchange(is_started, true)) return error{errc::busy, 0, "this worker has already been started"};
         }
         owns_process = claim != nullptr;
         result<void> outcome = prepare();
@@ -79,8 +77,7 @@ class worker_core final : public worker_state {
         if (is_forked()) return false;
         const bool is_inside = in_own_call();
         if (is_inside && !stopped.requested())
-            log.write(log_level::warn,
-                      "a handler or a callback of the worker cannot wait for the worker's end");
+            log.write(log_level::warn, "a handler or a callback of the worker cannot wait for the worker's end");
         unique_lock held(guard);
         while (is_started && !has_ended && !is_inside && changed.wait_until(held, deadline)) {
         }
@@ -160,8 +157,7 @@ class worker_core final : public worker_state {
     void on_change(bool moved) override {
         if (moved) {
             const ojs::phase now = seen_.phase;
-            static_cast<void>(
-                call([now](ojs::transport& receiver) { return receiver.on_phase(now), result<void>(); }));
+            static_cast<void>(call([now](ojs::transport& receiver) { return receiver.on_phase(now), result<void>(); }));
         }
         update_taking();
         const bool takes = phases.may_take();
@@ -177,8 +173,7 @@ class worker_core final : public worker_state {
         }
         slots_.close();
         // Handlers of many jobs may keep all processors busy when reports need threads.
-        static_cast<void>(
-            threads.prepare(task_kind::report, detail::min<std::size_t>((active() + 7) / 8, 16)));
+        static_cast<void>(threads.prepare(task_kind::report, detail::min<std::size_t>((active() + 7) / 8, 16)));
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
@@ -214,10 +209,9 @@ class worker_core final : public worker_state {
             is_fetch_lost = fetches > 0;
         }
         if (is_fetch_lost)
-            log.write(
-                log_level::warn,
-                "a FETCH is still unanswered; jobs it may have claimed come back after their visibility "
-                "timeout");
+            log.write(log_level::warn,
+                      "a FETCH is still unanswered; jobs it may have claimed come back after their visibility "
+                      "timeout");
     }
     void on_left_threads() override {
         std::vector<std::string> ids;
@@ -297,10 +291,8 @@ class worker_core final : public worker_state {
         const std::size_t count = report().stuck.size();
         std::vector<log_field> fields = job_fields(*job);
         fields.push_back(field("stuck_jobs", count));
-        log.write(
-            {log_level::warn, "job is stuck: cancelled, but its handler still runs", std::move(fields), {}});
-        if (job->cancelled_alone() && take(*job))
-            reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
+        log.write({log_level::warn, "job is stuck: cancelled, but its handler still runs", std::move(fields), {}});
+        if (job->cancelled_alone() && take(*job)) reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
         if (count < slots_.size() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
         was_stopped_stuck_ = true;
         log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});

@@ -9,8 +9,8 @@ namespace ojs::detail {
 
 // The request failed without a response of the backend; that of a proxy counts as none.
 constexpr bool is_unanswered(const error& failure) noexcept {
-    return failure.code == errc::unreachable || failure.code == errc::disconnected ||
-           failure.code == errc::timed_out || (failure.http_status >= 502 && failure.http_status <= 504);
+    return failure.code == errc::unreachable || failure.code == errc::disconnected || failure.code == errc::timed_out ||
+           (failure.http_status >= 502 && failure.http_status <= 504);
 }
 
 // The heartbeats so far, and the next one.
@@ -70,13 +70,13 @@ class worker_state : public held_options<worker_options>, public machine {
         const unique_lock held(guard);
         const time_point now = steady_clock::now();
         const steady_clock::duration half = (reports_end_ - now) / 2;
-        return now + detail::min<steady_clock::duration>(
-                         detail::max<steady_clock::duration>(half, min_try_time), options.request_timeout);
+        return now + detail::min<steady_clock::duration>(detail::max<steady_clock::duration>(half, min_try_time),
+                                                         options.request_timeout);
     }
     // The calling thread is in a handler, a callback, a hook, an extension or a transport call of this worker.
     bool in_own_call() const noexcept {
-        return user_call::is_in(user.callbacks) || user_call::is_in(calls) ||
-               user_call::is_in(cancel_callbacks) || user_call::is_in(handler_calls);
+        return user_call::is_in(user.callbacks) || user_call::is_in(calls) || user_call::is_in(cancel_callbacks) ||
+               user_call::is_in(handler_calls);
     }
 
     // ---- jobs ----
