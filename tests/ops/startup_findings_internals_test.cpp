@@ -61,11 +61,13 @@ TEST_CASE("startup findings: a stale termination-mode file causes a warning, and
     file_tree tree;
     worker_options options = quiet_options();
     options.termination_mode_file = tree.root() + "/mode";
-    CHECK(startup_findings(options).empty());
+    CHECK(find(startup_findings(options), "mode-file") == nullptr);
     tree.file("/mode", "SPOT_RECLAIM");
     check_found(startup_findings(options), "mode-file", severity::warning, "SPOT_RECLAIM");
     tree.file("/mode", "garbage");
-    const std::string problem = startup_findings(options).at(0).problem;
+    const std::vector<finding> found = startup_findings(options);
+    REQUIRE(find(found, "mode-file") != nullptr);
+    const std::string problem = find(found, "mode-file")->problem;
     CHECK(problem.find("'garbage': a stop by signal hands jobs back at once") != std::string::npos);
     CHECK(problem.find("defaulting") == std::string::npos);  // operators search for these words of a stop
 }

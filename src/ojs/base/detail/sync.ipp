@@ -79,12 +79,13 @@ struct thread_start {
 };
 
 inline void* thread_main(void* argument) {
-    auto* const start = static_cast<thread_start*>(argument);
+    auto* const given = static_cast<thread_start*>(argument);
+    const thread_start start = std::move(*given);  // destroyed by pthread_exit(), too
+    delete given;
 #ifdef __linux__
-    pthread_setname_np(pthread_self(), start->name.c_str());
+    pthread_setname_np(pthread_self(), start.name.c_str());
 #endif
-    start->body();
-    delete start;
+    start.body();
     return nullptr;
 }
 
