@@ -51,7 +51,7 @@ void claim_and_settle(ojs::transport& spool, const std::string& with_result) {
     const auto deadline = ojs::deadline_after(std::chrono::seconds(60));
     const auto claimed = spool.fetch(request, deadline);
     must(claimed && claimed->size() == 1, "FETCH");
-    const auto settled = spool.ack({{claimed->front().id}, with_result}, deadline);
+    const auto settled = spool.ack({{{}, claimed->front().id}, with_result}, deadline);
     must(settled && *settled == ojs::settle_result::accepted, "ACK");
 }
 

@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
             {ojs::errc::invalid_argument, 0, "usage: river_stages [good|slow|deaf|short] [STAGE]"});
     }
     ojs::worker_options options;
-    options.dialect.stuck_exit_status = ojs::exit_status::stuck;
+    options.dialect.stop.stuck_exit_status = ojs::exit_status::stuck;
     options.times.shutdown_grace_period = options.times.cancel_wait = *stage;
     options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::warn;

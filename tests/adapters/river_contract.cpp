@@ -68,7 +68,7 @@ class river_subject : public transport_contract::subject {
         const auto out = transport_contract::share(ojs::river_transport::create(relay_.url()));
         ojs::worker_identity short_lived = as;
         short_lived.visibility_timeout = std::chrono::milliseconds(300);
-        const auto ready = out->heartbeat({&short_lived, "running", {}, false, nullptr, {}}, soon());
+        const auto ready = out->heartbeat({{&short_lived, nullptr}, "running", {}, {}, false}, soon());
         if (!ready) throw std::runtime_error(ready.error().text);
         prepare(*out, as);
         return out;
@@ -152,7 +152,7 @@ TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH
     };
     std::thread first(fetch), second(fetch);
     while (fetching > 0) {
-        const auto unwanted = worker.wire->fetch({&worker.identity, 1, [] { return false; }, {}}, soon());
+        const auto unwanted = worker.wire->fetch({{&worker.identity, [] { return false; }}, 1, {}}, soon());
         REQUIRE_FALSE(unwanted);
         CHECK(unwanted.error().code == ojs::errc::cancelled);
     }

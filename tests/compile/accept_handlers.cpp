@@ -8,7 +8,7 @@
 ojs::outcome plain(ojs::job_context&) { return {}; }
 void silent(const ojs::job_context&) noexcept {}
 
-void set_up(ojs::worker& worker, const ojs::job_handler& own) {
+void set_up(ojs::worker& worker, const ojs::function<ojs::outcome(ojs::job_context&)>& own) {
     worker.register_handler("a", plain);
     worker.register_handler("b", &silent);
     worker.register_handler("c", own);

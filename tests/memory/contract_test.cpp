@@ -111,7 +111,7 @@ std::vector<std::string> claim(memory_transport& queue, std::size_t count,
 }
 
 settle_result ack(memory_transport& queue, const std::string& id) {
-    return queue.ack({{id}, "1"}, time_point::max()).value_or(settle_result::gone);
+    return queue.ack({{{}, id}, "1"}, time_point::max()).value_or(settle_result::gone);
 }
 
 settle_result fail(memory_transport& queue, const std::string& id, bool retryable, bool requeue = false) {

@@ -136,7 +136,7 @@ struct last_change {
     }
     bool is_wrong() {
         take_change(life, seen);
-        return wrong || seen.sequence != life.state().sequence || take_change(life, seen);
+        return wrong || seen.phase != phase::draining || take_change(life, seen);
     }
 };
 

@@ -191,8 +191,8 @@ TEST_CASE("footprint: a response of the backend takes at most six times its size
         {"many jobs", filled("{\"jobs\":[", "{},", "{}]}"), "", 6 * size, "", "jobs it may have claimed come back"},
         {"a heartbeat's list", job + "0]}]}", filled("{\"jobs_extended\":[", "\"\",", "\"j1\"]}"), 6 * size,
          "/ack {\"job_id\":\"j1\","},
-        {"above the limit", filled(job, "{},", "0]}]}", 8 * size), "", 4 * static_cast<long>(ojs::max_worker_response),
-         "", "jobs it may have claimed come back"},
+        {"above the limit", filled(job, "{},", "0]}]}", 8 * size), "",
+         4 * static_cast<long>(ojs::detail::max_worker_response), "", "jobs it may have claimed come back"},
     };
     for (const auto& row : rows) {
         CAPTURE(row.name);

@@ -50,9 +50,9 @@ ojs::spool_options options_of(const scenario& what) {
 ojs::time_point soon() { return ojs::deadline_after(guard); }
 
 ojs::result<ojs::settle_result> settle(ojs::transport& transport, const ending& end) {
-    if (end.folder == std::string("done")) return transport.ack({{"job"}, end.result ? "{\"n\":1}" : ""}, soon());
+    if (end.folder == std::string("done")) return transport.ack({{{}, "job"}, end.result ? "{\"n\":1}" : ""}, soon());
     const ojs::job_error why = {"handler_error", "boom", end.folder != std::string("failed"), "{}"};
-    return transport.fail({{"job"}, why, end.requeue, end.checkpoint ? "{\"at\":1}" : ""}, soon());
+    return transport.fail({{{}, "job"}, why, end.requeue, end.checkpoint ? "{\"at\":1}" : ""}, soon());
 }
 
 ojs::fetch_request asking(const ojs::worker_identity& worker) {

@@ -32,7 +32,7 @@ bool is_quorum() { return queue_type() == "quorum"; }
 // A FETCH of no message: returns once the connection, its consumers and its reports have had a turn.
 ojs::result<std::vector<ojs::job>> await_turn(ojs::transport& wire, const ojs::worker_identity& worker,
                                               ojs::time_point deadline) {
-    return wire.fetch({&worker, 0, nullptr, {}}, deadline);
+    return wire.fetch({{&worker, nullptr}, 0, {}}, deadline);
 }
 
 // The suite's workers fetch only now and then, one beside another. Like workers that are paused in between,

@@ -95,7 +95,7 @@ class redis_subject : public transport_contract::subject {
         auto out = share(ojs::open_redis_streams(options_for(relay_.port())));
         ojs::worker_identity unknown = as;
         unknown.queues = {"nobody pushes here"};
-        const auto none = out->fetch({&unknown, 1, nullptr, {}}, soon());
+        const auto none = out->fetch({{&unknown, nullptr}, 1, {}}, soon());
         if (!none) throw std::runtime_error(none.error().text);
         return out;
     }
@@ -380,7 +380,7 @@ TEST_CASE_FIXTURE(a_stream, "redis_streams: a consumer that leaves or stays idle
     redis.ask({"XADD", stream, "*", "id", "a"});
     const ojs::job got = busy.fetch_one();
     for (lone_worker* each : {&busy, &idle})
-        CHECK(each->wire->heartbeat({&each->identity, "terminate", {}, true, nullptr, {}}, soon()));
+        CHECK(each->wire->heartbeat({{&each->identity, nullptr}, "terminate", {}, {}, true}, soon()));
     CHECK(consumers() == texts{"busy"});
     CHECK(busy.ack(got) == "accepted");
     CHECK(redis.ask({"HKEYS", stream + ".ojs.meta"}) == texts{"lease:busy"});

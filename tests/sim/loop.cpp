@@ -53,7 +53,9 @@ class loop_system final : public system {
         };
         one_.emplace(options);
         one_->on_shutdown("step", [this] {
-            require(one_->active_items() == report_of_end().unreported.size(), "a step before the last item");
+            const ojs::worker_report now = one_->report();
+            require(now.claimed == now.completed + now.requeued + now.gone + now.unreported.size(),
+                    "a step before the last item");
         });
         if (renews_) one_->renew(100ms, [this](const auto& ids) { return renew(ids); });
         if (!advances_) one_->consumers(consumers_, [this](ojs::slot& slot) { consume(slot); });

@@ -220,7 +220,8 @@ TEST_CASE("spool: on a full disk what needs no room works, and an ACK is accepte
     disk.fill();
     CHECK(!spool_enqueue(dir.path.string(), {"noop", "[]", "default", 0, ""}));
     CHECK(dir.listing().empty());
-    const auto answer = dir.transport->heartbeat({&dir.worker, "running", {"a", "b", "c"}}, deadline_after(10s));
+    const auto answer =
+        dir.transport->heartbeat({{&dir.worker, nullptr}, "running", {"a", "b", "c"}, {}}, deadline_after(10s));
     CHECK(answer->jobs_extended.size() == 3);  // all still ours
     CHECK(ack(dir, "b") == settle_result::accepted);
     CHECK(requeue(dir, "c") == settle_result::accepted);
@@ -280,8 +281,8 @@ TEST_CASE("spool: a full or read-only disk, no descriptor or a moved directory i
             if (errnum == ENOENT) fs::rename(dir.path, away);
             if (errnum == EMFILE) none.emplace();
             for (int i = 0; i < 2; ++i) fetched = dir.transport->fetch(dir.asking(), deadline_after(10s));
-            failed = dir.transport->fail({{"a"}, boom(), false, ""}, deadline_after(10s));
-            acked = dir.transport->ack({{"b"}, ""}, deadline_after(10s));
+            failed = dir.transport->fail({{{}, "a"}, boom(), false, ""}, deadline_after(10s));
+            acked = dir.transport->ack({{{}, "b"}, ""}, deadline_after(10s));
             if (errnum == EROFS) {
                 const result<transport_ref> opened = open_spool(dir.options);
                 REQUIRE(!opened);
@@ -315,8 +316,8 @@ TEST_CASE("spool: a removed folder is created again by the next FETCH, and the j
         dir.claim("a");
         fs::remove_all(dir.path / folder);
         const auto settle = [&]() -> result<settle_result> {
-            if (folder == "done") return dir.transport->ack({{"a"}, ""}, deadline_after(1s));
-            return dir.transport->fail({{"a"}, boom(false), folder == "request", ""}, deadline_after(1s));
+            if (folder == "done") return dir.transport->ack({{{}, "a"}, ""}, deadline_after(1s));
+            return dir.transport->fail({{{}, "a"}, boom(false), folder == "request", ""}, deadline_after(1s));
         };
         CHECK(test::code_of(settle()) == errc::unavailable);
         CHECK(dir.fetch().empty());

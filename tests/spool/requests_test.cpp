@@ -177,7 +177,7 @@ TEST_CASE("spool: a malformed file moves to failed/ with its reason, if no objec
                 CHECK(holds(claimed.malformed, row.reason));
                 const job_error why = {"invalid_payload", claimed.malformed, true, "{}"};
                 if (!killed) {
-                    const auto settled = worker->fail({{"bad"}, why, true, ""}, deadline_after(20s));
+                    const auto settled = worker->fail({{{}, "bad"}, why, true, ""}, deadline_after(20s));
                     CHECK((settled && *settled == settle_result::accepted));
                 }
             }

@@ -76,7 +76,7 @@ class spool_dir {
         write_file(path / "request" / ".cp", text);
         fs::rename(path / "request" / ".cp", path / "request" / name);
     }
-    fetch_request asking(std::size_t count = 1) { return {&worker, count, nullptr}; }
+    fetch_request asking(std::size_t count = 1) { return {{&worker, nullptr}, count, {}}; }
     std::vector<job> fetch(transport& from, std::size_t count = 1) {
         result<std::vector<job>> got = from.fetch(asking(count), deadline_after(10s));
         REQUIRE_MESSAGE(got, got.error().text);
@@ -190,14 +190,14 @@ inline settle_result accept(const result<settle_result>& answer) {
 }
 
 inline settle_result ack(transport& to, const std::string& id, const std::string& result = "") {
-    return accept(to.ack({{id}, result}, deadline_after(10s)));
+    return accept(to.ack({{{}, id}, result}, deadline_after(10s)));
 }
 inline settle_result fail(transport& to, const std::string& id, const job_error& why = boom(),
                           const std::string& checkpoint = "") {
-    return accept(to.fail({{id}, why, false, checkpoint}, deadline_after(10s)));
+    return accept(to.fail({{{}, id}, why, false, checkpoint}, deadline_after(10s)));
 }
 inline settle_result requeue(transport& to, const std::string& id) {
-    return accept(to.fail({{id}, boom(), true, ""}, deadline_after(10s)));
+    return accept(to.fail({{{}, id}, boom(), true, ""}, deadline_after(10s)));
 }
 
 // Bytes that are no JSON, no text and not even UTF-8.

@@ -52,19 +52,3 @@ TEST_CASE("start-up: a shell as PID 1 is named in a warning") {
     CHECK(holds(found[1], "budget-unknown"));
     CHECK(holds(found[1], "10s that Docker"));
 }
-
-TEST_CASE("start-up: a worker started from a terminal in a Docker container has no container findings") {
-    const auto ids = [](const std::string& marker, int parent, int terminal) {
-        file_tree tree;
-        tree.file(marker, "").process("1", 1, 0, "sh", "sh|-c|x");
-        for (const char* name : {"self", "7"}) tree.process(name, 7, parent, "worker", "./worker", "", 6, terminal);
-        std::string out;
-        for (const std::string& each : warnings(quiet_options(), probe(tree.root())))
-            out += each.substr(0, each.find(':')) + ";";
-        return out;
-    };
-    if (OJS_SHUTDOWN_USE_PROC == 0) return;
-    CHECK(ids("/.dockerenv", 5, 34816).empty());
-    CHECK(ids("/.dockerenv", 5, 0) == "pid1-wrapper;budget-unknown;");
-    CHECK(ids("/var/run/secrets/kubernetes.io/serviceaccount/namespace", 5, 34816) == "pid1-wrapper;budget-unknown;");
-}

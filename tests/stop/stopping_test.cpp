@@ -593,7 +593,7 @@ TEST_CASE("termination mode: a drain by a call reads no file; a signal later in 
     for (const bool to_itself : {false, true}) {
         CAPTURE(to_itself);
         mode_file given;
-        given.options.dialect.first_signal_wins = to_itself;  // else it would force the stop
+        given.options.dialect.stop.first_signal_wins = to_itself;  // else it would force the stop
         const kept_log log(given.options);
         recorder::event drains;  // comes after the file, if that is read
         given.options.on_transition = [&](const lifecycle_state& now) {
@@ -661,7 +661,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
 
 TEST_CASE("stopping: where the first signal wins, later signals neither cancel jobs nor end the stop") {
     worker_options options = patient();
-    options.dialect.first_signal_wins = true;
+    options.dialect.stop.first_signal_wins = true;
     const kept_log log(options);
     const shared_event let_go = make_event();
     busy_worker busy(options, [=](job_context& job) {

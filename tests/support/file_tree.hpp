@@ -24,11 +24,11 @@ class file_tree {
     }
     // A process as /proc shows it; `command` has its NULs as '|'. `exe` is made up, and the same for the same name.
     file_tree& process(const std::string& id, int pid, int parent, const std::string& comm, std::string command,
-                       const std::string& exe = "", int session = 1, int terminal = 0) {
+                       const std::string& exe = "", int session = 1) {
         for (char& each : command) each = each == '|' ? '\0' : each;
         const std::string folder = "/proc/" + id + "/";
         file(folder + "stat", std::to_string(pid) + " (" + comm + ") S " + std::to_string(parent) + " 1 " +
-                                  std::to_string(session) + " " + std::to_string(terminal));
+                                  std::to_string(session) + " 0");
         file(folder + "comm", comm + "\n");
         file(folder + "cmdline", command + std::string(1, '\0'));
         if (!exe.empty()) {

@@ -92,7 +92,7 @@ result<std::vector<job>> fetch(transport& wire, std::size_t count = 1) {
 
 result<heartbeat_response> beat(transport& wire) {
     const worker_identity self = identity();
-    return wire.heartbeat({&self, "running", {"j1", "j2"}, false, nullptr}, soon());
+    return wire.heartbeat({{&self, nullptr}, "running", {"j1", "j2"}, {}, false}, soon());
 }
 
 void check_identity(const picojson::value& body) {
@@ -124,16 +124,16 @@ TEST_CASE("http: FETCH sends count, queues, visibility timeout and worker id to 
 TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON") {
     const backend peer(200, "{\"state\":\"completed\"}");
     const transport_ref wire = connect(peer);
-    REQUIRE(wire->ack({{"j\n1"}, "{\"n\":9007199254740993}"}, soon()));
+    REQUIRE(wire->ack({{{}, "j\n1"}, "{\"n\":9007199254740993}"}, soon()));
     CHECK(peer.last().target == "/ojs/v1/workers/ack");
     CHECK(parse(peer.last().body).get("job_id").to_str() == "j\n1");
     CHECK(peer.last().body.find("9007199254740993") != std::string::npos);
-    REQUIRE(wire->ack({{"j"}, ""}, soon()));
+    REQUIRE(wire->ack({{{}, "j"}, ""}, soon()));
     CHECK(!parse(peer.last().body).contains("result"));
 
     job_error failure{"ShutdownError", "\"quoted\" \xff", true, "{\"reason\":\"forced\"}"};
     const std::string checkpoint = R"({"n":9007199254740993})";
-    const result<settle_result> failed = wire->fail({{"j"}, failure, true, checkpoint}, soon());
+    const result<settle_result> failed = wire->fail({{{}, "j"}, failure, true, checkpoint}, soon());
     REQUIRE(failed);
     CHECK(*failed == settle_result::accepted);
     CHECK(peer.last().target == "/ojs/v1/workers/nack");
@@ -147,7 +147,7 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
     CHECK(body.get("error").get("details").get("reason").to_str() == "forced");
     CHECK(peer.last().body.find(R"("meta":{"checkpoint":)" + checkpoint + "}") != std::string::npos);
     failure.retryable = false;
-    REQUIRE(wire->fail({{"j"}, failure, false}, soon()));
+    REQUIRE(wire->fail({{{}, "j"}, failure, false}, soon()));
     CHECK(!parse(peer.last().body).contains("requeue"));
     CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
 }
@@ -274,7 +274,7 @@ TEST_CASE("http: a heartbeat is sent again when its connection broke") {
 }
 
 TEST_CASE("http: a FAIL is rejected -> it is sent without its checkpoint, then in the schema's form") {
-    const fail_request request{{"j"}, {"ShutdownError", "m", true, "{}"}, true, "1"};
+    const fail_request request{{{}, "j"}, {"ShutdownError", "m", true, "{}"}, true, "1"};
     downgrading small([](const picojson::value& body) { return !body.contains("meta"); });
     CHECK(small.fail(request) == "full full ");
     CHECK(small.last().get("requeue").get<bool>());
@@ -298,7 +298,7 @@ TEST_CASE("http: a FAIL in the schema's form keeps the error class, message, ret
         downgrading tested(is_schema_fail);
         for (const bool retryable : {true, false}) {
             const job_error failure{each.code, each.message, retryable, each.details};
-            CHECK(tested.fail({{"j"}, failure, false}) == "full schema ");
+            CHECK(tested.fail({{{}, "j"}, failure, false}) == "full schema ");
             CHECK(tested.last().get("error").serialize() == std::string(R"({"code":"handler_error","details":)") +
                                                                 each.in_schema + R"(,"message":")" + each.text +
                                                                 R"(","retryable":)" + (retryable ? "true}" : "false}"));
@@ -326,7 +326,7 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
     for (const auto& row : rows) {
         CAPTURE(row.first);
         const backend peer(200, row.first);
-        const result<bool> held = connect(peer)->confirm_claim({"../b?c", nullptr, "", 2, nullptr, &self}, soon());
+        const result<bool> held = connect(peer)->confirm_claim({{&self, nullptr}, "../b?c", "", 2, nullptr}, soon());
         CHECK(std::string(!held ? to_string(held.error().code) : *held ? "held" : "gone") == row.second);
         CHECK(peer.last().method == "GET");
         CHECK(peer.last().target == "/ojs/v1/jobs/%2E%2E%2Fb%3Fc");
@@ -336,13 +336,13 @@ TEST_CASE("http: a claim query derives held, gone or unsupported from state, wor
 TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every route") {
     const backend sorry(202, "<html>Sorry, we are down for maintenance</html>");
     const transport_ref wire = connect(sorry);
-    const result<settle_result> acked = wire->ack({{"j"}, ""}, soon());
+    const result<settle_result> acked = wire->ack({{{}, "j"}, ""}, soon());
     REQUIRE(!acked);
     CHECK(route_of(acked.error().text) == "POST /workers/ack answered 202 with a body that is not JSON");
     CHECK(acked.error().http_status == 202);
     CHECK(test::holds(fetch(*wire).error().text, "come back after their visibility timeout"));
     for (const auto& code : {test::code_of(acked), test::code_of(beat(*wire)),
-                             test::code_of(wire->fail({{"j"}, {"X", "m", true, "{}"}, true}, soon()))})
+                             test::code_of(wire->fail({{{}, "j"}, {"X", "m", true, "{}"}, true}, soon()))})
         CHECK(code == errc::unavailable);
 }
 
@@ -355,7 +355,7 @@ TEST_CASE(
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
         CHECK(tested.sent() == "full schema ");
     }
-    CHECK(!tested.wire->ack({{"j"}, ""}, soon()));
+    CHECK(!tested.wire->ack({{{}, "j"}, ""}, soon()));
     CHECK(!fetch(*tested.wire));
     CHECK(tested.peer.requests().size() == 6);
 }
@@ -368,7 +368,7 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
         const std::string said = "answered " + std::to_string(status) + ": INVALID_PAYLOAD" +
                                  (status == 401 ? "; is OJS_AUTH_TOKEN right?" : "");
         CHECK(route_of(fetch(*wire).error().text) == "POST /workers/fetch " + said);
-        CHECK(route_of(wire->ack({{"j"}, "1"}, soon()).error().text) == "POST /workers/ack " + said);
+        CHECK(route_of(wire->ack({{{}, "j"}, "1"}, soon()).error().text) == "POST /workers/ack " + said);
     }
     const backend lost(404, R"({"error":{"code":"not_found","message":"no such route"}})");
     CHECK(fetch(*connect(lost)).error().text ==
@@ -376,7 +376,7 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
     const transport_ref nobody = make_http_transport(*make_backend_client("http://127.0.0.1:1/base"));
     CHECK(fetch(*nobody).error().text.find("POST http://127.0.0.1:1/base/ojs/v1/workers/fetch: cannot connect") == 0);
     for (const char* body : {"canary", R"({"error":{"code":"canary canary"}})", R"({"error":"canary"})"}) {
-        CHECK(route_of(connect(backend(400, body))->ack({{"j"}, ""}, soon()).error().text) ==
+        CHECK(route_of(connect(backend(400, body))->ack({{{}, "j"}, ""}, soon()).error().text) ==
               "POST /workers/ack answered 400");
     }
 }
@@ -418,15 +418,15 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
             const by_body& expected = is_of_api ? each.of_api : each.of_others;
             const backend peer(each.status, body, {{"Retry-After", "7"}});
             const transport_ref wire = connect(peer);
-            const result<settle_result> acked = wire->ack({{"j"}, "1"}, soon());
+            const result<settle_result> acked = wire->ack({{{}, "j"}, "1"}, soon());
             CHECK(outcome_of(acked) == expected.settling);
             if (!acked) {
                 CHECK(acked.error().http_status == each.status);
                 CHECK(acked.error().retry_after == 7s);
             }
-            CHECK(outcome_of(wire->fail({{"j"}, {"X", "m", true, "{}"}, true, "1"}, soon())) == expected.settling);
+            CHECK(outcome_of(wire->fail({{{}, "j"}, {"X", "m", true, "{}"}, true, "1"}, soon())) == expected.settling);
             for (const error& failed : {fetch(*wire).error(), beat(*wire).error(),
-                                        wire->confirm_claim({"j", nullptr, "", 0, nullptr, &self}, soon()).error()}) {
+                                        wire->confirm_claim({{&self, nullptr}, "j", "", 0, nullptr}, soon()).error()}) {
                 CHECK(std::string(to_string(failed.code)) == expected.others);
                 CHECK(failed.retry_after == 7s);
             }
@@ -439,7 +439,7 @@ TEST_CASE("http: a 2xx without a body is a success, and a FETCH without jobs") {
     for (const int status : {200, 202, 204}) {
         const backend silent(status);
         const transport_ref wire = connect(silent);
-        CHECK(outcome_of(wire->ack({{"j"}, ""}, soon())) == "ok");
+        CHECK(outcome_of(wire->ack({{{}, "j"}, ""}, soon())) == "ok");
         CHECK(beat(*wire));
         if (status == 204) CHECK(fetch(*wire)->empty());
     }
@@ -451,7 +451,7 @@ TEST_CASE("http: Retry-After is read as seconds up to an hour") {
     for (const auto& row : rows) {
         CAPTURE(row.first);
         const backend peer(503, "", {{"Retry-After", row.first}});
-        CHECK(connect(peer)->ack({{"j"}, ""}, soon()).error().retry_after == row.second);
+        CHECK(connect(peer)->ack({{{}, "j"}, ""}, soon()).error().retry_after == row.second);
     }
 }
 
@@ -581,7 +581,7 @@ TEST_CASE("http: a FAIL sends the same job id as received, and a job without a v
         CHECK(got->front().malformed.empty() == !each.id.empty());
         CHECK(got->front().envelope_json == envelope);
         if (each.id.empty()) continue;
-        REQUIRE(wire->fail({{each.id}, {}, false}, soon()));
+        REQUIRE(wire->fail({{{}, each.id}, {}, false}, soon()));
         REQUIRE(peer.requests().size() == 3);
         for (std::size_t i = 1; i < 3; ++i)
             CHECK(peer.requests()[i].body.find("{\"job_id\":" + each.sent_as + ",") == 0);

@@ -50,8 +50,8 @@ class documented_options {
         return format_duration(value);
     }
     template <class Choices>
-    static std::string shown(const worker_options& value, const Choices&) {
-        return code(value.dialect.name);
+    static std::string shown(const worker_options&, const Choices& choices) {
+        return code(choices[0].name);
     }
     template <class Value, std::size_t count>
     static std::string shown(const Value& value, const detail::choice<Value> (&choices)[count]) {

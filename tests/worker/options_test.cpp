@@ -122,11 +122,11 @@ TEST_CASE("options: a dialect sets its grace period, and a variable overrides th
     worker_options set;
     set.use(dialect::worker_protocol());
     CHECK(set.times.shutdown_grace_period == 25s);
-    CHECK(set.dialect.name == "worker_protocol");
+    CHECK(set.dialect.interrupted_error == "shutdown");
     set.use(dialect::spot_controller());
     CHECK(set.times.cancel_lead == 10s);
     CHECK(set.times.cancel_wait == 0s);
-    set.use(dialect::graceful_shutdown());
+    set.use({});
     CHECK(set.times.cancel_lead == 0s);
     CHECK(set.termination_mode_file.empty());
 }

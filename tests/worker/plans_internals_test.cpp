@@ -63,12 +63,12 @@ TEST_CASE(
     };
     detail::fetch_limit limit;
     for (const step& each : {step{10, lost(errc::unreachable), many, now},  // it claimed nothing
-                             step{10, lost(errc::timed_out), 5, now}, step{5, std::size_t{0}, 5, now},  // shows nothing
-                             step{5, lost(errc::disconnected), 2, now}, step{2, std::size_t{2}, 4, now},
-                             step{4, std::size_t{4}, 4, now},  // not 5
-                             step{4, std::size_t{4}, 8, now + 1min}, step{8, lost(errc::bad_response), 1, now + 1min},
-                             step{1, lost(errc::bad_response), 1, now + 1min},  // that job alone
-                             step{1, std::size_t{1}, 2, now + 1min}}) {
+                             step{10, lost(errc::timed_out), 5, now}, step{5, std::size_t{0}, 5, now + 1min},
+                             step{5, lost(errc::disconnected), 2, now}, step{2, std::size_t{2}, 2, now + 59s},
+                             step{2, std::size_t{2}, 4, now + 1min}, step{2, std::size_t{2}, 4, now + 1min},
+                             step{4, lost(errc::bad_response), 1, now + 1min},
+                             step{1, lost(errc::bad_response), 1, now + 2min},  // that job alone
+                             step{1, std::size_t{1}, 2, now + 2min}}) {
         CAPTURE(each.next);
         limit.note(each.asked, each.claimed, each.at);
         CHECK((each.next == many ? limit.max_count() > 10000 : limit.max_count() == each.next));

@@ -191,6 +191,7 @@ TEST_CASE("settlement: a job whose lease ends before its handler starts is neith
     wire.on.fetched = [](std::size_t jobs) {
         if (jobs > 0) std::this_thread::sleep_for(30ms);  // the response comes after the lease
     };
+    wire.on.beat = [](const heartbeat_request&) { return heartbeat_response(); };  // renews nothing
     bool runs = false;
     const auto worker = run_until("fetch", 2, wire, [&](job_context&) { runs = true; });
     CHECK_FALSE(runs);

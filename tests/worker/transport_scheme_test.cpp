@@ -31,7 +31,7 @@ result<void> start_with(const std::string& url, Change change) {
 void none(worker_options& /*options*/) {}
 
 transport_scheme scheme(const char* name, result<transport_ref> opened) {
-    return {name, [opened](const transport_setup&) { return opened; }, nullptr};
+    return {name, [opened](const detail::transport_setup&) { return opened; }, nullptr};
 }
 
 result<worker_options> from_url(const char* url) {
@@ -59,7 +59,7 @@ TEST_CASE("scheme: a scheme that a program adds opens the transport, also for co
     read->log.hook = [&logged](const log_record& record) { logged.push_back(record); };
     read->worker_id = "me";
     read->transports.add({"queue+1",
-                          [&](const transport_setup& setup) -> result<transport_ref> {
+                          [&](const detail::transport_setup& setup) -> result<transport_ref> {
                               address = std::string(setup.address);
                               worker_id = setup.worker.worker_id + setup.options.worker_id;
                               setup.log({log_level::warn, "opened", {}, {}});
@@ -113,7 +113,7 @@ TEST_CASE("scheme: a scheme that returns no transport or throws makes start() fa
     };
     check_refused(start_with("q:", add({"q", nullptr, nullptr})), errc::invalid_argument, "returned no transport");
     check_refused(start_with("q:", add(scheme("q", transport_ref()))), errc::invalid_argument, "returned no transport");
-    const auto thrower = [](const transport_setup&) -> result<transport_ref> { throw 1; };
+    const auto thrower = [](const detail::transport_setup&) -> result<transport_ref> { throw 1; };
     check_refused(start_with("q:", add({"q", thrower, nullptr})), errc::invalid_argument, "threw an exception");
 }
 

@@ -327,7 +327,7 @@ TEST_CASE("worker: a second handler of a type, an empty handler or an empty type
         CHECK(wire.calls().empty());
     };
     check("'good'", "twice", [](worker& in) { return in.register_handler("good", do_nothing); });
-    check("'none'", "empty", [](worker& in) { return in.register_handler("none", job_handler()); });
+    check("'none'", "empty", [](worker& in) { return in.register_handler("none", detail::job_handler()); });
     check("''", "no type", [](worker& in) { return in.register_handler("", do_nothing); });
 }
 

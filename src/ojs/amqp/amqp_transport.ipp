@@ -661,7 +661,7 @@ class amqp_transport : public transport {
     std::uint64_t last_generation_ = 0, last_consumer_ = 0;
 };
 
-OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base, const transport_setup& setup) {
+OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base, const detail::transport_setup& setup) {
     amqp_options options = base;
     options.url = cat({"amqp:", setup.address});
     if (!options.on_event)
@@ -689,7 +689,7 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_amqp(amqp_options options) {
 }
 
 OJS_SHUTDOWN_INLINE transport_scheme amqp(amqp_options options) {
-    const auto open = [base = std::move(options)](const transport_setup& setup) {
+    const auto open = [base = std::move(options)](const detail::transport_setup& setup) {
         return detail::rabbitmq::open_scheme(base, setup);
     };
     return {"amqp", open, nullptr};

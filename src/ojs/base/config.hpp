@@ -1,5 +1,4 @@
-// The version, and every macro of this header. No macro changes the layout of a type: translation units with different
-// settings link.
+// The version, and every macro of this header. None changes the layout of a type.
 //
 //     macro                        meaning
 //     OJS_SHUTDOWN_IMPLEMENTATION  defined in one file only: this file has the definitions
@@ -21,7 +20,7 @@
 #undef OJS_SHUTDOWN_SEPARATE
 #define OJS_SHUTDOWN_SEPARATE 1
 #else
-#define OJS_SHUTDOWN_SEPARATE 0  ///< 1: declarations only, which compile faster
+#define OJS_SHUTDOWN_SEPARATE 0  ///< 1: declarations only
 #endif
 
 #ifndef OJS_SHUTDOWN_USE_PROC

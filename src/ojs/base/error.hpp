@@ -10,24 +10,25 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// What went wrong, as far as the caller acts on it.
+/// What went wrong, as far as the caller acts on it. `unsupported`: not built in, such as TLS; `system`: see sys_errno;
+/// `cancelled`: by the caller.
 enum class errc {
     invalid_argument,  ///< the caller passed an unusable value (option, URL, environment variable)
-    unsupported,       ///< not built in (https:// without a TLS library, and the like)
-    busy,              ///< already in use (a second signal installer, a port)
-    system,            ///< a system call failed; see sys_errno
-    timed_out,         ///< the deadline passed; a request may or may not have been processed
-    unreachable,       ///< no connection: the request cannot have been processed
-    disconnected,      ///< the connection broke in the middle; the request may have been processed
-    bad_response,      ///< the peer's response is not valid HTTP or JSON, or exceeds a limit
-    unavailable,       ///< the peer cannot serve the request now (5xx, 408, 429): retry later
-    rejected,          ///< the peer refused the request (any other 4xx): a retry will not help
-    cancelled          ///< the caller cancelled the call
+    unsupported,
+    busy,  ///< already in use (a second signal installer, a port)
+    system,
+    timed_out,     ///< the deadline passed; a request may or may not have been processed
+    unreachable,   ///< no connection: the request cannot have been processed
+    disconnected,  ///< the connection broke in the middle; the request may have been processed
+    bad_response,  ///< the peer's response is not valid HTTP or JSON, or exceeds a limit
+    unavailable,   ///< the peer cannot serve the request now (5xx, 408, 429): retry later
+    rejected,      ///< the peer refused the request (any other 4xx): a retry will not help
+    cancelled
 };
 
 #if OJS_SHUTDOWN_SEPARATE
 namespace detail {
-// The linker names it if no file of the program has the definitions, or the others do not define OJS_SHUTDOWN_SEPARATE.
+// The linker names it if no file has the definitions.
 extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
 [[gnu::used]] static const char* const needs_definitions = &define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
 }  // namespace detail
@@ -40,38 +41,32 @@ const char* to_string(errc code) noexcept;
 struct error {
     errc code = errc::system;                  ///< what to act on
     int sys_errno = 0;                         ///< errno of the failed system call; else 0
-    std::string text;                          ///< one line for a person
+    std::string text{};                        ///< one line for a person
     int http_status = 0;                       ///< status of the response that caused it; else 0
     std::chrono::milliseconds retry_after{0};  ///< the peer's Retry-After; else 0
-
-    error() = default;
-    /// All members, in their order.
-    error(errc why, int failed = 0, std::string about = {}, int status = 0, std::chrono::milliseconds after = {})
-        : code(why), sys_errno(failed), text(std::move(about)), http_status(status), retry_after(after) {}
 };
 
 namespace detail {
-// Prints both texts on standard error and aborts.
 [[noreturn]] void abort_with(const char* reason, std::string_view details = {}) noexcept;
 }  // namespace detail
 
-/// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints that
-/// error and aborts, in every build. As thread-safe as T.
+/// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints it and
+/// aborts, in every build. As thread-safe as T.
 template <class T>
 class [[nodiscard]] result {
   public:
-    /// Not by value: compilers before P1825 (Clang 12) would copy a local T that is returned.
+    /// Not by value: Clang 12 would copy a local T that is returned.
     result(T&& value) : value_(std::move(value)) {}
     result(const T& value) : value_(value) {}
     result(ojs::error failure) : error_(std::move(failure)) {}
 
     bool has_value() const noexcept { return value_.has_value(); }          ///< true: a value; false: an error
     explicit operator bool() const noexcept { return value_.has_value(); }  ///< has_value()
-    /// The value; an error is printed, and the process aborts.
+    /// The value.
     T& operator*() & noexcept { return check(), *value_; }
     const T& operator*() const& noexcept { return check(), *value_; }
     T&& operator*() && noexcept { return check(), std::move(*value_); }
-    /// The value; an error is printed, and the process aborts.
+    /// The value.
     T* operator->() noexcept { return check(), &*value_; }
     const T* operator->() const noexcept { return check(), &*value_; }
     T value_or(T fallback) const { return value_ ? *value_ : std::move(fallback); }  ///< never aborts

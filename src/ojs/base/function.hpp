@@ -31,9 +31,9 @@ bool is_empty([[maybe_unused]] const F& callable) {
 template <class Signature>
 class function;
 
-/// A callable, or none. It is empty when made from nullptr, a null function pointer, an empty std::function or another
-/// callable that equals nullptr. Copies share one callable, which may therefore be move-only; copying is thread-safe,
-/// calling is as thread-safe as the callable. Calling an empty one does nothing if R is void, else it is undefined.
+/// A callable, or none, if made from what equals nullptr. Copies share one callable, which may be move-only; copying is
+/// thread-safe, calling as thread-safe as the callable. Calling an empty one does nothing if R is void, else it is
+/// undefined.
 template <class R, class... Args>
 class function<R(Args...)> {
   public:
@@ -48,7 +48,7 @@ class function<R(Args...)> {
     explicit operator bool() const noexcept { return static_cast<bool>(body_); }  ///< false: empty
     friend bool operator==(const function& one, std::nullptr_t) noexcept { return !one; }
     friend bool operator!=(const function& one, std::nullptr_t) noexcept { return static_cast<bool>(one); }
-    /// Calls it. An empty one returns, if R is void.
+    /// Calls it.
     R operator()(Args... args) const {
         if constexpr (std::is_void_v<R>) {
             if (!body_) return;
@@ -70,7 +70,7 @@ class function<R(Args...)> {
     detail::ref<body> body_;
 };
 
-/// Returns the value of an environment variable, or null if unset. An empty lookup reads the process environment.
+/// The value of an environment variable, or null. An empty lookup reads the process environment.
 using environment_lookup = function<const char*(const char* name)>;
 
 namespace detail {

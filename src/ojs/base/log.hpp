@@ -16,36 +16,31 @@ inline namespace v0_1_0 {
 
 /// In ascending order; `off` logs nothing.
 enum class log_level { debug, info, warn, error, off };
-/// How a record is written.
-enum class log_format {
-    text,      ///< for a person: the time, the level, the message, then name=value
-    logfmt,    ///< name=value throughout
-    json,      ///< one object a line, by the OJS logging specification [LOG 5]
-    automatic  ///< text where standard error is a terminal, else json
-};
+/// How a record is written: for a person, as name=value throughout, as one JSON object by the OJS logging specification
+/// [LOG 5]; `automatic`: text where standard error is a terminal, else json.
+enum class log_format { text, logfmt, json, automatic };
 
 /// "debug", "info", "warn", "error", "off". Never null. Thread-safe.
 const char* to_string(log_level level) noexcept;
 
 /// One value of a record.
 struct log_field {
-    std::string name;        ///< key of the field
+    std::string name;        ///< the key
     std::string value;       ///< empty: the field is left out
     bool is_number = false;  ///< JSON writes it without quotes
 };
 
 /// What happened, as data. Tokens never appear in a record; job arguments do only if a handler's error quotes them.
 struct log_record {
-    log_level level = log_level::info;  ///< not off
+    log_level level = log_level::info;  ///< not `off`
     std::string message;                ///< constant text to search for; values are in `fields`
     std::vector<log_field> fields;      ///< in the order in which text shows them
     std::string worker_id;              ///< the worker it is about; not in text format
     const char* component = "";         ///< the part that logs, a literal: "worker", "server", "sequence"; JSON only
 };
 
-/// Receives every record at or above the level, on the thread that logs: on several at once, never in a signal handler.
-/// A thread of the worker waits until it returns. It must not call into the worker. An exception it throws is dropped;
-/// the first one is reported on standard error.
+/// Receives every record at or above the level, on the thread that logs, which waits: on several at once, never in a
+/// signal handler. It must not call into the worker. An exception it throws is dropped; the first one is reported.
 using log_hook = function<void(const log_record&)>;
 
 /// Where the log goes.
@@ -56,15 +51,14 @@ struct log_options {
     bool error_messages = true;                 ///< with the texts of handlers' errors, cut after 1 KiB
 };
 
-/// Formats the record as one line without newline, with the time in UTC; `automatic` means text. Thread-safe.
+/// One line without newline, with the time in UTC; `automatic` means text. Thread-safe.
 std::string format_log_record(const log_record& record, log_format format);
 
 namespace detail {
 
 log_field field(std::string_view name, text_part value);
 
-// Filters by level and writes the rest: logger.write(log_level::info, "worker started", {field("queues", 2)}).
-// Thread-safe.
+// logger.write(log_level::info, "worker started", {field("queues", 2)}). Thread-safe.
 class logger {
   public:
     logger() = default;
@@ -76,7 +70,7 @@ class logger {
     void write(log_record record) const {
         if (enabled(record.level)) emit(std::move(record));
     }
-    // Writes what an operator requested, at every level but `off`.
+    // What an operator requested: at every level but `off`.
     void write_requested(std::string message, std::vector<log_field> fields) const {
         if (enabled(log_level::error)) emit({log_level::info, std::move(message), std::move(fields), {}});
     }
@@ -89,17 +83,16 @@ class logger {
     std::string worker_id_;
 };
 
-// `format` is that of a record. See write_log_line().
+// `format` is that of a record.
 void write_line(int fd, const std::string& line, log_format format = log_format::automatic);
 
-// Caps the time for which all lines together may still wait.
+// Caps the time that all lines together may still wait.
 void limit_log_wait(std::chrono::milliseconds total) noexcept;
 
 }  // namespace detail
 
-/// For a log_hook: writes a line and its newline as the logger does, so that lines of several threads do not mix. Waits
-/// until it can be written, for up to a second plus a tenth of the elapsed time, all lines together; then lines are
-/// dropped. Causes no signal. Thread-safe.
+/// For a log_hook: writes a line and its newline as the logger does: lines do not mix. All lines together wait for up to a
+/// second plus a tenth of the elapsed time; then they are dropped. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, const std::string& line) { detail::write_line(fd, line); }
 
 /// Prints "error: ..." on standard error and returns 64, for main to return.

@@ -46,7 +46,7 @@ inline void append_json_member(std::string& group, std::string_view key, std::st
     append(group, {group.empty() ? "{" : ",", json_quote(key), ":", json});
 }
 
-// With the groups and the category of the OJS logging specification. [LOG 6]
+// [LOG 6]
 inline std::string format_json(const log_record& record) {
     std::string of_job, of_error, attributes;
     if (!record.worker_id.empty()) append_json_member(of_job, "worker_id", json_quote(record.worker_id));
@@ -80,7 +80,7 @@ inline constexpr std::chrono::nanoseconds max_log_wait = std::chrono::seconds(1)
 // What all loggers share.
 struct log_sink {
     const pid_t owner = ::getpid();
-    mutex guard;  // guards the rest
+    mutex guard;  // of the rest
     std::uint64_t lost = 0;
     std::chrono::nanoseconds budget = max_log_wait;  // for waits; grows by a tenth of the time
     time_point used_at = steady_clock::now();

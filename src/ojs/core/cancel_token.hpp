@@ -12,15 +12,15 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// Why work is cancelled.
+/// Why work is cancelled; `none`: it is not.
 enum class cancel_reason : std::uint8_t {
-    none,                  ///< it is not
-    grace_period_expired,  ///< the drain took longer than the grace period
-    forced,                ///< as by a second stop signal
-    spot_reclaim,          ///< the machine is being reclaimed
-    cancelled,             ///< by a call, such as stop_and_cancel()
-    timeout,               ///< the job exceeded its own timeout
-    revoked                ///< the backend cancelled this job alone
+    none,
+    grace_period_expired,
+    forced,  ///< as by a second stop signal
+    spot_reclaim,
+    cancelled,  ///< by a call, such as stop_and_cancel()
+    timeout,    ///< the job exceeded its own timeout
+    revoked     ///< the backend cancelled this job alone
 };
 
 /// "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
@@ -30,8 +30,7 @@ namespace detail {
 class cancel_state;
 }  // namespace detail
 
-/// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it: what the
-/// callback captured by reference may then go out of scope.
+/// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it.
 class [[nodiscard]] cancel_registration {
   public:
     cancel_registration() = default;
@@ -49,33 +48,30 @@ class [[nodiscard]] cancel_registration {
     std::uint64_t id_ = 0;
 };
 
-/// The receiving end; by default never cancelled. Copies share one state. Every member is thread-safe, none is async-signal-safe.
+/// The receiving end; by default never cancelled. Every member is thread-safe, none is async-signal-safe.
 class cancel_token {
   public:
     cancel_token() = default;
 
     bool cancelled() const noexcept { return reason() != cancel_reason::none; }  ///< see also seen()
-    cancel_reason reason() const noexcept;                                       ///< none: not cancelled
+    cancel_reason reason() const noexcept;                                       ///< why
     /// Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {  ///< like sleep_until()
+    /// Like sleep_until().
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
         return sleep_until(deadline_after(duration));
     }
-    /// Calls `callback` once, on the cancelling thread. If the token is cancelled already, calls it before returning,
-    /// unless callbacks are being called at that moment: then after those. It must be short; an exception it throws is
-    /// dropped.
+    /// Calls `callback` once, on the cancelling thread; if cancelled already, before it returns, or after other callbacks
+    /// that are being called. It must be short; an exception it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;
     /// Waits on the caller's condition variable, with the lock held as for its own wait(). True when `ready()` holds;
-    /// false, at once, when cancelled, even if it is ready too, so that a loop over a queue that never runs empty ends.
-    /// For std::condition_variable with std::unique_lock, or types with the same members. It releases the lock even if
-    /// it does not wait, and holds it again when it returns or `ready` throws. Deadlock: the canceller must not hold
-    /// the lock, which its callback takes to notify the waiters; a thread that holds it must not block on that
-    /// callback.
+    /// false, at once, when cancelled, even if it is ready too. For std::condition_variable with std::unique_lock, or
+    /// types with the same members. It may release the lock even if it does not wait, and holds it again when it returns
+    /// or `ready` throws. The canceller must not hold the lock, which its callback takes to notify the waiters.
     template <class Condition, class Lock, class Predicate>
     [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
-    /// A descriptor to poll for POLLIN beside sockets and pipes: readable once cancelled. The first call creates it;
-    /// all copies of the token share it, and the last one closes it: never read or close it. -1, which poll skips, for
-    /// a token without a source. errc::system: out of descriptors; retry later, and do not start a wait without it.
+    /// A descriptor to poll for POLLIN: readable once cancelled. All copies of the token share it, and the last one closes
+    /// it: never read or close it. -1, which poll skips, for a token without a source. errc::system: out of descriptors.
     result<int> fd() const;
     /// True once a member above has reported the cancellation (a descriptor does): the work has seen it.
     bool seen() const noexcept;
@@ -124,9 +120,9 @@ class cancel_source {
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
-    cancel_token token() const noexcept { return cancel_token(state_); }  ///< any number of them
-    /// Sets the reason, ends the waits, and calls the callbacks in the order of registration. True the first time; later
-    /// reasons are ignored.
+    cancel_token token() const noexcept { return cancel_token(state_); }  ///< of any number
+    /// Ends the waits, and calls the callbacks in the order of registration. True the first time; later reasons are
+    /// ignored.
     bool cancel(cancel_reason reason);
     /// Whether cancel() was called. Unlike the token, it does not mark it as seen.
     bool requested() const noexcept { return reason() != cancel_reason::none; }

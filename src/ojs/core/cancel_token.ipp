@@ -9,7 +9,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 
-// What a source and all copies of its token share.
+// What a source and its tokens share.
 class cancel_state : public ref_counted {
   public:
     explicit cancel_state(ref<cancel_state> owner = {}) : group(std::move(owner)) {}
@@ -19,7 +19,7 @@ class cancel_state : public ref_counted {
         cancel_reason none = cancel_reason::none;
         return own_reason.compare_exchange_strong(none, reason);
     }
-    // The first read copies the group's reason, so that a later one does not replace it.
+    // Copies the group's, so that a later one does not replace it.
     cancel_reason reason() noexcept {
         const cancel_reason of_group = group ? group->own_reason.load() : cancel_reason::none;
         if (of_group != cancel_reason::none) set_reason(of_group);
@@ -66,7 +66,7 @@ class cancel_state : public ref_counted {
                 due.callback();
             } catch (...) {  // dropped
             }
-            due = {};  // without the mutex, as above
+            due = {};  // without the mutex
             held.lock();
             running_id = 0;
             changed.notify_all();

@@ -10,8 +10,8 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// A gate with a count. After close() nothing enters; the last to leave wakes the waiter. It may be destroyed once no
-/// ticket is left, and as soon as wait_until() has returned 0.
+/// A gate with a count. After close() nothing enters. It may be destroyed once no ticket is left, and as soon as
+/// wait_until() has returned 0.
 class drain_barrier {
   public:
     /// One entry. The destructor leaves the barrier; empty if the barrier was closed.
@@ -47,10 +47,8 @@ class drain_barrier {
     ///     a job thread:  enter(); if phase() is running, FETCH      (a store, then a load of another variable)
     ///     a drain:       apply(quiet); if count() is 0, it is done  (the same, the other way round)
     ///
-    /// With acquire and release alone, a processor other than x86 may let both loads overtake the stores, or may show a
-    /// third thread the quiet before the ticket: the FETCH is sent although "drained" was reported. In the single order
-    /// of sequentially consistent operations, a FETCH that found `running` precedes the quiet, and its ticket precedes
-    /// the FETCH; every count() after the quiet sees the ticket. tests/model/weak_memory.cpp tries every case.
+    /// With acquire and release alone, processors other than x86 may send the FETCH although "drained" was reported.
+    /// tests/model/weak_memory.cpp tries every case.
     ticket enter() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
@@ -59,18 +57,16 @@ class drain_barrier {
         return ticket();
     }
 
-    /// Nothing enters once this has returned. Idempotent, thread-safe; not async-signal-safe, as it wakes the waiter of
-    /// an empty barrier.
+    /// Nothing enters once this has returned. Idempotent, thread-safe; not async-signal-safe.
     void close() noexcept {
         const detail::unique_lock held(mutex_);
         if (word_.fetch_or(closed_bit) == 0) emptied_.notify_all();
     }
-    /// True once close() was called; thread-safe.
-    bool closed() const noexcept { return (word_.load() & closed_bit) != 0; }
-    std::uint64_t count() const noexcept { return word_.load() / one; }  ///< entries; thread-safe, lock-free
+    bool closed() const noexcept { return (word_.load() & closed_bit) != 0; }  ///< close() was called; thread-safe
+    std::uint64_t count() const noexcept { return word_.load() / one; }        ///< entries; thread-safe, lock-free
 
-    /// Waits until the barrier is closed and empty, or until `deadline` on the steady clock. Returns the number of
-    /// entries left; of a closed barrier, 0 means drained. Never polls. Thread-safe.
+    /// Waits until the barrier is closed and empty, or until `deadline`. Returns the number of entries left; of a closed
+    /// barrier, 0 means drained. Never polls. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept {
         detail::unique_lock held(mutex_);
         while (word_.load() != closed_bit && emptied_.wait_until(held, deadline)) {

@@ -1,7 +1,6 @@
 // lifecycle: the phase of a process between running and terminated, in one word.
 //
-// Every event (a signal, a backend command, a call) goes through one table and is applied to one
-// lock-free 64-bit atomic by compare-exchange, so a signal handler can apply it. [GS 4, 5]
+// Every event goes through one table, and is applied to a lock-free atomic: a signal handler can do that. [GS 4, 5]
 #pragma once
 
 #include <chrono>
@@ -15,26 +14,27 @@ inline namespace v0_1_0 {
 
 /// In the order in which a process passes through them.
 enum class phase : std::uint8_t {
-    running,    ///< fetches jobs and runs them
-    quiet,      ///< fetches nothing, runs what it has; only quiet can go back, to running
-    draining,   ///< waits for jobs in flight, up to the grace period
-    stopping,   ///< interrupts and reports the remaining jobs
-    terminated  ///< every job is reported
+    running,   ///< fetches jobs and runs them
+    quiet,     ///< fetches nothing, runs what it has; only quiet can go back, to running
+    draining,  ///< waits for jobs in flight, up to the grace period
+    stopping,  ///< interrupts and reports the remaining jobs
+    terminated
 };
 
-/// What changes a lifecycle.
+/// What changes a lifecycle. `cancel_request` is stop_and_cancel(); the library itself applies `grace_expired`, `drained`,
+/// `finished` (every job is reported) and `mode_reclaim` (the termination-mode file says so).
 enum class event : std::uint8_t {
     stop_signal,     ///< SIGTERM, SIGINT, ... [signal_options::stop_signals]
     stop_request,    ///< stop(), the backend's `terminate`, RPC Shutdown
     quiet_request,   ///< SIGTSTP, quiet(), the backend's `quiet`
     resume_request,  ///< SIGCONT, resume(); never the backend
     reclaim,         ///< SIGUSR1, if the spot policy is enabled
-    cancel_request,  ///< stop_and_cancel()
-    grace_expired,   ///< the drain exceeded the grace period
-    drained,         ///< the last job in flight was settled
-    finished,        ///< every job is reported
+    cancel_request,
+    grace_expired,
+    drained,
+    finished,
     report_request,  ///< SIGTTIN: changes nothing; followers log the jobs in flight
-    mode_reclaim     ///< the termination-mode file turns the stop in progress into a reclaim
+    mode_reclaim
 };
 
 /// How the stop treats jobs in flight. It only ever rises.
@@ -54,13 +54,11 @@ namespace detail {
 inline constexpr int phase_count = 5;
 inline constexpr int event_count = 11;
 
-// One cell of the event table: what an event does in a phase. By default, nothing.
+// What an event does in a phase.
 struct transition {
     bool moves = false;                    // changes the phase to `next`
     phase next = phase::running;           // meaningless unless `moves`
     stop_mode mode = stop_mode::graceful;  // raises the mode to this
-    bool cancels = false;                  // cancels the jobs in flight at once
-    bool third_exits = false;              // the third stop signal exits at once, with 128+n
 };
 
 namespace cells {
@@ -69,9 +67,8 @@ inline constexpr transition quiet{true, phase::quiet};
 inline constexpr transition resume{true, phase::running};
 inline constexpr transition drain{true, phase::draining};
 inline constexpr transition force{true, phase::stopping, stop_mode::forced};
-inline constexpr transition escalate{false, phase::stopping, stop_mode::forced, false, true};
+inline constexpr transition escalate{false, phase::stopping, stop_mode::forced};
 inline constexpr transition reclaim{true, phase::stopping, stop_mode::reclaim};
-inline constexpr transition cancel{true, phase::stopping, stop_mode::graceful, true};
 inline constexpr transition stop{true, phase::stopping};
 inline constexpr transition end{true, phase::terminated};
 
@@ -84,7 +81,7 @@ inline constexpr transition table[event_count][phase_count] = {
     /* quiet_request  */ {quiet,   none,    none,    none,     none},
     /* resume_request */ {none,    resume,  none,    none,     none},
     /* reclaim        */ {reclaim, reclaim, reclaim, none,     none},
-    /* cancel_request */ {cancel,  cancel,  cancel,  none,     none},
+    /* cancel_request */ {stop,    stop,    stop,    none,     none},
     /* grace_expired  */ {none,    none,    stop,    none,     none},
     /* drained        */ {none,    none,    stop,    none,     none},
     /* finished       */ {none,    none,    none,    end,      none},
@@ -102,12 +99,10 @@ struct lifecycle_access;
 struct lifecycle_state {
     ojs::phase phase = ojs::phase::running;  ///< where it is
     stop_mode mode = stop_mode::graceful;    ///< how the stop treats jobs
-    event last_event = event::stop_signal;   ///< the latest change; meaningless while `sequence` is 0
+    event last_event = event::stop_signal;   ///< the latest change; meaningless before the first
     ojs::cause cause;                        ///< what requested it
     bool cancel_requested = false;           ///< stop_and_cancel() was called
-    bool exit_now = false;                   ///< the third stop signal arrived
-    unsigned stop_signals = 0;               ///< stop signals so far, counted up to 3
-    std::uint8_t sequence = 0;               ///< changes so far, modulo 256
+    unsigned stop_signals = 0;               ///< stop signals so far, counted up to 3: exit now
     std::uint32_t changed_ms = 0;            ///< steady-clock time of the latest change, modulo 2^32
 };
 
@@ -128,17 +123,14 @@ class lifecycle {
     /// Applies one event. True if it changed anything. Async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    /// The phase. Async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as
-    /// drain_barrier::enter() does, and then finds `running`, every thread that knows of a later phase sees that work.
+    /// Async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as drain_barrier::enter()
+    /// does, and then finds `running`, every thread that knows of a later phase sees that work.
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
     lifecycle_state state() const noexcept;  ///< a snapshot, with the guarantees of phase()
     /// The number of report requests. Async-signal-safe.
     std::uint32_t report_requests() const noexcept { return requests(event::report_request); }
 
     void set_signal_debounce(std::chrono::milliseconds gap) noexcept;  ///< as the constructor
-    std::chrono::milliseconds signal_debounce() const noexcept {       ///< as set
-        return std::chrono::milliseconds(repeat_gap_ms_.load());
-    }
 
     /// Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
     /// for writes in progress. False: all 16 slots are taken.
@@ -169,10 +161,10 @@ namespace detail {
 
 // What only the library needs.
 struct lifecycle_access {
-    // The first stop signal or reclaim decides; later ones change nothing, so none forces or ends the stop. A stop
-    // signal during a drain that no signal started only becomes its cause. [Spot]
+    // The first stop signal or reclaim decides; later ones change nothing. A stop signal during a drain that no signal
+    // started only becomes its cause. [Spot]
     static void set_first_signal_wins(lifecycle& target, bool enabled) noexcept { target.first_signal_wins_ = enabled; }
-    // The number of requests, also of those that changed nothing: a follower may be quiet on its own account.
+    // Also of those that changed nothing: a follower may be quiet on its own account.
     static std::uint32_t requests(const lifecycle& target, event of) noexcept { return target.requests(of); }
     // The signal of the latest resume request, 0 if that was a call.
     static int resume_signal(const lifecycle& target) noexcept { return target.resume_signal_; }
@@ -181,6 +173,7 @@ struct lifecycle_access {
         for (const atomic<int>& each : target.subscribers_) out = out || each != 0;
         return out;
     }
+    static std::uint32_t repeat_gap_ms(const lifecycle& target) noexcept { return target.repeat_gap_ms_; }
     // In the child of a fork(): the threads that were notifying are its parent's.
     static void after_fork(lifecycle& target) noexcept { target.notifiers_ = 0; }
 };

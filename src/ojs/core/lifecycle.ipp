@@ -48,10 +48,8 @@ void visit_members(State& state, Visit visit) noexcept {
     visit(state.mode, 2);
     visit(state.cause.kind, 3);
     visit(state.cancel_requested, 1);
-    visit(state.exit_now, 1);
     visit(state.stop_signals, 2);
     visit(state.cause.signal, 8);
-    visit(state.sequence, 8);
     visit(state.last_event, 4);
     visit(state.changed_ms, 32);
 }
@@ -108,14 +106,11 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     }
     if (cell.moves) next.phase = cell.next;
     if (cell.mode > next.mode) next.mode = cell.mode;
-    next.cancel_requested = next.cancel_requested || cell.cancels;
-    next.exit_now = next.exit_now || (cell.third_exits && next.stop_signals >= 3);
-
+    if (event == ojs::event::cancel_request && cell.moves) next.cancel_requested = true;
     const bool changed = detail::pack(next) != detail::pack(state);
     // An internal event keeps the cause: the log still names the signal that ended the worker.
     if (cause.kind != cause_kind::none) next.cause = cause;
     next.last_event = event;
-    next.sequence = static_cast<std::uint8_t>(state.sequence + 1);
     next.changed_ms = now_ms;
     state = next;
     return changed;

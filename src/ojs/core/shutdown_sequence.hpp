@@ -14,15 +14,9 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// How a step ended.
-enum class step_status {
-    running,   ///< not yet: the status in the first call of sequence_options::progress
-    done,      ///< it returned
-    failed,    ///< it returned an error
-    threw,     ///< an exception
-    timed_out  ///< it was abandoned; its thread may still run
-};
-/// "running", "done", "failed", "threw", "timed out". Never null. Thread-safe.
+/// How a step ended. `running`: not yet; `failed`: it returned an error; `timed_out`: its thread may still run.
+enum class step_status { running, done, failed, threw, timed_out };
+/// "timed out", ... Never null. Thread-safe.
 const char* to_string(step_status status) noexcept;
 
 /// The outcome of one step.
@@ -33,23 +27,23 @@ struct step_result {
     std::string error;                          ///< why it failed or threw
 };
 
-/// What a step may take as its argument.
+/// An argument that a step may take.
 struct step_context {
     time_point deadline;  ///< when the step is abandoned
 };
 
 /// How run() runs.
 struct sequence_options {
-    /// For all steps together. Each step may still take 50 ms, or its own timeout if that is less, once this has passed.
+    /// For all steps together. Once it has passed, each may still take 50 ms, or its own timeout if that is less.
     std::chrono::milliseconds timeout = no_limit;
-    /// Called when a step starts and when it has ended, on the thread that called run(). It must not throw.
+    /// Called when a step starts and when it has ended, on the caller's thread. It must not throw.
     function<void(const step_result&)> progress;
     std::size_t thread_stack_size = 0;  ///< bytes, as in worker_options
 };
 
-/// Runs steps in the order they were added, each on its own thread, until it returns, fails, throws or times out; the
-/// next step runs in any case. The timeout includes the destructors of the thread's thread_local objects. If no thread
-/// can be created, a step runs on the calling thread, without a timeout. Not thread-safe. [GS 9.1]
+/// Runs steps in the order they were added, each on its own thread; the next step runs in any case. The timeout includes
+/// the destructors of thread_local objects. If no thread can be created, a step runs on the caller's, without a timeout.
+/// Not thread-safe. [GS 9.1]
 ///
 ///     ojs::shutdown_sequence steps;
 ///     steps.add("http", [&](const ojs::step_context& step) { server->stop(step.deadline); }, 20s);
@@ -57,16 +51,15 @@ struct sequence_options {
 ///     steps.run();
 class shutdown_sequence {
   public:
-    /// `step` takes a const step_context& or nothing, and returns nothing or a result<void>. no_limit as `timeout`:
-    /// only that of run(). False if `call` is an empty function.
+    /// `call` takes a const step_context& or nothing, and returns nothing or a result<void>. False if it is empty.
     template <class Step>
     bool add(std::string name, Step&& call, std::chrono::milliseconds timeout = no_limit) {
         return add_step({std::move(name), as_call(std::forward<Step>(call)), timeout});
     }
-    /// Runs all steps once and returns a result for each. Steps added meanwhile are for the next run.
+    /// Runs all steps once. Steps added meanwhile are for the next run.
     std::vector<step_result> run(const sequence_options& options = {});
-    std::size_t size() const noexcept { return steps_.size(); }  ///< steps that the next run() has
-    std::chrono::milliseconds timeout() const noexcept;          ///< the longest time that all of them may take
+    std::size_t size() const noexcept { return steps_.size(); }  ///< steps of the next run()
+    std::chrono::milliseconds timeout() const noexcept;          ///< the longest that all of them may take
 
   private:
     using step_call = function<result<void>(const step_context&)>;

@@ -64,7 +64,7 @@ class shutdown_sequence::running_step : public detail::ref_counted {
             set(began_at, step_status::threw);
         }
     }
-    // Returns when the thread has ended, with the destructors of its thread_local objects, or its time has.
+    // Until the thread has ended, with the destructors of its thread_local objects, or its time has.
     step_status await(detail::thread& thread) noexcept {
         detail::unique_lock held(guard_);
         while (status_ == step_status::running && changed_.wait_until(held, latest_end())) {
@@ -102,7 +102,7 @@ OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequen
         options.progress(result);
         const time_point start = steady_clock::now();
         const auto running = detail::make_ref<running_step>(std::move(each.call), each.timeout, common);
-        // It takes signals, as programs that the step starts inherit its mask.
+        // It takes signals: programs that the step starts inherit its mask.
         ojs::result<detail::thread> started = detail::thread::start(
             [running] { running->run(); }, {options.thread_stack_size, 256 * 1024, true, "ojs-step"});
         if (!started) running->run();

@@ -20,13 +20,12 @@ class signal_claim;
 struct signal_options {
     /// Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
     bool reclaim = false;
-    /// The signals that request a stop; all are equivalent. An existing handler for SIGHUP stays.
-    /// errc::invalid_argument: an empty list; SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning
-    /// (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE, SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
+    /// The signals that request a stop. An existing handler for SIGHUP stays. errc::invalid_argument: an empty list;
+    /// SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE,
+    /// SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
     std::vector<int> stop_signals{SIGTERM, SIGINT};
-    /// The third stop signal (lifecycle_state::exit_now) ends the process by _exit(128 + n) in the handler. If `target`
-    /// has subscribers, such as a worker, which exits by itself, the first one after a second does. False: `target`
-    /// alone notes it.
+    /// The third stop signal ends the process by _exit(128 + n) in the handler. If `target` has subscribers, such as a
+    /// worker, which exits by itself, the first one after a second does. False: `target` alone notes it.
     bool third_signal_exits = true;
 };
 
@@ -38,45 +37,40 @@ struct received_signal {
     std::string sender_name;  ///< its comm, if it still runs and /proc can be read; else empty
 };
 
-/// The signal installer of a process. Claim the signals in the first line of main, so that a SIGTERM during start-up is
-/// kept: the worker created later finds its lifecycle draining.
+/// The signal installer of a process. In the first line of main, it keeps a SIGTERM during start-up: the worker created
+/// later finds its lifecycle draining.
 ///
 ///     ojs::lifecycle lifecycle;
 ///     auto signals = ojs::signals::install(lifecycle);
 ///
 /// The handler records the signal and its sender, applies one event to the lifecycle, and writes both to a pipe. It
-/// runs on the alternate stack of a thread that has one. A signal ignored at process start stays ignored: see ignored().
+/// runs on the alternate stack of a thread that has one. A SIGCONT undoes every SIGTSTP sent before it, and may undo one
+/// sent a moment after it: it sets the handler of SIGTSTP again, unless that is the program's.
 ///
-/// Two threads may handle two signals at once, in either order. A SIGCONT undoes every SIGTSTP sent before it, and may
-/// undo one sent a moment after it. So each SIGCONT sets the handler of SIGTSTP again, unless that is the program's.
+/// The destructor restores the previous dispositions, but stop signals stay handled for the lifecycle's debounce time
+/// after the last one, so that a repetition does not kill main().
 ///
-/// The destructor restores the previous dispositions. Exception: a stop signal whose disposition was the default stays
-/// handled for the lifecycle's signal_debounce() after the last one, so that a repetition does not kill main(). The next
-/// stop signal then has its default effect. A default-constructed object holds nothing.
-///
-/// A child made by fork() without exec has the previous dispositions, so it can be stopped like any process; objects
-/// made before hold nothing there. A child that continues as a server (pre-fork, daemon()) claims the signals again, by
-/// install() or worker::run(). The parent keeps its own.
+/// A child made by fork() without exec has the previous dispositions; objects made before hold nothing there. It claims
+/// the signals again, by install() or worker::run(), where it continues as a server. The parent keeps its own.
 class [[nodiscard]] signals {
   public:
     /// Claims the stop signals, SIGTSTP (quiet: Ctrl-Z no longer suspends), SIGCONT (resume), SIGTTIN (report the work
     /// in flight) and, with `reclaim`, SIGUSR1 for `target`, which must outlive the returned object. Unblocks them in
-    /// the calling thread, which delivers those that are pending: as PID 1, the only ones that the kernel has kept.
-    /// errc::busy: another installer is active, or a signal has a foreign handler; errc::invalid_argument: see
-    /// stop_signals; errc::system: the kernel refused. Nothing is claimed then. Thread-safe. [GS 4.1]
+    /// the calling thread, which delivers those that are pending. errc::busy: another installer is active, or a signal
+    /// has a foreign handler; errc::invalid_argument: see stop_signals; errc::system: the kernel refused. Nothing is
+    /// claimed then. Thread-safe. [GS 4.1]
     static result<signals> install(lifecycle& target, signal_options options = {});
 
     signals() = default;
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
 
-    /// For your poll loop: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not
-    /// read it. -1 if this object holds nothing.
+    /// To poll: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not read it. -1
+    /// if this object holds nothing.
     int fd() const noexcept;
-    /// The next signal; number 0 at the deadline (max(): none; a past one: only looks) or once `until` is cancelled.
-    /// For one thread at a time.
+    /// The next signal; number 0 at the deadline or once `until` is cancelled. For one thread at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
-    /// The signals that stay ignored, as they were at process start.
+    /// The signals that stay ignored, as at process start.
     std::vector<int> ignored() const;
 
   private:
@@ -87,8 +81,8 @@ namespace detail {
 
 // Whether an installer is active for this lifecycle. Thread-safe.
 bool drives_signals(const lifecycle& target) noexcept;
-// Claims what the active installer lacks, and replaces its third_signal_exits. Returns those that stay ignored. Errors:
-// as for install(). Not while that installer is being destroyed.
+// Claims what the active installer lacks, and replaces its third_signal_exits. Returns those that stay ignored. Errors: as
+// for install(). Not while that installer is being destroyed.
 result<std::vector<int>> add_signals(const signal_options& options);
 // The latest signal of that number; number 0 if there was none. Thread-safe.
 received_signal last_signal(int number);

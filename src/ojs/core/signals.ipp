@@ -52,9 +52,8 @@ inline std::uint64_t pack_signal(const siginfo_t& info) noexcept {
            static_cast<std::uint32_t>(info.si_uid);
 }
 
-// Two threads may handle a SIGTSTP and the SIGCONT sent after it, the SIGCONT first: a thread may lose its processor
-// after the kernel chose its handler and before that begins. So each SIGCONT gives SIGTSTP the next of these handlers,
-// and a SIGTSTP that runs another one is older. (The kernel drops a SIGTSTP that no thread has taken yet.)
+// Two threads may handle a SIGTSTP and the SIGCONT sent after it, the SIGCONT first. So each SIGCONT gives SIGTSTP the
+// next of these handlers, and a SIGTSTP that runs another one is older. (The kernel drops one that no thread has taken.)
 using signal_handler = void (*)(int, siginfo_t*, void*);
 template <unsigned Turn>
 void on_signal(int number, siginfo_t* info, void* context);
@@ -125,7 +124,7 @@ inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned t
         target.apply(event::resume_request, {cause_kind::signal, SIGCONT});
     const lifecycle_state now = target.state();
     // A worker or loop that follows the lifecycle exits by itself, and says what it leaves, unless it hangs.
-    if (process.third_signal_exits && now.exit_now && is_stop(claimed.event) &&
+    if (process.third_signal_exits && now.stop_signals >= 3 && is_stop(claimed.event) &&
         (!lifecycle_access::is_followed(target) || steady_ms() - now.changed_ms >= 1000))
         _exit(128 + now.cause.signal);
     process.unread->put(packed);
@@ -159,7 +158,7 @@ inline void restore_all() noexcept {
     for (int number = 1; number < signal_limit; ++number) restore_previous(number);
 }
 
-// In the child of a fork: installer and threads are the parent's, so signals regain their previous effect.
+// In the child of a fork: installer and threads are the parent's.
 inline void forget_parent() noexcept {
     process.owner = 0;
     process.handlers_running.store(0);  // in threads that this process does not have
@@ -179,8 +178,8 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
         if (is_foreign)
             return error{errc::busy, 0,
                          cat({signal_name(number),
-                              " already has a handler in this process; remove that, or call start() and "
-                              "request_stop(), which need no signals"})};
+                              " already has a handler in this process; remove that, "
+                              "or call start() and request_stop(), which need no signals"})};
         claimed.previous = found;
     }
     claimed.event = event;
@@ -212,7 +211,7 @@ inline result<void> check_stop_signals(const std::vector<int>& numbers, bool rec
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
 }
 
-// Those that `options` name and that have no handler. Returns those that stay ignored. [GS 4.1]
+// [GS 4.1]
 OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& options) {
     result<void> status = check_stop_signals(options.stop_signals, options.reclaim);
     std::vector<int> ignored;
@@ -243,7 +242,7 @@ class signal_claim : public ref_counted {
     ~signal_claim() override {
         if (!active()) return;
         for (int number = 1; number < signal_limit; ++number) {
-            // Stop signals stay handled for a while: a repetition would kill the process before main() returns.
+            // A repetition would kill the process before main() returns.
             if (!is_repeated_stop(process.claimed[number].event)) restore_previous(number);
         }
         process.target.store(nullptr);
@@ -288,7 +287,7 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
         return error{errc::busy, 0, "the signals of this process already have an installer; share its lifecycle"};
     }
     if (!process.fork_handler_set.exchange(true)) pthread_atfork(nullptr, nullptr, detail::forget_parent);
-    process.repeat_gap_ms = static_cast<std::uint32_t>(target.signal_debounce().count());
+    process.repeat_gap_ms = detail::lifecycle_access::repeat_gap_ms(target);
     process.target = &target;
     result<std::vector<int>> ignored = detail::add_signals(options);
     if (!ignored) return ignored.error();

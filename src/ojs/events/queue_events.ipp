@@ -179,7 +179,7 @@ class event_transport final : public http_transport {
     const log_hook log_;
 };
 
-inline result<transport_ref> open_with_events(const transport_setup& setup, http_client_options connection) {
+inline result<transport_ref> open_with_events(const detail::transport_setup& setup, http_client_options connection) {
     const worker_options& options = setup.options;
     result<http_client> client = make_backend_client(options.url, connection);
     if (!client) return client.error();
@@ -197,7 +197,7 @@ inline result<transport_ref> open_with_events(const transport_setup& setup, http
 
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE http_events_factory queue_events() { return detail::open_with_events; }
+OJS_SHUTDOWN_INLINE detail::http_opener queue_events() { return detail::open_with_events; }
 
 }  // namespace v0_1_0
 }  // namespace ojs

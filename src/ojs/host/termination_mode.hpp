@@ -7,13 +7,12 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// What the file contains. All but `normal` mean reclaim: it is safer to hand a job back at once than to run it on a
-/// machine that may be gone before it ends.
+/// What the file contains. All but `normal` mean reclaim: it is safer to hand a job back at once.
 enum class termination_evidence : std::uint8_t {
     normal,      ///< NORMAL_SHUTDOWN
     reclaim,     ///< SPOT_RECLAIM
     missing,     ///< no file
-    unreadable,  ///< not a regular file, an error, or a file that is neither root's nor the effective user's
+    unreadable,  ///< no regular file, an error, or neither root's nor the effective user's
     other        ///< any other text
 };
 
@@ -21,7 +20,7 @@ enum class termination_evidence : std::uint8_t {
 struct termination_mode {
     termination_evidence evidence = termination_evidence::missing;  ///< what was found
     std::string found;            ///< likewise, for the log: "File /tmp/termination-type not found"
-    std::int64_t changed_ms = 0;  ///< when the file was last written or put there, ms since 1970; 0: unknown
+    std::int64_t changed_ms = 0;  ///< when it was last written or put there, ms since 1970; 0: unknown
 
     bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  ///< all but normal
 };

@@ -20,7 +20,7 @@ inline std::int64_t change_time_ms(const struct stat& info) noexcept {
     return static_cast<std::int64_t>(when.tv_sec) * 1000 + when.tv_nsec / 1000000;
 }
 
-// What a stop does, as one line for the log, in the words of the controller guide.
+// In the words of the controller guide.
 inline std::string describe_stop(const termination_mode& mode) {
     return cat({mode.found, !mode.is_reclaim() ? ", using graceful shutdown"
                             : mode.evidence == termination_evidence::reclaim

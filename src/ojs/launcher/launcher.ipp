@@ -297,7 +297,7 @@ class launcher_body : public ref_counted {
         }
         if (now.phase >= phase::draining && !draining_) drain(now);
         if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
-        if (!now.exit_now) return;
+        if (now.stop_signals < 3) return;
         attempt([&] {
             context_->log.write(log_level::error, "third stop signal: exiting immediately",
                                 {field("signal", now.cause.signal)});

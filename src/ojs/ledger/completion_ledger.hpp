@@ -66,12 +66,12 @@ class completion_ledger {
         const detail::unique_lock held(mutex_);
         const std::uint64_t prefix = ends_.prefix;
         if (position < prefix || position == UINT64_MAX)
-            return error(errc::invalid_argument, 0, "the position is not above the latest");
+            return error{errc::invalid_argument, 0, "the position is not above the latest"};
         ends_.prefix = position + 1;
         entry* const begun = free_ != nullptr ? free_ : new (std::nothrow) entry();
         if (begun == nullptr) {
             stop_ = detail::min(stop_, prefix);
-            return error(errc::unavailable, 0, "out of memory");
+            return error{errc::unavailable, 0, "out of memory"};
         }
         free_ = begun->next;
         *begun = {this, ends_.previous, &ends_, prefix, ends_.epoch};

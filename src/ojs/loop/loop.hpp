@@ -30,8 +30,8 @@ class [[nodiscard]] item {
     }
     ~item() { end(); }
 
-    /// Cancelled at the end of the grace period, by a second stop signal, or because loop::renew() has lost the item
-    /// (cancel_reason::revoked): return, and hand the item back to its queue. Never for none.
+    /// Cancelled at the end of the grace period, by a second stop signal, or because renew() has lost the item
+    /// (cancel_reason::revoked): hand the item back to its queue. Never for none.
     cancel_token token() const noexcept;
     /// It is settled, or handed back if its token was seen to be cancelled. Idempotent.
     void end() noexcept;
@@ -45,7 +45,7 @@ class [[nodiscard]] item {
 /// One thread of loop::consumers(), and used by it alone.
 class slot {
   public:
-    /// Whether to take the next item; waits while the loop is quiet. False: the loop stops; return.
+    /// Whether to take the next item; waits while the loop is quiet. False: return.
     [[nodiscard]] bool next() { return await_turn(time_point::max()) == turn::take; }
     /// The same, and calls `keep_alive()` each second meanwhile: for clients that leave their group, or lose their
     /// connection, if they are not polled (Kafka, AMQP, NATS).
@@ -55,10 +55,10 @@ class slot {
         while ((now = await_turn(deadline_after(std::chrono::seconds(1)))) == turn::wait) keep_alive();
         return now == turn::take;
     }
-    /// Cancelled as soon as no item may be taken: ends the wait for one. An item that comes nevertheless may be
-    /// processed or handed back: the stop waits for this thread.
+    /// Cancelled as soon as no item may be taken: ends the wait for one. An item that comes nevertheless may still be
+    /// processed.
     cancel_token taking() const;
-    /// The item is in flight. `id` is for the log, and for loop::renew(). Throws std::bad_alloc.
+    /// The item is in flight. `id` is for the log and renew().
     item begin(std::string id);
     std::size_t index() const noexcept { return index_; }  ///< 0, 1, ... among the loop's threads
 
@@ -73,9 +73,10 @@ class slot {
 };
 
 /// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines
-/// and exit statuses hold, for items of any queue. Construct it in the first line of main: a stop signal during
-/// start-up is kept. The destructor ends a loop that has begun, as stop_and_cancel() ends a worker, and restores the
-/// signals, see ~signals().
+/// and exit statuses hold, for items of any queue. Construct it in the first line of main, with options or those of the
+/// environment: it installs signal handlers, and a stop signal during start-up is kept. Or give it a lifecycle to
+/// follow: several may share one, and one installer of signals. run() and advance() report what is wrong with the
+/// options. The destructor ends a loop that has begun, as stop_and_cancel() ends a worker, and restores the signals.
 ///
 ///     ojs::loop loop;
 ///     loop.consumers(8, [](ojs::slot& slot) {
@@ -90,59 +91,50 @@ class slot {
 ///     return loop.run();
 class loop {
   public:
-    /// Installs signal handlers, with the options of the environment (loop_options::from_environment()), or with these.
-    /// Whatever is wrong with them is reported by run() and advance().
     loop();
     explicit loop(loop_options options);
-    /// Follows a lifecycle, as a worker does: several may share one, and one installer of signals.
     loop(loop_options options, lifecycle& shared);
     loop(const loop&) = delete;
     loop& operator=(const loop&) = delete;
     ~loop();
 
-    /// run() calls `body(slot&)` on `count` threads (0: OJS_CONCURRENCY, 10 by default). The loop also stops when all
-    /// of them have returned, or one has thrown: that is logged, and run() returns 70. After the start this and the
-    /// next two add nothing, log an error, and return false.
+    /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all of them
+    /// have returned, or one has thrown: run() then returns 70. After the start this and the next two return false.
     bool consumers(std::size_t count, function<void(slot&)> body);
-    /// Calls `renew` every `interval`, on a thread of its own, with the ids in flight, until the last item has ended:
-    /// to extend leases or visibility timeouts. Items whose ids it returns are lost: their tokens are cancelled.
+    /// Calls `renew` every `interval`, on a thread of its own, with the ids in flight, until the last item has ended: to
+    /// extend leases. Items whose ids it returns are lost: their tokens are cancelled.
     bool renew(std::chrono::milliseconds interval,
                function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
-    /// Adds a step that runs after the last item has ended, as worker::on_shutdown().
+    /// A step after the last item has ended, as worker::on_shutdown().
     template <class F>
     bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 
-    /// Works until stopped, and returns main's exit status (see exit_status): 0 if all items and threads have ended. If
-    /// a thread has not, run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.
+    /// Works until stopped, and returns main's exit status: 0 if all items and threads have ended. If a thread has not,
+    /// run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.
     [[nodiscard]] int run();
 
-    /// For a program with an event loop of its own, instead of run() and consumers(): call it first, when fd() is
-    /// readable, and at deadline(). Acts on signals and on what is due, and never blocks. False: the loop has ended;
-    /// return exit_code(). One thread. Throws nothing.
+    /// Instead of run() and consumers(), in an event loop of your own: call it first, when fd() is readable, and at
+    /// deadline(). Never blocks. False: the loop has ended; return exit_code(). One thread.
     bool advance();
     int fd() const noexcept;               ///< to poll for POLLIN
     time_point deadline() const noexcept;  ///< time_point::max(): none
-    int exit_code() const noexcept;        ///< that run() returns; thread-safe
-
-    /// The rest is thread-safe.
+    int exit_code() const noexcept;        ///< that run() returns
+    // This and the rest is thread-safe.
     bool may_take() const noexcept;  ///< false: quiet, or it stops
-    /// Cancelled as soon as may_take() is false; a new one after a resume.
-    cancel_token taking() const;
-    item begin(std::string id);  ///< as slot::begin()
+    cancel_token taking() const;     ///< cancelled as soon as may_take() is false; a new one after a resume
+    item begin(std::string id);      ///< as slot::begin()
 
-    /// No item is taken until resume(); as SIGTSTP. True, as for the next three: something changed.
+    /// No item is taken until resume(), as SIGTSTP. True, as for the next three: something changed.
     bool quiet() { return apply(event::quiet_request); }
-    bool resume() { return apply(event::resume_request); }      ///< as SIGCONT
-    bool request_stop() { return apply(event::stop_request); }  ///< begins a drain, as SIGTERM
-    /// Begins a drain that cancels the items in flight.
-    bool request_stop_and_cancel() { return apply(event::cancel_request); }
-    cancel_token stopped_token() const;  ///< cancelled when the loop has ended
-    ojs::phase phase() const noexcept;   ///< as worker::phase()
-    std::size_t active_items() const;    ///< in flight
+    bool resume() { return apply(event::resume_request); }                   ///< as SIGCONT
+    bool request_stop() { return apply(event::stop_request); }               ///< begins a drain, as SIGTERM
+    bool request_stop_and_cancel() { return apply(event::cancel_request); }  ///< which cancels the items in flight
+    cancel_token stopped_token() const;                                      ///< cancelled when the loop has ended
+    ojs::phase phase() const noexcept;                                       ///< as worker::phase()
     /// So far. `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled, `gone` the
-    /// lost ones, `unreported` those that had not ended at the end of the stop.
+    /// lost ones; the others are in flight, or `unreported` at the end of the stop.
     worker_report report() const;
 
   private:

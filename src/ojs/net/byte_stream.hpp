@@ -9,35 +9,29 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// How an operation of a byte_stream ended.
-enum class stream_status {
-    ok,           ///< done, or at least one byte was transferred
-    wants_read,   ///< repeat the call, with the same arguments, once the socket is readable
-    wants_write,  ///< repeat it once the socket is writable
-    closed,       ///< the peer has closed the stream in an orderly way
-    failed        ///< for good; see failure()
-};
+/// How an operation of a byte_stream ended. `ok`: done, or at least one byte was transferred; `wants_read` and
+/// `wants_write`: repeat the call, with the same arguments, once the socket is readable or writable; `closed`: by the peer,
+/// in an orderly way; `failed`: for good.
+enum class stream_status { ok, wants_read, wants_write, closed, failed };
 
-/// The bytes of one connection. No function may wait (the caller does, under one deadline for all) or raise SIGPIPE.
-/// One thread at a time calls them.
+/// The bytes of one connection. No function may wait or raise SIGPIPE. One thread at a time calls them.
 class byte_stream : public detail::ref_counted {
   public:
     /// Until it returns ok, only failure() is called besides.
     virtual stream_status handshake() = 0;
-    /// Sets `size`, which is that of the buffer, to the bytes read, if ok. A connection that ends without the protocol's
-    /// close message is `failed`, not `closed`.
+    /// Sets `size`, the buffer's, to the bytes read, if ok. A connection that ends without a close message is `failed`.
     virtual stream_status read_some(char* buffer, std::size_t& size) = 0;
     virtual stream_status write_some(std::string_view& bytes) = 0;  ///< removes what it has written
-    /// Sends the close message if that is possible at once. The socket is closed after it.
+    /// Sends the close message if that is possible at once.
     virtual void end() noexcept = 0;
-    /// Why the latest call `failed`, as an error text.
+    /// Why the latest call `failed`.
     virtual std::string failure() const = 0;
 };
 using byte_stream_ref = detail::ref<byte_stream>;  ///< made of `new`; counted; copying it is thread-safe
 
-/// Creates a stream on a socket, without a handshake. The socket is connected and non-blocking; the client closes it
-/// after the stream's last use. `host` is the URL's, a name, or an address without brackets; `name` is host and port, the
-/// key of a TLS session cache. An error ends the request as never sent. Thread-safe.
+/// Creates a stream on a connected, non-blocking socket, which the client closes after the stream's last use; no handshake.
+/// `host` is the URL's, a name, or an address without brackets; `name` is host and port, the key of a TLS session cache.
+/// An error ends the request as never sent. Thread-safe.
 using stream_factory = function<result<byte_stream_ref>(int socket, const std::string& host, const std::string& name)>;
 
 }  // namespace v0_1_0

@@ -15,22 +15,20 @@ inline namespace v0_1_0 {
 struct http_client_options {
     std::string bearer_token;                ///< sent as "Authorization: Bearer ..."; empty: not sent
     http_headers headers;                    ///< sent with every request
-    stream_factory https_stream;             ///< needed for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
+    stream_factory https_stream;             ///< for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
     std::size_t max_body = 8 * 1024 * 1024;  ///< of a response, whose head has at most 64 KiB, in bytes
 };
 
 /// How to send one request.
 struct http_call {
-    /// Covers name resolution, connect, handshake, write and read. A response that has arrived by then is a value even
-    /// if this process was frozen and reads it later.
+    /// Covers all from name resolution on. A response that has arrived by then is a value even if this process was frozen
+    /// and reads it later.
     time_point deadline = time_point::max();
-    /// Called right before the first byte is written; false ends the call with errc::cancelled, nothing sent.
+    /// Called right before the first byte is written; false: nothing is sent, errc::cancelled.
     function<bool()> should_send{};
-    /// The request may be sent once more if its connection breaks. Otherwise only if the peer cannot have processed it
-    /// (the connection was closed before the first byte).
+    /// The request may be sent once more if its connection breaks; else only if the peer cannot have processed it.
     bool is_repeatable = false;
-    /// Once readable, it ends the wait for a handshake or response with errc::cancelled; the request may have been
-    /// processed. -1: none.
+    /// Once readable, ends the wait for a handshake or response with errc::cancelled. -1: none.
     int interrupt_fd = -1;
 };
 
@@ -38,22 +36,21 @@ namespace detail {
 class http_exchange;
 }
 
-/// A client of one server. It keeps connections open for 30 s, with TCP keep-alive. A request on a kept connection that
-/// breaks, or gets no response by its deadline, closes all idle ones, so that the next request opens one. Copies share
-/// connections; the last one's destructor closes them, and no call may be in progress.
+/// A client of one server. It keeps connections open for 30 s. A request on a kept connection that breaks, or gets no
+/// response by its deadline, closes all idle ones. Copies share connections; the last one's destructor closes them, and no
+/// call may be in progress.
 class http_client {
   public:
-    /// `url` is http://HOST[:PORT][/BASE] (HOST: a name, an IPv4 address, or an IPv6 address in brackets), the same
-    /// with https:// given an https_stream, or unix:/PATH. Does not connect yet. errc::invalid_argument: not such a
-    /// URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without a stream.
+    /// `url` is http://HOST[:PORT][/BASE], https:// likewise, or unix:/PATH. Does not connect yet. errc::invalid_argument:
+    /// not such a URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without an https_stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
     /// Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
-    /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
-    /// (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe: each call has its own connection.
+    /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected (perhaps
+    /// processed), bad_response, invalid_argument, cancelled. Thread-safe.
     result<http_response> send(const http_request& request, const http_call& call);
 
-    /// "POST http://HOST:PORT/BASE/TARGET" without a query, which may hold a secret: for error texts. Thread-safe.
+    /// "POST http://HOST:PORT/BASE/TARGET" for error texts, without a query, which may hold a secret. Thread-safe.
     std::string describe(std::string_view method, std::string_view target) const;
 
   private:

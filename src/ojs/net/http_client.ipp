@@ -19,7 +19,6 @@ struct connection final : ref_counted {
         if (stream) stream->end();
     }
 
-    // These are as those of a stream.
     stream_status read_some(char* buffer, std::size_t& size) {
         if (stream) return stream->read_some(buffer, size);
         const ssize_t count = ::recv(socket.get(), buffer, size, 0);
@@ -62,10 +61,10 @@ struct connection final : ref_counted {
 };
 using connection_ref = ref<connection>;
 
-// The connections that no request uses. Thread-safe.
+// Thread-safe.
 class idle_connections {
   public:
-    // The one that was used last. Null: none is left.
+    // The one that was used last, or null.
     connection_ref take(time_point now) {
         drop(now, time_point::min());
         const unique_lock held(guard_);
@@ -91,10 +90,9 @@ class idle_connections {
     array<connection_ref> kept_;
 };
 
-// After the deadline, of up to 16 KiB each: enough for what a socket holds. A peer may send bytes one by one.
+// After the deadline, of up to 16 KiB each: as much as a socket holds.
 inline constexpr int max_late_reads = 512;
-// A request on a kept connection has stalled without a response for so long. Less than the second that is documented, so
-// that the thread that waits for it notices in time.
+// A request on a kept connection stalls. Less than the second that is documented, so that its thread notices in time.
 inline constexpr auto stall_time = std::chrono::milliseconds(900);
 
 // Null, or what HTTP does not allow.
@@ -206,7 +204,7 @@ class http_exchange final : public ref_counted {
     }
 
     // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
-    // stalls, the connections that were idle when it was sent are closed: what stopped this one may have stopped all.
+    // stalls, the connections that were idle when it was sent are closed, too.
     io_status await(connection& conn, stream_status ended, time_point deadline, int interrupt_fd = -1) {
         if (ended == stream_status::ok) return io_status::ok;
         if (ended == stream_status::closed) return io_status::closed;
@@ -219,7 +217,6 @@ class http_exchange final : public ref_counted {
         return io_status::ok;
     }
 
-    // Tries idle connections until one accepts the request, then a new one.
     http_attempt try_any(const http_request& request, const http_call& call) {
         time_point now = steady_clock::now();
         if (now >= call.deadline)
@@ -252,7 +249,7 @@ class http_exchange final : public ref_counted {
         if (write(*conn, left, call.deadline) == io_status::timed_out)
             return {error{errc::timed_out, 0, "the deadline passed while the request was sent"}};
         if (left.size() == text.size()) return broken(*conn, true);
-        // A peer that closes in the middle of a request may have responded (413), so read in any case.
+        // A peer that closes in the middle of a request may have responded (413).
         return receive(conn, request.method == "HEAD", left.empty(), call);
     }
 
@@ -262,7 +259,7 @@ class http_exchange final : public ref_counted {
         parser.begin(is_head);
         char buffer[16 * 1024];
         for (int late_reads = 0;;) {
-            // What has arrived counts after the deadline, too: this process may have been frozen.
+            // What has arrived counts: this process may have been frozen.
             const bool is_late = steady_clock::now() >= call.deadline;
             std::size_t size = sizeof buffer;
             const stream_status got = conn->read_some(buffer, size);

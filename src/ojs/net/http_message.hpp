@@ -16,7 +16,7 @@ struct http_header {
 
 using http_headers = std::vector<http_header>;  ///< in the order of the message
 
-/// The value of the first header of that name, ignoring case; empty if there is none. Thread-safe.
+/// The value of the first header of that name; empty if there is none. Thread-safe.
 std::string_view find_header(const http_headers& headers, std::string_view name) noexcept;
 
 /// A request, to send or received.

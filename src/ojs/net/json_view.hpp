@@ -25,40 +25,35 @@ using detail::json_quote;
 /// The type of a value; `none`: there is no value.
 enum class json_type { none, null, boolean, number, string, array, object };
 
-/// One JSON value in a text that must outlive the view. Each lookup scans the text and builds nothing, so numbers keep
-/// every digit, and memory use is constant. Thread-safe.
+/// One JSON value in a text that must outlive the view. Each lookup scans the text and builds nothing. Thread-safe.
 class json_view {
   public:
     json_view() = default;  ///< no value
-    /// For text known to be JSON, such as job_context::args_json(). On other text the members below return something or
-    /// nothing, safely.
+    /// For text known to be JSON. On other text the members below return something or nothing, safely.
     explicit json_view(std::string_view json) noexcept;
 
-    /// For untrusted text. errc::bad_response unless all of it is one JSON value [RFC 8259] in UTF-8 of at most
-    /// `max_bytes`, nested at most 100 deep, whose numbers fit a double. The error names the line, and never quotes the
-    /// text.
+    /// For untrusted text. errc::bad_response, which names the line and never quotes the text, unless all of it is one
+    /// JSON value [RFC 8259] in UTF-8 of at most `max_bytes`, nested at most 100 deep, whose numbers fit a double.
     [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = 16 * 1024 * 1024);
 
     json_type type() const noexcept;                                    ///< none: there is no value
     explicit operator bool() const noexcept { return !text_.empty(); }  ///< false: there is no value
     std::string_view text() const noexcept { return text_; }            ///< its source
 
-    /// errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent, and keeps every
-    /// digit.
+    /// errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent.
     result<std::string> string() const;
     result<double> number() const;         ///< nearest double
     result<std::int64_t> integer() const;  ///< exact
     result<bool> boolean() const;          ///< true or false
-    /// T is picojson::value, array or object, for files that include `<picojson.h>`. Checks as parse() does, with its
-    /// errors; errc::invalid_argument: another type. Numbers become doubles.
+    /// T is picojson::value, array or object, for files that include `<picojson.h>`. Errors: as of parse();
+    /// errc::invalid_argument: another type. Numbers become doubles.
     template <class T>
     result<T> as() const;
 
     /// json_type::none if there is none. Of several members of one name, the last counts.
     json_view member(std::string_view name) const;
     json_view element(std::size_t index) const;  ///< of an array; the first is 0
-    /// `for (const auto& [key, value] : view)`: the members of an object, or the elements of an array (with keys of
-    /// json_type::none).
+    /// `for (const auto& [key, value] : view)`: the members of an object, or the elements of an array (without keys).
     detail::json_iterator begin() const;
     detail::json_iterator end() const noexcept;  ///< see begin()
 
@@ -73,8 +68,7 @@ struct json_item {
     json_view value;
 };
 
-// Walks over the members of an object or the elements of an array, without a stack, so that nesting cannot overflow it.
-// For checked JSON; on other text the result is arbitrary but safe.
+// Walks over members or elements, without a stack. For checked JSON; on other text the result is arbitrary but safe.
 class json_iterator {
   public:
     json_iterator() = default;
@@ -84,7 +78,7 @@ class json_iterator {
     json_iterator& operator++();
     explicit operator bool() const noexcept { return static_cast<bool>(item_.value); }  // false: at the end
     bool operator!=(const json_iterator& other) const noexcept { return bool(*this) != bool(other); }
-    // At the end: whether that is the closing bracket at the end of the text, with matching brackets within.
+    // At the end: whether that is the closing bracket at the end of the text.
     bool is_complete() const noexcept;
 
   private:
@@ -93,9 +87,8 @@ class json_iterator {
     json_item item_;
 };
 
-// Whether all of `text` is one JSON value [RFC 8259]. errc::bad_response, with a short text that never quotes the
-// input, if not; if it `is_limited`, also for numbers and nesting that json_view::parse() rejects. Does not check UTF-8:
-// see is_utf8().
+// Whether all of `text` is one JSON value [RFC 8259], and, if it `is_limited`, one that json_view::parse() takes. Does not
+// check UTF-8: see is_utf8().
 result<void> check_json(std::string_view text, bool is_limited = false);
 inline bool is_json(std::string_view text) { return check_json(text).has_value(); }
 inline bool is_json_object(std::string_view text) {
@@ -121,8 +114,8 @@ bool is_json_number(std::string_view source) noexcept;
 template <class V>
 using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 
-// json_view::parse() rejects numbers on which picojson would throw, and nesting that would overflow its stack. The
-// type's name is a parameter, as it may be incomplete here.
+// json_view::parse() rejects numbers on which picojson would throw, and nesting that would overflow its stack. The type
+// may be incomplete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
     if (const result<json_view> checked = json_view::parse(json); !checked) return checked.error();

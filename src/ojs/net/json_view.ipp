@@ -150,8 +150,8 @@ inline bool is_json_scalar(std::string_view source, bool is_limited) {
     return source == "true" || source == "false" || source == "null" || decode_json(source, nullptr);
 }
 
-// Removes a value; false: it is none, and the fault is in the line where `rest` begins. Iterative, so that nesting cannot
-// overflow the stack.
+// Removes a value; false: it is none, and the fault is in the line where `rest` begins. Iterative: nesting cannot overflow
+// the stack.
 inline bool take_checked_json(std::string_view& rest, bool is_limited) {
     std::string open;  // the brackets around this place
     for (;;) {

@@ -243,7 +243,7 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_optio
 }
 
 OJS_SHUTDOWN_INLINE transport_scheme redis_streams(redis_streams_options options) {
-    const auto open = [options = std::move(options)](const transport_setup& setup) {
+    const auto open = [options = std::move(options)](const detail::transport_setup& setup) {
         redis_streams_options with_url = options;
         with_url.url = detail::cat({"redis:", setup.address});
         if (!with_url.log) with_url.log = setup.log;

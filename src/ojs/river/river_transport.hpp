@@ -22,9 +22,8 @@ inline namespace v0_1_0 {
 /// the exit, with 70 if a handler has not returned. A signal in one stage begins the next.
 inline dialect river_dialect() {
     using std::chrono::seconds;
-    dialect out = {"river"};
-    out.stuck_exit_status = exit_status::stuck;
-    out.times = {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)};
+    dialect out;
+    out.stop = {false, exit_status::stuck, {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)}};
     return out;
 }
 

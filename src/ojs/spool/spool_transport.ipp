@@ -227,7 +227,7 @@ inline void log_spool_event(const log_hook& log, const spool_event& event) {
          {}});
 }
 
-inline result<transport_ref> open_spool_url(const transport_setup& setup) {
+inline result<transport_ref> open_spool_url(const detail::transport_setup& setup) {
     spool_options options;
     options.directory = std::string(setup.address);
     options.recovery_interval = setup.options.heartbeat_interval;

@@ -16,8 +16,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// The times of a stop. Jobs in flight are cancelled `cancel_lead` before the end of the grace period. Handlers
-/// that have not returned `cancel_wait` after its end are reported as interrupted.
+/// The times of a stop. Jobs still in flight `cancel_wait` after the grace period are reported as interrupted.
 ///
 ///     SIGTERM                          grace period ends                    the process has ended
 ///     |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|
@@ -28,16 +27,25 @@ struct stop_times {
     /// From SIGTERM; ojs::no_limit: only a second signal or stop_and_cancel() interrupts jobs. [GS 6.1, River]
     std::chrono::milliseconds shutdown_grace_period{30000};
     std::chrono::milliseconds cancel_lead{0};  ///< how long before that end jobs are cancelled
-    /// For cancelled jobs to return; 0: none, but 1 s after stop_and_cancel(). Half of stop_timeout, at most
-    /// 3 s, is reserved for reporting them.
+    /// For cancelled jobs to return; 0: none, but 1 s after stop_and_cancel(). Half of stop_timeout, at most 3 s, is
+    /// kept for their reports.
     std::chrono::milliseconds cancel_wait{0};
     std::chrono::milliseconds reclaim_wait{0};     ///< cancel_wait of a reclaim
     std::chrono::milliseconds stop_timeout{5000};  ///< from the end of the drain to the last heartbeat
 };
 
-/// A protocol profile: where the published documents differ, which one a worker follows. [WIRE 1]
+namespace detail {
+struct stop_rules {
+    bool first_signal_wins = false;  // signals during a stop change nothing [Spot]
+    int stuck_exit_status = 0;       // exit status if a reported job's handler has not returned; 0: none [River]
+    stop_times times = {};           // this and the next set the options of that name [GS-003, River, Spot]
+    std::string termination_mode_file = {};
+};
+}  // namespace detail
+
+/// A protocol profile: which of the published documents a worker follows where they differ. By default the
+/// specification's text. [WIRE 1]
 struct dialect {
-    std::string name = "graceful_shutdown";              ///< as in OJS_DIALECT
     std::string interrupted_error = "ShutdownError";     ///< type and code of an interrupted job [GS-005]
     std::string long_running_error = "ShutdownTimeout";  ///< type and code for long_running handlers [GS 7.2]
     bool requeue_interrupted = true;       ///< an interrupted job uses up no attempt, if the backend supports that
@@ -45,14 +53,10 @@ struct dialect {
     std::string last_state = "terminate";  ///< `state` of the last heartbeat
     /// `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.
     bool active_jobs_as_count = false;
-    bool first_signal_wins = false;  ///< signals during a stop change nothing [Spot]
-    int stuck_exit_status = 0;       ///< exit status if a reported job's handler has not returned; 0: none [River]
-    stop_times times = {};           ///< worker_options::use() sets the options of that name [GS-003, River, Spot]
-    std::string termination_mode_file = {};  ///< set likewise by use()
+    detail::stop_rules stop = {};  ///< how it stops
 
-    static dialect graceful_shutdown();  ///< the specification's text; the default
-    static dialect website();            ///< the project's web page
-    static dialect worker_protocol();    ///< the worker protocol's text
+    static dialect website();          ///< the project's web page
+    static dialect worker_protocol();  ///< the worker protocol's text
     /// The spot controller's guide. A file decides between a normal stop, with nearly an hour for jobs, and a
     /// reclaim, which hands them back at once.
     static dialect spot_controller();
@@ -84,7 +88,7 @@ struct loop_options {
     /// Called after every change of phase, from the supervising thread, in order.
     function<void(const lifecycle_state&)> on_transition;
 
-    /// Sets the dialect and the other options that it has values for.
+    /// Sets the dialect, the times and the termination-mode file.
     void use(ojs::dialect preset);
 
     /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error,

@@ -42,8 +42,8 @@ void visit_loop_options(Options& o, Visit& visit) {
 }
 
 // Returns no_limit instead of overflowing.
-inline std::chrono::milliseconds capped_sum(std::chrono::milliseconds a, std::chrono::milliseconds b) noexcept {
-    return a > no_limit - detail::max(b, std::chrono::milliseconds(0)) ? no_limit : a + b;
+inline milliseconds capped_sum(milliseconds a, milliseconds b) noexcept {
+    return a > no_limit - detail::max(b, milliseconds(0)) ? no_limit : a + b;
 }
 
 // If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
@@ -52,7 +52,7 @@ inline void fit_default_grace(loop_options& options, option_visitor& read, const
     if (!read.status || read.select_first_set(grace_variables)) return;
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
     if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0) return;
-    const auto reports = detail::max<std::chrono::milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
+    const auto reports = detail::max<milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
     const auto max_grace = platform->grant - reports - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
     if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
@@ -78,8 +78,8 @@ inline result<void> check_loop_options(const loop_options& options) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE void loop_options::use(ojs::dialect preset) {
-    times = preset.times;
-    termination_mode_file = preset.termination_mode_file;
+    times = preset.stop.times;
+    termination_mode_file = preset.stop.termination_mode_file;
     dialect = std::move(preset);
 }
 
@@ -93,23 +93,15 @@ OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const en
     return valid ? result<loop_options>(std::move(out)) : valid.error();
 }
 
-// The presets: name, both error codes and requeue_interrupted come first.
-OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() { return {}; }
-OJS_SHUTDOWN_INLINE dialect dialect::website() {
-    return {"website", "shutdown", "shutdown", false, "quiet", "terminated"};
-}
+// Both error codes, requeue_interrupted and the states come first.
+OJS_SHUTDOWN_INLINE dialect dialect::website() { return {"shutdown", "shutdown", false, "quiet", "terminated"}; }
 OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
-    dialect out = {"worker_protocol", "shutdown", "shutdown"};
-    out.drain_state = "terminate";
-    out.active_jobs_as_count = true;
-    out.times = {std::chrono::seconds(25)};
-    return out;
+    return {"shutdown", "shutdown", true, "terminate", "terminate", true, {false, 0, {std::chrono::seconds(25)}}};
 }
 OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
-    dialect out = {"spot_controller"};
-    out.first_signal_wins = true;
-    out.times = {std::chrono::seconds(3550), std::chrono::seconds(10), {}, std::chrono::milliseconds(500)};
-    out.termination_mode_file = "/tmp/termination-type";
+    using namespace std::chrono_literals;
+    dialect out;
+    out.stop = {true, 0, {3550s, 10s, 0s, 500ms}, "/tmp/termination-type"};
     return out;
 }
 

@@ -97,10 +97,9 @@ class job_context {
     const std::string& args_json() const noexcept { return claimed_.args_json; }
 
     /// Returns one argument, or a member of one that is an object, as std::string, bool, or any integer or
-    /// floating-point type except character types. Integers are exact, floating-point numbers are read as double.
-    /// `arg<std::string>` of what is neither a string nor null returns its JSON text. If `<picojson.h>` is included, T
-    /// may also be picojson::value, array or object, whose numbers are doubles. Errors name the
-    /// argument and the member. errc::invalid_argument: it is missing, has another type or does not fit into T;
+    /// floating-point type except character types; with `<picojson.h>` also as picojson::value, array or object.
+    /// Integers are exact, other numbers are read as double. `arg<std::string>` of what is neither a string nor null
+    /// returns its JSON text. errc::invalid_argument: it is missing, has another type or does not fit into T;
     /// errc::bad_response: json_view::parse() rejects it.
     template <class T>
     result<T> arg(std::size_t index, std::string_view member = {}) const {
@@ -111,14 +110,13 @@ class job_context {
     result<T> args() const {
         return json_view(args_json()).as<T>();
     }
-    /// `arg<T>()`, but throws bad_argument on an error, which fails the attempt with the text of that error. Needs
-    /// exceptions.
+    /// `arg<T>()`, but throws bad_argument on an error, which fails the attempt with its text. Needs exceptions.
     template <class T>
     T require(std::size_t index, std::string_view member = {}) const {
         return value_or_throw(arg<T>(index, member));
     }
-    /// An optional argument or member: `fallback` if it, or the argument, is missing or null. Throws bad_argument if it
-    /// has another type. A string literal as `fallback` reads a std::string.
+    /// An optional argument or member: `fallback`, a std::string if it is a literal, if it or the argument is missing or
+    /// null. Throws bad_argument if it has another type.
     template <class T>
     detail::argument_type<T> arg_or(std::size_t index, T fallback) const {
         return read_or<T>({index, {}}, std::move(fallback));
@@ -134,8 +132,8 @@ class job_context {
     bool stop_requested() const noexcept;
     /// This job is cancelled, which comes later: return now.
     bool cancel_requested() const noexcept { return token().cancelled(); }
-    /// The stop reports the job without its handler, which comes last. The handler's result is ignored unless it is
-    /// reported first, and the job may soon run elsewhere: make no more changes.
+    /// The stop reports the job without its handler, which comes last. The job may soon run elsewhere: change nothing
+    /// more.
     bool abandoned() const noexcept;
     /// Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
     cancel_registration on_cancel(function<void()> callback) const { return token().on_cancel(std::move(callback)); }
@@ -144,16 +142,15 @@ class job_context {
     ojs::cancel_token token() const noexcept;  ///< of this job, for calls that take one
 
     /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. The
-    /// FAIL carries it, as `meta.checkpoint`; a run that ends without a FAIL, as by SIGKILL, loses it. Errors, after which
-    /// nothing is saved: invalid_argument: not JSON in UTF-8; cancelled: the job was reported without its handler.
+    /// FAIL carries it, as `meta.checkpoint`; a run that ends without one, as by SIGKILL, loses it. errc::invalid_argument:
+    /// not JSON in UTF-8; cancelled: the job was reported without its handler.
     result<void> save_checkpoint(std::string_view state_json);
-    /// The same for a picojson value.
     template <class V, detail::if_picojson<V> = 0>
     result<void> save_checkpoint(const V& state) {
         return save_checkpoint(std::string_view(state.serialize()));
     }
-    /// Returns the last saved state: of this run, or else `meta.checkpoint` of the job; empty: none. Validate it: it is
-    /// external input.
+    /// Returns the last saved state: of this run, or else `meta.checkpoint` of the job, which is external input; empty:
+    /// none.
     std::string checkpoint() const;
     /// The same as a picojson::value, array or object; null if nothing was saved. Errors as in `arg<T>()`.
     template <class T>
@@ -164,8 +161,8 @@ class job_context {
 
     /// When the drain will interrupt the job; time_point::max(): no drain is in progress.
     time_point deadline() const noexcept;
-    /// Requests a heartbeat, which renews this job's visibility timeout. Returns at once. However often handlers call
-    /// it, a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
+    /// Requests a heartbeat, which renews this job's visibility timeout, and returns at once. However often it is called,
+    /// a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
     void heartbeat() const noexcept;
 
   private:
@@ -225,9 +222,9 @@ struct handler_options {
     bool long_running = false;  ///< interrupted jobs are reported as ShutdownTimeout [GS 7.2]
 };
 
-/// Called on several threads at once. An exception fails the attempt, retryable. It must not end its thread by
-/// pthread_exit() or pthread_cancel(): that ends the process.
+namespace detail {
 using job_handler = function<outcome(job_context&)>;
+}  // namespace detail
 
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -12,6 +12,9 @@ inline http_client_options client_options(const worker_options& options) {
     return {options.auth_token, options.headers, options.https_stream};
 }
 
+// In bytes. Jobs of a larger response to FETCH come back after their visibility timeout.
+inline constexpr std::size_t max_worker_response = 4 * 1024 * 1024;
+
 inline result<transport_ref> open_http(const transport_setup& setup) {
     const worker_options& options = setup.options;
     http_client_options connection = client_options(options);

@@ -29,12 +29,13 @@ job_handler make_handler(F&& callable) {
     static_assert(std::is_invocable_v<body&, job_context&>, "a handler is called with an ojs::job_context&");
     if constexpr (std::is_invocable_v<body&, job_context&>) {
         using returned = std::invoke_result_t<body&, job_context&>;
-        static_assert(std::is_void_v<returned> || std::is_constructible_v<outcome, returned>,
+        constexpr bool is_void = std::is_void_v<returned>;
+        static_assert(is_void || std::is_constructible_v<outcome, returned>,
                       "a handler returns nothing, a result (std::string of JSON or picojson::value) or an "
                       "ojs::outcome");
         if (is_empty<body>(callable)) return nullptr;
         return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
-            if constexpr (std::is_void_v<returned>) {
+            if constexpr (is_void) {
                 body(job);
                 return outcome();
             } else {
@@ -46,12 +47,17 @@ job_handler make_handler(F&& callable) {
 }  // namespace detail
 
 /// Fetches jobs, runs their handlers, and reports every claimed job exactly once.
+///
+/// The destructor stops a running worker first, as stop() does, and waits for calls in flight, at most request_timeout
+/// plus 1 s. After that no thread calls the transport, log.hook or on_transition: abandoned handlers keep what they
+/// use, get errors and log to standard error. In a handler, callback, hook, extension or transport call of this worker
+/// it aborts the process.
 class worker {
   public:
-    /// The scheme of options.url selects the transport. A transport given here is used instead and must outlive
-    /// the worker. A lifecycle given here is followed: several workers may share one, with one signal installer.
-    /// Opens and starts nothing: run() or start() report invalid options. The worker belongs to the process that
-    /// starts it, which may be a fork() of the one that constructed it.
+    /// The scheme of options.url selects the transport; one given here is used instead and must outlive the worker. A
+    /// lifecycle given here is followed: several workers may share one, with one signal installer. Starts nothing: run()
+    /// or start() report invalid options. The worker belongs to the process that starts it, which may be a fork() of
+    /// the one that constructed it.
     explicit worker(const worker_options& options) : worker(options, nullptr, nullptr) {}
     worker(const worker_options& options, lifecycle& shared) : worker(options, nullptr, &shared) {}
     worker(const worker_options& options, ojs::transport& transport) : worker(options, &transport, nullptr) {}
@@ -59,16 +65,12 @@ class worker {
         : worker(options, &transport, &shared) {}
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
-    /// Stops a running worker first, as stop() does. Abandoned handlers keep what they use. Waits for calls in
-    /// flight, at most request_timeout plus 1 s. After that no thread calls the transport, log.hook
-    /// or on_transition: abandoned threads get errors and log to standard error.
-    /// Not in a handler, callback, hook, extension or transport call of this worker: that aborts the process.
     ~worker();
 
-    /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. The handler returns void,
-    /// a result (JSON text or picojson::value) or an outcome. Returns false for a second handler of a type, an
-    /// empty handler or an empty type, which run() and start() then report; also after the start, which is
-    /// logged as an error. Not thread-safe.
+    /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a result (JSON
+    /// text or picojson::value) or an outcome; an exception fails the attempt, retryable. pthread_exit() or
+    /// pthread_cancel() in it ends the process. False for a second handler of a type, an empty handler or type, which
+    /// run() and start() then report; also after the start, which is logged as an error. Not thread-safe.
     template <class F>
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
@@ -76,19 +78,18 @@ class worker {
 
     /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs signal
     /// handlers meanwhile, unless the program has done so for the shared lifecycle. Returns 64 if another handler of a
-    /// signal is installed, or another run() of the process has not ended: other workers use start(). A repeated stop
-    /// signal does not end the process, see ~signals(). If a handler, a step or a call to the backend does not return,
-    /// run() calls _exit(). A third stop signal ends the process at once.
+    /// signal is installed, or another run() of the process has not ended: other workers use start(). Calls _exit() if a
+    /// handler, a step or a call to the backend does not return. A third stop signal ends the process at once; a second
+    /// does not, see ~signals().
     [[nodiscard]] int run();
 
     /// Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument
     /// (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
     bool stopped() const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
-    /// Cancelled once the worker has ended: to wait for that along with signals, deadlines, condition variables
-    /// and descriptors. [River Stopped()]
+    /// Cancelled once the worker has ended: to wait for that along with other things. [River Stopped()]
     cancel_token stopped_token() const;
-    /// The status that run() returns, once stopped() is true. Thread-safe.
+    /// What run() returns, once stopped() is true. Thread-safe.
     int exit_code() const noexcept;
 
     /// Stops fetching; jobs in flight continue. This and the next three are thread-safe, also in handlers, and return
@@ -100,23 +101,22 @@ class worker {
     bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
     /// Waits until the worker has ended, at most until the deadline. True: it has; exit_code() says whether every job was
-    /// reported. False at once, with a line in the log, in a handler, callback, hook, extension or transport call of this
-    /// worker, which would wait for itself; and if it was not started. A step must not wait: the stop waits for it.
+    /// reported. False at once if it was not started; and, with a line in the log, in a handler, callback, hook,
+    /// extension or transport call of this worker, which would wait for itself. A step must not wait.
     bool wait(time_point deadline = time_point::max());
-    /// request_stop(), then wait(). The deadline does not change the grace period. Handlers that noticed their
-    /// cancellation have the rest of stop_timeout to return, others 100 ms. Before run() or start() the request is kept:
-    /// those then drain at once. [River Stop]
+    /// request_stop(), then wait(). The deadline does not change the grace period. Before run() or start() the request
+    /// is kept: those then drain at once. [River Stop]
     bool stop(time_point deadline = time_point::max()) { return request_stop(), wait(deadline); }
     bool stop(std::chrono::milliseconds timeout) { return stop(deadline_after(timeout)); }
     /// request_stop_and_cancel(), then wait(). [River StopAndCancel]
     bool stop_and_cancel(time_point deadline = time_point::max()) { return request_stop_and_cancel(), wait(deadline); }
     bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
 
-    /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close
-    /// what handlers use. Steps run in the order they were added, each on its own thread. One that exceeds its
-    /// timeout is abandoned (run() then calls _exit()); exceptions are logged. The timeouts come on top of
-    /// stop_timeout, which the check of the container's grace period includes. A third stop signal skips the
-    /// steps. False after the start, or if `step` is empty. Not thread-safe, like register_handler().
+    /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close what
+    /// handlers use. Steps run in order, each on its own thread. One that exceeds its timeout is abandoned (run() then
+    /// calls _exit()); exceptions are logged. The timeouts come on top of stop_timeout; the check of the container's
+    /// grace period includes them. A third stop signal skips the steps. False after the start, or if `step` is empty.
+    /// Not thread-safe.
     template <class F>
     bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
@@ -132,7 +132,7 @@ class worker {
     friend bool detail::is_connected(const worker& one) noexcept;
     worker(const worker_options& options, ojs::transport* transport, lifecycle* shared);
     bool apply(event request);
-    bool add_handler(std::string type, job_handler handler, handler_options options);
+    bool add_handler(std::string type, detail::job_handler handler, handler_options options);
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
     detail::ref<detail::worker_core> core_;
     detail::thread background_;  // start()'s; joined when the worker is destroyed

@@ -28,7 +28,7 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
     static_cast<void>(background_.end_by(deadline));
 }
 
-OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, job_handler handler, handler_options options) {
+OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, detail::job_handler handler, handler_options options) {
     return core_->add_handler(std::move(type), std::move(handler), options);
 }
 OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout) {

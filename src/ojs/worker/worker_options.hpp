@@ -14,17 +14,16 @@
 namespace ojs {
 inline namespace v0_1_0 {
 
-/// What happens to a job of a type without a handler.
-enum class unknown_type_action {
-    requeue,  ///< requeued, after a back-off of 100 ms to 5 s
-    fail,     ///< its attempt fails and is retried
-    discard   ///< its attempt fails and is not retried
-};
+/// What happens to a job of a type without a handler: it is requeued after a back-off of 100 ms to 5 s, or its attempt
+/// fails, retried or not.
+enum class unknown_type_action { requeue, fail, discard };
 
 struct http_client_options;
 
-/// Opens the transport of http:, https: and unix: URLs: queue_events() of ojs_events.hpp.
-using http_events_factory = function<result<transport_ref>(const transport_setup&, http_client_options)>;
+namespace detail {
+// Opens the transport of http:, https: and unix: URLs.
+using http_opener = function<result<transport_ref>(const transport_setup&, http_client_options)>;
+}  // namespace detail
 
 /// The settings of a worker.
 struct worker_options : loop_options {
@@ -39,7 +38,7 @@ struct worker_options : loop_options {
     std::string auth_token;                               ///< sent as a bearer token; never logged
     http_headers headers;                                 ///< sent with every request
     stream_factory https_stream;                          ///< connects https:// URLs; empty: they are refused
-    http_events_factory http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
+    detail::http_opener http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
 
     /// As loop_options::from_environment(). The URL is checked at the start of the worker, when `transports` is

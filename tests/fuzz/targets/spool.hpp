@@ -39,9 +39,9 @@ inline void fetch_and_settle(ojs::transport& transport, unsigned how) {
     const ojs::job_error error{"handler_error", "boom", how != 1, "{}"};
     const std::string state = how == 2 ? "{\"at\":1}" : "";
     if (how == 0) {
-        expect(static_cast<bool>(transport.ack({{job.id}, "7"}, deadline)), "an ACK is taken");
+        expect(static_cast<bool>(transport.ack({{{}, job.id}, "7"}, deadline)), "an ACK is taken");
     } else if (how <= 3) {
-        expect(static_cast<bool>(transport.fail({{job.id}, error, how == 3, state}, deadline)), "a FAIL is taken");
+        expect(static_cast<bool>(transport.fail({{{}, job.id}, error, how == 3, state}, deadline)), "a FAIL is taken");
     }  // else: left to recovery
 }
 

@@ -54,7 +54,7 @@ struct lone_worker {
         identity.visibility_timeout = long_lease;
     }
 
-    ojs::result<jobs> fetch(std::size_t count = 1) { return wire->fetch({&identity, count, nullptr, {}}, soon()); }
+    ojs::result<jobs> fetch(std::size_t count = 1) { return wire->fetch({{&identity, nullptr}, count, {}}, soon()); }
     ojs::job fetch_one() {
         const ojs::result<jobs> got = fetch();
         if (!got || got->size() != 1) throw std::runtime_error(got ? "no job came" : got.error().text);
@@ -74,7 +74,7 @@ struct lone_worker {
     ojs::job await_one() { return await(1).front(); }
 
     ojs::job_request about(const ojs::job& job) const {
-        return {job.id, nullptr, job.claim, job.attempt, &job, &identity};
+        return {{&identity, nullptr}, job.id, job.claim, job.attempt, &job};
     }
     ojs::result<ojs::settle_result> try_ack(const ojs::job& job, ojs::time_point deadline = soon()) {
         return wire->ack({about(job), ""}, deadline);
@@ -91,7 +91,7 @@ struct lone_worker {
         return name_of(try_fail(job, {code, "no", true, "{}"}, true));
     }
     ojs::result<ojs::heartbeat_response> beat(const ojs::job& job) {
-        return wire->heartbeat({&identity, "running", {job.id}, false, nullptr, {job.claim}}, soon());
+        return wire->heartbeat({{&identity, nullptr}, "running", {job.id}, {job.claim}, false}, soon());
     }
     bool renews(const ojs::job& job) {
         const auto got = beat(job);

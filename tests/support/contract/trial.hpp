@@ -157,7 +157,7 @@ class test_worker {
         wire = of.on.connect(identity);
     }
 
-    ojs::fetch_request asking(std::size_t count) const { return {&identity, count, nullptr}; }
+    ojs::fetch_request asking(std::size_t count) const { return {{&identity, nullptr}, count, {}}; }
     jobs fetch(std::size_t count = 1) {
         const ojs::result<jobs> got = wire->fetch(asking(count), soon());
         trial_.require(got.has_value(), "FETCH fails: " + text_of(got));
@@ -199,7 +199,7 @@ class test_worker {
     // Requests with what a worker sends: the claim and the job that the last FETCH brought, if any did.
     ojs::job_request about(const std::string& id) {
         const ojs::job& of = known(id);
-        return {id, nullptr, of.claim, of.attempt, &of, &identity};
+        return {{&identity, nullptr}, id, of.claim, of.attempt, &of};
     }
     ojs::ack_request acking(const std::string& id, const std::string& result_json = "{\"n\":1}") {
         return {about(id), result_json};
@@ -211,7 +211,7 @@ class test_worker {
     ojs::heartbeat_request beating(const texts& ids) {
         texts claims;
         for (const std::string& id : ids) claims.push_back(known(id).claim);
-        return {&identity, "running", ids, false, nullptr, claims};
+        return {{&identity, nullptr}, "running", ids, claims, false};
     }
 
     ojs::result<ojs::settle_result> try_ack(const std::string& id, const std::string& result_json = "{\"n\":1}") {

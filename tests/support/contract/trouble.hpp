@@ -25,7 +25,7 @@ auto call_late(trial& t, const std::string& what, Call call) {
 
 inline ojs::result<jobs> fetch_by(trial& t, const test_worker& worker, milliseconds timeout) {
     return call_late(t, "FETCH", [=, wire = worker.wire, identity = worker.identity] {
-        return wire->fetch({&identity, 5, nullptr}, ojs::steady_clock::now() + timeout);
+        return wire->fetch({{&identity, nullptr}, 5, {}}, ojs::steady_clock::now() + timeout);
     });
 }
 
@@ -36,7 +36,9 @@ inline bool send_others_by(trial& t, test_worker& worker, const std::string& ack
     const auto sends = [&t](const char* what, const auto& call) { static_cast<void>(call_late(t, what, call)); };
     const auto wire = worker.wire;
     const ojs::worker_identity identity = worker.identity;
-    sends("the heartbeat", [=] { return wire->heartbeat({&identity, "running", {}, false, nullptr}, deadline()); });
+    sends("the heartbeat", [=] {
+        return wire->heartbeat({{&identity, nullptr}, "running", {}, {}, false}, deadline());
+    });
     const ojs::job_error why = {"handler_error", "no", false, "{}"};
     sends("FAIL", [=, request = worker.failing(failed, why)] { return wire->fail(request, deadline()); });
     return call_late(t, "ACK", [=, request = worker.acking(acked, "")] { return wire->ack(request, deadline()); })

@@ -41,13 +41,14 @@ inline std::string utc_text(std::int64_t ms_since_1970 = wall_clock_ms()) {
     return text;
 }
 
-// The clock of leases: it continues while the machine is suspended, where the system has one that does. [WIRE 8]
+// The clock of leases: on Linux it continues while the machine is suspended. [WIRE 8]
 inline std::chrono::milliseconds lease_clock() noexcept {
     timespec now{};
 #ifdef __linux__
-    if (clock_gettime(CLOCK_BOOTTIME, &now) != 0)
+    clock_gettime(CLOCK_BOOTTIME, &now);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &now);
 #endif
-        clock_gettime(CLOCK_MONOTONIC, &now);
     return std::chrono::seconds(now.tv_sec) + std::chrono::milliseconds(now.tv_nsec / 1000000);
 }
 
@@ -58,7 +59,7 @@ inline std::uint64_t random_number() noexcept {
     return out;
 }
 
-// From 0 to half of `delay`, at random: workers that do something at the same time do the next thing apart.
+// From 0 to half of `delay`: workers that do something at the same time do the next thing apart.
 inline std::chrono::milliseconds random_half(std::chrono::milliseconds delay) noexcept {
     return std::chrono::milliseconds(delay.count() * static_cast<std::int64_t>(random_number() % 512) / 1024);
 }

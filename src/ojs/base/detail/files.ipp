@@ -48,8 +48,8 @@ inline bool is_missing(const error& of_file) noexcept {
     return of_file.sys_errno == ENOENT || of_file.sys_errno == ENOTDIR;
 }
 
-// Blocks the signals that write(2) raises in its thread, for a scope, and consumes those raised: SIGPIPE, SIGXFSZ (above
-// RLIMIT_FSIZE), SIGTTOU (a background process of a terminal). The write fails or succeeds instead.
+// Blocks, and consumes, the signals that write(2) raises in its thread: SIGPIPE, SIGXFSZ (above RLIMIT_FSIZE), SIGTTOU (a
+// background process of a terminal).
 class write_signals_blocked {
   public:
     write_signals_blocked() noexcept {
@@ -81,8 +81,7 @@ class write_signals_blocked {
     sigset_t previous_;
 };
 
-// With write_signals_blocked. Writes as much at a time as a pipe that is writable takes without blocking. False: the rest
-// is lost.
+// With write_signals_blocked. Writes as much at a time as a writable pipe takes. False: the rest is lost.
 inline bool write_text(int fd, std::string_view text, time_point deadline) noexcept {
     while (!text.empty()) {
         pollfd ready{fd, POLLOUT, 0};

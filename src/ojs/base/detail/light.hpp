@@ -1,5 +1,4 @@
-// Small stand-ins for <atomic>, <memory> and <vector>. Those would make the header compile longer: by 10 %, a third of
-// what <string> and <chrono> take, and 26 %.
+// Small stand-ins for <atomic>, <memory> and <vector>, which would make the header compile 10 %, 30 % and 26 % longer.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,7 @@ enum class memory_order : int {
     seq_cst = __ATOMIC_SEQ_CST
 };
 
-// As std::atomic, and made of the same compiler built-ins. T has the size of an integer and is trivially copyable.
-// Lock-free, and so async-signal-safe, where is_always_lock_free.
+// As std::atomic. Lock-free, and so async-signal-safe, where is_always_lock_free.
 template <class T>
 class atomic {
   public:
@@ -88,7 +86,6 @@ class ref_counted {
 };
 
 // A counted reference to a T derived from ref_counted, which may be incomplete where it is only stored and copied.
-// Copying is thread-safe, assigning is not.
 template <class T>
 class ref {
   public:
@@ -123,7 +120,7 @@ ref<T> make_ref(Args&&... args) {
     return ref<T>(new T(std::forward<Args>(args)...));
 }
 
-// As std::vector, but every reserved element holds a T(). Thread-safe as far as T is.
+// As std::vector, but every reserved element holds a T().
 template <class T>
 class array {
   public:

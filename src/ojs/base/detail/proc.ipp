@@ -9,7 +9,7 @@
 
 namespace ojs::detail {
 
-// Reads a file of /proc below `root`, such as "1/comm", up to 64 KiB; empty if it cannot be read.
+// Up to 64 KiB of a file such as "1/comm"; empty if it cannot be read.
 inline std::string proc_file(std::string_view root, std::string_view name) {
     if (!OJS_SHUTDOWN_USE_PROC) return {};
     return read_small_file(cat({root, "/proc/", name}), 64 * 1024).value_or({}).text;
@@ -20,12 +20,11 @@ struct process_facts {
     std::string comm;               // the name of the main thread, at most 15 bytes
     char state = 0;                 // 'R', 'S', 'Z', ...
     pid_t parent = 0;               // 0: none, or in another PID namespace
-    bool has_terminal = false;      // a controlling one
     std::uint64_t start_ticks = 0;  // start time in clock ticks since boot; 0: unknown
     array<std::string> arguments;   // only of read_process(); empty for a zombie
 };
 
-// `id`: a number or "self". Format: "PID (COMM) STATE PARENT GROUP SESSION TERMINAL ..."; field 22: start time.
+// `id`: a number or "self". The text: "PID (COMM) STATE PARENT GROUP SESSION TERMINAL ..."; field 22: start time.
 inline process_facts read_stat(std::string_view root, std::string_view id) {
     process_facts out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));
@@ -44,7 +43,6 @@ inline process_facts read_stat(std::string_view root, std::string_view id) {
     out.comm = stat.substr(open + 2, close - open - 2);
     if (!fields[3].empty()) out.state = fields[3][0];
     out.parent = static_cast<pid_t>(number(fields[4], INT_MAX));
-    out.has_terminal = fields[7] != "0" && !fields[7].empty();
     out.start_ticks = number(fields[22], ~std::uint64_t{0});
     return out;
 }

@@ -38,7 +38,7 @@ inline const char* known_signal_name(int number) noexcept {
     return nullptr;
 }
 
-// The first or the last real-time signal; macOS has none.
+// macOS has none.
 inline int realtime_signal(bool first) noexcept {
 #ifdef SIGRTMIN
     return first ? SIGRTMIN : SIGRTMAX;

@@ -1,5 +1,5 @@
-// Mutex, condition, thread (with a stack size) and unique_fd on pthreads; waits use the steady clock. std::mutex and
-// its locks alone would make the header compile 5 % longer.
+// Mutex, condition, thread (with a stack size) and unique_fd; waits use the steady clock. <mutex> alone would make the
+// header compile 5 % longer.
 #pragma once
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 namespace ojs::detail {
 
-// Any other thread may run meanwhile: sched_yield() keeps those of a lower priority waiting. The steady clock.
+// Unlike sched_yield(), lets threads of a lower priority run.
 void pause_for(std::chrono::nanoseconds time) noexcept;
 
 class mutex {
@@ -78,8 +78,7 @@ struct thread_options {
     const char* name = "ojs";        // in ps and debuggers; 15 characters at most
 };
 
-// A joinable thread. The destructor joins it unless it was joined or detached. In a child of fork(), which has no
-// copy of it, nothing waits for it.
+// The destructor joins it unless it was joined or detached. In a child of fork(), which has no copy of it, nothing waits.
 class thread {
   public:
     thread() = default;
@@ -115,8 +114,7 @@ class thread {
     pid_t owner_ = 0;  // the process that started it, while it is joinable
 };
 
-// Opens /dev/null in place of 0, 1 and 2 where they are closed: what the program prints must not reach a descriptor of
-// the library.
+// Opens /dev/null for closed descriptors 0 to 2: what the program prints must not reach one of the library.
 void fill_standard_descriptors() noexcept;
 
 class unique_fd {

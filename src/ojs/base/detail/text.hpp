@@ -1,4 +1,4 @@
-// Text helpers without streams: concatenation, number parsing, errno texts, UTF-8, JSON strings.
+// Texts without streams: concatenation, numbers, UTF-8, JSON strings.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ojs::detail {
 
-// One part of a concatenation: text, or a number to be written in decimal.
+// Text, or a number to be written in decimal.
 class text_part {
   public:
     text_part(std::string_view text) noexcept : text_(text) {}
@@ -39,8 +39,7 @@ class text_part {
     kind kind_ = kind::text;
 };
 
-// cat({"job ", 7, " lost"}) == "job 7 lost"; append() adds to `out`. Lists, not parameter packs, which would compile
-// one function for each mix of types.
+// cat({"job ", 7, " lost"}) == "job 7 lost". Lists: parameter packs would compile one function for each mix of types.
 inline void append(std::string& out, std::initializer_list<text_part> parts) {
     for (const text_part& part : parts) part.append_to(out);
 }
@@ -54,7 +53,7 @@ inline std::string cat(std::initializer_list<text_part> parts) {
     return out;
 }
 
-// Parses all of `text` as a decimal number in [0, max]; false if it is anything else.
+// All of `text` as a decimal number up to `max`; false if it is anything else.
 inline bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
     if (text.empty()) return false;
     std::uint64_t number = 0;

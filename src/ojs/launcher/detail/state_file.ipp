@@ -218,7 +218,7 @@ class state_file : public ref_counted {
             log_entry(log_, log_level::error, "orphan still running after SIGTERM; sending SIGKILL", entry);
             signal_orphan(entry, SIGKILL);
         }
-        await_exit(orphans_, kill_time, [&] { return life.state().exit_now; });
+        await_exit(orphans_, kill_time, [&] { return life.state().stop_signals >= 3; });
         for (const state_entry& entry : orphans_)
             log_entry(log_, log_level::error, "SIGKILL did not end the process", entry);
         return out;

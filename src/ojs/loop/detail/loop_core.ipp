@@ -42,8 +42,8 @@ class loop_core final : public held_options<loop_options>, public machine {
             run();
         }
         claim_.release();
-        user.callbacks.close();  // an item that outlives the loop calls nothing
-        user.callbacks.wait_until(deadline_after(std::chrono::seconds(1)));
+        callbacks.close();  // an item that outlives the loop calls nothing
+        callbacks.wait_until(deadline_after(std::chrono::seconds(1)));
     }
 
     // ---- items ----
@@ -79,7 +79,7 @@ class loop_core final : public held_options<loop_options>, public machine {
                                      {},
                                      is_cut_short ? settled_state::available : settled_state::completed,
                                      steady_clock::now() - ended.since};
-        user.call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
+        call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
     slot::turn await_turn(slot& self, time_point deadline) {
         exit_if_child();
@@ -150,7 +150,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     void consume(std::size_t index) {
         slot self(*this, index);
         bool has_returned = false;
-        user.call("a consumer threw; the loop stops", [&] {
+        call_user("a consumer threw; the loop stops", [&] {
             consumers[index](self);
             has_returned = true;
         });
@@ -170,7 +170,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             const work_list asked = in_flight;
             held.unlock();
             next = deadline_after(renew_interval);  // from the begin of the call
-            if (!asked.empty()) user.call("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
+            if (!asked.empty()) call_user("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
             held.lock();
         }
         --renewals_;

@@ -15,14 +15,14 @@ class http_parser {
     // The first line and the headers, and the body without chunk framing, have at most so many bytes.
     http_parser(std::size_t max_head, std::size_t max_body) noexcept : max_head_(max_head), max_body_(max_body) {}
 
-    // Starts the next message, with the bytes already fed for it. A response to HEAD has no body.
+    // Starts the next message, with the bytes already fed for it.
     void begin(bool is_head_response = false) {
         http_parser next(max_head_, max_body_);
         next.is_head_response_ = is_head_response;
         next.kept_ = kept_;
         detail::swap(*this, next);  // frees the memory of the last message: an idle connection uses little
     }
-    // Adds bytes and parses as far as possible. No bytes: continues with those that are left.
+    // No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
         if (!kept_.empty()) append(kept_, {bytes});
         std::string_view left = kept_.empty() ? bytes : kept_;
@@ -42,7 +42,7 @@ class http_parser {
     // Once the message is complete. A response leaves method and target empty.
     http_request& message() noexcept { return message_; }
 
-    // Once it has failed: the status that a server responds with, and the error text.
+    // Once it has failed: what a server responds with.
     int failure_code() const noexcept { return failure_code_; }
     const char* failure() const noexcept { return failure_; }
 
@@ -75,7 +75,7 @@ class http_parser {
         const std::string_view header = find_header(message_.headers, "Connection");
         keeps_alive_ = is_1_0_ ? has_list_word(header, "keep-alive") : !has_list_word(header, "close");
     }
-    // Decides how the body ends. Refuses whatever two parsers could understand differently.
+    // Refuses whatever two parsers could understand differently.
     bool choose_framing(state without_length) {
         bool is_chunked = false;
         bool has_length = false;
@@ -113,7 +113,7 @@ class http_parser {
     http_request message_{"", "", {}, ""};
 
   private:
-    // Parses one line or one run of body bytes; false when it needs more bytes or the message is complete.
+    // One line or one run of body bytes; false when it needs more bytes or the message is complete.
     bool step(std::string_view& left) {
         if (state_ == state::complete || state_ == state::failed) return false;
         if (state_ == state::body || state_ == state::chunk || state_ == state::rest) return take_body(left);

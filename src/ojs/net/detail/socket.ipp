@@ -37,7 +37,7 @@ inline void set_option(int fd, int level, int name, int value) noexcept {
     ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// A dead peer is noticed within 20 s, also between requests: a NAT or a load balancer may have forgotten the connection.
+// A dead peer is noticed within 20 s: a NAT or a load balancer may have forgotten the connection.
 inline void set_keep_alive(int fd) noexcept {
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 #if defined(TCP_KEEPIDLE) && defined(TCP_KEEPINTVL) && defined(TCP_KEEPCNT)
@@ -69,8 +69,7 @@ inline unique_fd open_socket(int family, int type = SOCK_STREAM) noexcept {
     return out;
 }
 
-// Once the deadline has passed, timed_out even if the descriptor is ready. interrupted: `interrupt_fd` (-1: none) is
-// readable. failed: see errno.
+// Once the deadline has passed, timed_out even if the descriptor is ready. interrupted: `interrupt_fd` is readable.
 inline io_status await_ready(int fd, short events, time_point deadline, int interrupt_fd = -1) noexcept {
     for (;;) {
         const int timeout = poll_timeout(deadline);
@@ -89,7 +88,7 @@ inline socket_address address_of(const void* source, socklen_t length) noexcept 
     return out;
 }
 
-// None: see `failure`. AI_NUMERICHOST in `flags`: without a file or a name server, and so at once.
+// None: see `failure`. AI_NUMERICHOST in `flags`: at once.
 inline socket_addresses find_addresses(const char* host, std::uint16_t port, int flags, const char*& failure) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
@@ -162,9 +161,9 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
     return error{errc::unreachable, first_failure, cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
-// Connects to one host. Numeric addresses, localhost and unix paths need no lookup, and so no file. The addresses of
-// another name are used until none of them accepts a connection. A thread looks them up, which shares this object and
-// which nothing waits for, so that deadlines hold however slow DNS is; a later call waits for the same lookup.
+// Connects to one host. Numeric addresses, localhost and unix paths need no lookup. The addresses of another name are used
+// until none of them accepts a connection. A thread of their own looks them up, so that deadlines hold however slow DNS is;
+// a later call waits for the same lookup.
 class resolver final : public ref_counted {
   public:
     explicit resolver(endpoint target)
@@ -219,7 +218,7 @@ class resolver final : public ref_counted {
     condition finished_;
     socket_addresses found_;         // known, or by the latest lookup that found any
     const bool is_name_;             // addresses need a lookup
-    bool is_pending_ = false;        // a lookup is in progress; it ends by itself
+    bool is_pending_ = false;        // a lookup is in progress
     const char* failure_ = nullptr;  // of the latest lookup
 };
 

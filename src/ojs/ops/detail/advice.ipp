@@ -1,7 +1,7 @@
 // advice: the settings of a stop, and what an unknown variable or URL was probably meant to be.
 #pragma once
 
-#include "../../stop/detail/stop_stages.ipp"
+#include "../../stop/detail/stop_phase.ipp"
 #include "../../worker/worker_options.ipp"
 #include "../doctor.hpp"
 #include "startup_findings.ipp"

@@ -7,6 +7,8 @@
 
 namespace ojs::detail {
 
+using std::chrono::milliseconds;
+
 // A value for an error text, without passwords.
 inline std::string redacted(std::string_view value) {
     return value.find('@') == std::string_view::npos ? printable(value, 100) : "(redacted: may contain credentials)";
@@ -34,7 +36,7 @@ struct choice {
     const char* name;
     Value value;
 };
-inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", dialect::graceful_shutdown},
+inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", [] { return dialect(); }},
                                                     {"website", dialect::website},
                                                     {"worker_protocol", dialect::worker_protocol},
                                                     {"spot_controller", dialect::spot_controller}};
@@ -90,8 +92,6 @@ class option_visitor {
     result<void> status;  // the first error
 
   private:
-    using milliseconds = std::chrono::milliseconds;
-
     // These return what is wrong; empty: nothing.
     std::string parse(std::string& out, text_kind kind) {
         is_secret_ = kind == text_kind::secret;
@@ -132,15 +132,15 @@ class option_visitor {
     std::string parse(Option& out, const choice<Value> (&choices)[count]) {
         std::string names;
         for (const choice<Value>& each : choices) {
-            if (value_ == std::string_view(each.name)) return set(out, each.value), "";
             append(names, {" ", each.name});
+            if (value_ != std::string_view(each.name)) continue;
+            if constexpr (std::is_same_v<Option, Value>)
+                out = each.value;
+            else
+                out.use(each.value());
+            return "";
         }
         return cat({"is not one of:", names});
-    }
-    static void set(loop_options& out, ojs::dialect (*preset)()) { out.use(preset()); }
-    template <class Value>
-    static void set(Value& out, Value value) {
-        out = value;
     }
 
     static std::string check(const milliseconds& value, milliseconds min, milliseconds max = {}) {

@@ -5,9 +5,6 @@
 
 #include "../../host/termination_mode.ipp"
 #include "machine_log.ipp"
-#include "runs.ipp"
-#include "startup_warnings.ipp"
-#include "stop_stages.ipp"
 
 namespace ojs::detail {
 
@@ -21,13 +18,13 @@ class machine : public machine_log {
     // Before any thread starts: if an extension fails, none does. After an error the caller calls tear_down().
     result<void> prepare_turns() {
         steps_timeout = steps.timeout();
-        result<void> ready = user.start_extensions(machine_ref(this), settings);
+        result<void> ready = start_extensions();
         if (ready && !phases.subscribe(waker.notify_fd()))
             ready = error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         return ready;
     }
     virtual void tear_down() {
-        user.stop_extensions(detail::min(deadline_after(return_time), stop_end_));
+        stop_extensions(detail::min(deadline_after(return_time), stop_end_));
         phases.unsubscribe(waker.notify_fd());
     }
     // Acts on every change and on what is due; sets when to call it again. False: it has ended. A lack of memory ends the
@@ -37,7 +34,7 @@ class machine : public machine_log {
         waker.clear();
         while (stage_ != stage::over) {
             act_on_changes();
-            const time_point extensions_due = user.tick_extensions();
+            const time_point extensions_due = tick_extensions();
             const time_point now = steady_clock::now();
             if (now >= stage_end_ || is_over(now)) {
                 end_stage();
@@ -110,10 +107,40 @@ class machine : public machine_log {
     time_point reports_end_ = never;  // likewise
 
   private:
+    // ---- extensions ----
+
+    // Before other threads use them.
+    result<void> start_extensions() {
+        extensions.clear();  // of a failed start
+        for (const worker_extension_factory& factory : settings.extensions) {
+            const ref<worker_extension> made(factory.make ? factory.make() : nullptr);
+            if (!made) return invalid(cat({"worker extension '", factory.name, "' cannot be made"}));
+            extensions.push_back(made);
+            ++running_extensions_;
+            result<void> started = invalid(cat({"worker extension '", factory.name, "' threw in start()"}));
+            call_user("a worker extension threw in start()", [&] { started = made->start(machine_ref(this)); });
+            if (!started) return started;
+        }
+        return {};
+    }
+    // In reverse order. Idempotent.
+    void stop_extensions(time_point deadline) {
+        while (running_extensions_ > 0) {
+            --running_extensions_;
+            call_user("a worker extension threw in stop()", [&] { extensions[running_extensions_]->stop(deadline); });
+        }
+    }
+    // Returns when to call it again.
+    time_point tick_extensions() {
+        time_point out = never;
+        call_extensions([&](worker_extension& each) { out = detail::min(out, each.on_tick(steady_clock::now())); });
+        return out;
+    }
+
     // ---- changes ----
 
     void notify_phase() {
-        user.call_extensions([this](worker_extension& extension) { extension.on_phase(seen_); });
+        call_extensions([this](worker_extension& extension) { extension.on_phase(seen_); });
     }
 
     void act_on_changes() {
@@ -128,7 +155,8 @@ class machine : public machine_log {
             if (own_changed) act_on(before);
             if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
             if (needs_mode_file(seen_, shared_seen_)) decide_mode();
-            if (seen_.exit_now || (shared_seen_.exit_now && !settings.dialect.first_signal_wins)) give_up();
+            const bool third = shared_seen_.stop_signals >= 3 && !settings.dialect.stop.first_signal_wins;
+            if (seen_.stop_signals >= 3 || third) give_up();
             any = own_changed || shared_changed;
         }
         const std::uint32_t asked = phases.own.report_requests() + phases.shared.report_requests();
@@ -149,7 +177,7 @@ class machine : public machine_log {
         if (needs_mode_file(seen_, shared_seen_)) decide_mode();
         if (cancels && reclaims) call_cancel_callbacks();  // after the lines of the controller guide
         if (moved && settings.on_transition)
-            user.call("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
+            call_user("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
     }
     // The grace period starts here, not at an earlier quiet. [WIRE]
     void enter_drain() {
@@ -188,7 +216,7 @@ class machine : public machine_log {
         const cause why = drain_cause(seen_, shared_seen_);
         const termination_mode mode = read_termination_mode(file);
         // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
-        if (settings.dialect.first_signal_wins) ::poll(nullptr, 0, 10);
+        if (settings.dialect.stop.first_signal_wins) ::poll(nullptr, 0, 10);
         const bool is_requested = lifecycle_access::requests(phases.own, event::reclaim) +
                                       lifecycle_access::requests(phases.shared, event::reclaim) >
                                   0;
@@ -200,7 +228,7 @@ class machine : public machine_log {
     // A third stop signal: ends the process. What does not own its process stops waiting instead.
     void give_up() {
         if (detail::exchange(has_given_up_, true)) return;
-        const cause why = seen_.exit_now ? seen_.cause : shared_seen_.cause;
+        const cause why = seen_.stop_signals >= 3 ? seen_.cause : shared_seen_.cause;
         log_third_signal(why);
         if (owns_process) _exit(exit_status::signal_base + why.signal);
         shorten_stop();
@@ -224,15 +252,14 @@ class machine : public machine_log {
             cancel_at_ = never;
             if (request_cancellation()) call_cancel_callbacks();
         }
-        if (now >= next_progress_ && stage_ < stage::parting) {
+        if (stage_ >= stage::parting) next_progress_ = never;
+        if (now >= next_progress_) {
             next_progress_ = now + settings.progress_interval;
             log_progress(now);
         }
-        time_point next =
-            detail::min(do_due_work(now), detail::min(cancel_at_, stage_ < stage::parting ? next_progress_ : never));
-        if (stage_ == stage::returning && now < entered_ + return_time)
-            next = detail::min(next, entered_ + return_time);
-        return next;
+        const time_point seen_ends = entered_ + return_time;
+        const time_point next = stage_ == stage::returning && now < seen_ends ? seen_ends : never;
+        return detail::min(detail::min(do_due_work(now), next), detail::min(cancel_at_, next_progress_));
     }
     // ---- stages ----
 
@@ -373,8 +400,9 @@ class machine : public machine_log {
     unsigned signals_before_ = 0;  // the end of the drain
     bool has_given_up_ = false;    // after a third stop signal
     bool mode_is_decided_ = false;
-    bool has_reclaim_source_ = false;  // SPOT_RECLAIM is in the termination-mode file
-    bool has_closed_ = false;          // guarded
+    bool has_reclaim_source_ = false;     // SPOT_RECLAIM is in the termination-mode file
+    bool has_closed_ = false;             // guarded
+    std::size_t running_extensions_ = 0;  // those that were not stopped
 };
 
 }  // namespace ojs::detail

@@ -5,16 +5,48 @@
 
 #include <cstdio>
 
+#include "../../core/cancel_token.ipp"
 #include "../../core/shutdown_sequence.ipp"
+#include "../job.hpp"
 #include "../worker_report.hpp"
 #include "machine_threads.ipp"
+#include "process.ipp"
 #include "stop_phase.ipp"
-#include "user_code.ipp"
-#include "work.ipp"
 
 namespace ojs::detail {
 
-using std::chrono::milliseconds;
+struct work : ref_counted {
+    work(ojs::job&& claimed, split_source source, time_point claimed_at = steady_clock::now())
+        : job(std::move(claimed)), cancel(std::move(source)), since(claimed_at) {}
+
+    // When its cancellation began, alone or with all others, which are cancelled at `all`. The machine's mutex is held.
+    time_point cancelled_since(time_point all) const noexcept { return detail::min(cancelled_at, all); }
+
+    const ojs::job job;  // of an item: id and queue
+    split_source cancel;
+    const time_point since;
+    // Guarded by the machine's mutex.
+    time_point cancelled_at = never;  // alone
+    bool is_over = false;             // in the account: nothing waits for it any more
+    bool is_stuck = false;            // has ignored its cancellation, and is logged as such
+};
+using work_list = array<ref<work>>;
+
+inline void remove_work(work_list& list, const work& gone) noexcept {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        if (list[i].get() == &gone) return list.remove(i);
+    }
+}
+inline std::vector<std::string> ids_of(const work_list& list) {
+    std::vector<std::string> out;
+    for (const ref<work>& each : list) out.push_back(each->job.id);
+    return out;
+}
+inline std::string join_names(const std::vector<std::string>& names, std::size_t max = 20) {
+    std::string out;
+    for (std::size_t i = 0; i < names.size() && i < max; ++i) append(out, {i == 0 ? "" : ",", printable(names[i], 80)});
+    return names.size() > max ? cat({out, ",... ", names.size() - max, " more"}) : out;
+}
 
 // "worker_" and a UUIDv7: unique, and sortable by start time.
 inline std::string make_worker_id() {
@@ -36,8 +68,8 @@ struct held_options {
 class machine_state : public ref_counted {
   public:
     machine_state(const loop_options& given, const char* name, lifecycle* followed)
-        : settings(given), component(name), user(log), phases(given, followed), threads(*this, guard, given, waker) {
-        log = logger(user.with_gated_hook(settings.log), component);
+        : settings(given), component(name), phases(given, followed), threads(*this, guard, given, waker) {
+        log = logger(gated_log(), component);
     }
 
     virtual bool connected() const noexcept { return true; }  // the backend has responded
@@ -100,8 +132,23 @@ class machine_state : public ref_counted {
         identity.pid = getpid();
         identity.concurrency = settings.concurrency;
         identity.started_at = utc_text();
-        log = logger(user.with_gated_hook(settings.log), component, identity.worker_id);
+        log = logger(gated_log(), component, identity.worker_id);
         return {};
+    }
+    // Calls the user's code, unless the worker is destroyed, and logs what it throws.
+    template <class Code>
+    void call_user(const char* message_if_thrown, Code code) {
+        try {
+            const user_call entered(callbacks);
+            if (entered) code();
+        } catch (...) {
+            log.write(log_level::error, message_if_thrown, {field("error", thrown_text())});
+        }
+    }
+    template <class Code>
+    void call_extensions(Code code) {
+        for (const ref<worker_extension>& extension : extensions)
+            call_user("a worker extension threw; ignored", [&] { code(*extension); });
     }
     // Ends the waits for the cancellation, and has the callbacks called.
     void deliver_cancellation(const ref<work>& of) {
@@ -116,7 +163,8 @@ class machine_state : public ref_counted {
     const loop_options& settings;
     const char* const component;  // of the log: "loop", "worker"
     logger log;                   // replaced by one with the worker's id before any thread starts
-    user_code user;
+    drain_barrier callbacks;      // entered by the turning thread, and for every call of user code from another one
+    array<ref<worker_extension>> extensions;  // made before any thread starts
     stop_phase phases;
     ojs::detail::wake waker;         // of the thread that turns the machine
     drain_barrier cancel_callbacks;  // entered by the threads that call those of works
@@ -181,6 +229,20 @@ class machine_state : public ref_counted {
     ref<work> taking_ = make_taking();  // guarded; ends with the next quiet
 
   private:
+    // With a hook that writes to standard error once the worker is destroyed.
+    log_options gated_log() {
+        log_options out = settings.log;
+        if (!out.hook) return out;
+        out.hook = [this](const log_record& record) {
+            const user_call entered(callbacks);
+            if (entered) return settings.log.hook(record);
+            log_options without_hook;
+            without_hook.format = settings.log.format;
+            logger(without_hook, record.component, record.worker_id).write(record);
+        };
+        return out;
+    }
+
     atomic<pid_t> owner_{0};  // the process that has started it; 0: none yet
 };
 

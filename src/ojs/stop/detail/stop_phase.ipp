@@ -1,21 +1,77 @@
-// stop_phase: the phase of a loop or a worker: its own lifecycle, and a shared one that it may follow.
+// stop_phase: the phase of a loop or a worker, the stages of its stop, and their times.
 #pragma once
+
+#include <csignal>
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
+#include "../../core/cancel_token.hpp"
 #include "../../core/lifecycle.hpp"
-#include "../loop_options.hpp"
+#include "environment.ipp"
 
 namespace ojs::detail {
 
-// Thread-safe.
+// In their order. A stage ends when it is over, or at its deadline.
+enum class stage : std::uint8_t {
+    ready,
+    working,
+    draining,    // until nothing is in flight, or the grace period ends
+    cancelling,  // cancelled handlers may return
+    reporting,   // what is left is reported as interrupted
+    parting,     // the last heartbeat; the last renewal
+    returning,   // handlers of reported jobs may return
+    closing,     // the steps of on_shutdown()
+    ending,      // the threads end
+    over
+};
+
+// Of stop_timeout, the end is for the last heartbeat, what comes before for reports.
+constexpr milliseconds last_beat_time(const stop_times& times) noexcept {
+    return detail::min(times.stop_timeout / 5, milliseconds(500));
+}
+
+// Of what is left then, half, at most 3 s, is for reports of what was cancelled.
+inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
+    return detail::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
+}
+// When cancelled handlers are no longer waited for.
+inline time_point cancelling_ends(time_point now, cancel_reason reason, const stop_times& times,
+                                  time_point report_deadline) noexcept {
+    constexpr milliseconds hard_cancel_wait{1000};  // of stop_and_cancel() [WIRE 2]
+    milliseconds wait = reason == cancel_reason::spot_reclaim ? times.reclaim_wait : times.cancel_wait;
+    if (reason == cancel_reason::cancelled && wait.count() == 0) wait = hard_cancel_wait;
+    return detail::min(now + wait, report_deadline - report_time(report_deadline - now));
+}
+
+inline constexpr milliseconds return_time{100};  // for handlers whose jobs are reported
+inline constexpr milliseconds join_time{500};    // even if the stop is late
+
+// Why a stop cancels what is in flight.
+constexpr cancel_reason stop_reason(const lifecycle_state& state) noexcept {
+    if (state.mode == stop_mode::reclaim) return cancel_reason::spot_reclaim;
+    if (state.mode == stop_mode::forced) return cancel_reason::forced;
+    return state.cancel_requested ? cancel_reason::cancelled : cancel_reason::grace_period_expired;
+}
+
+// What began the drain: a signal, if either lifecycle received one.
+constexpr cause drain_cause(const lifecycle_state& own, const lifecycle_state& shared) noexcept {
+    const bool is_shared = own.cause.kind != cause_kind::signal && shared.phase >= phase::draining;
+    return is_shared ? shared.cause : own.cause;
+}
+// The termination-mode file decides about a stop by signal, which may come late in a drain.
+constexpr bool needs_mode_file(const lifecycle_state& own, const lifecycle_state& shared) noexcept {
+    const cause why = drain_cause(own, shared);
+    return own.phase == phase::draining && why.kind == cause_kind::signal && why.signal != SIGUSR1;
+}
+
+// The phase: of its own lifecycle, and of a shared one that it may follow. Thread-safe.
 class stop_phase {
   public:
     stop_phase(const loop_options& options, lifecycle* followed)
-        : own(followed == nullptr ? options.signal_debounce : std::chrono::milliseconds(0)),
+        : own(followed == nullptr ? options.signal_debounce : milliseconds(0)),
           shared(followed == nullptr ? idle_ : *followed),
           options_(options) {
-        lifecycle_access::set_first_signal_wins(own, followed == nullptr && options.dialect.first_signal_wins);
+        lifecycle_access::set_first_signal_wins(own, followed == nullptr && options.dialect.stop.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
@@ -47,7 +103,7 @@ class stop_phase {
     // The first call sets when the drain ends; each returns that.
     time_point begin_drain(time_point begun_at) const noexcept {
         time_point known = never;
-        const std::chrono::milliseconds grace = options_.times.shutdown_grace_period;
+        const milliseconds grace = options_.times.shutdown_grace_period;
         const time_point ends = grace == no_limit ? known : begun_at + grace;
         return drain_deadline_.compare_exchange_strong(known, ends) ? ends : known;
     }
@@ -61,7 +117,7 @@ class stop_phase {
         apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);
         // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
         const bool was_signalled = before.stop_signals > 0 || before.mode == stop_mode::reclaim;
-        const bool first_wins = options_.dialect.first_signal_wins;
+        const bool first_wins = options_.dialect.stop.first_signal_wins;
         apply_if(now.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
         apply_if(now.phase >= phase::draining, event::stop_request);
         apply_if(now.cancel_requested, event::cancel_request);

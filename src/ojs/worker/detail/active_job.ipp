@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../../net/json_view.ipp"
-#include "../../stop/detail/work.ipp"
+#include "../../stop/detail/machine_state.ipp"
 #include "../job_context.hpp"
 #include "../transport.hpp"
 

@@ -63,39 +63,29 @@ class fetch_schedule {
     backoff backoff_{fetch_backoff};
 };
 
-// How many jobs a FETCH asks for: fewer after one that may have claimed jobs whose response was lost, because each loss
-// uses up an attempt of all of them. Guarded by the machine's mutex. [WIRE 7]
+// How many jobs a FETCH asks for at most. Guarded by the machine's mutex. [WIRE 7]
 class fetch_limit {
   public:
     std::size_t max_count() const noexcept { return limit_; }
 
+    // Each lost response may use up an attempt of all jobs that it held, and one of them may make each response
+    // unreadable: its neighbours are not fetched with it again. For a minute no more are asked for, but where one job
+    // alone failed, the number was not the cause.
     void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
-        if (!fetched && !may_have_claimed(fetched.error().code)) return;
+        const errc failure = fetched ? errc::cancelled : fetched.error().code;
+        const bool is_unreadable = failure == errc::bad_response;
         if (fetched) {
-            const std::size_t ceiling = now < failed_at_ + retry_interval ? ceiling_ : none;
-            if (*fetched >= asked && asked >= limit_) limit_ = detail::min(asked * 2, ceiling);
-            return;
+            if (*fetched >= asked && asked >= limit_ && now >= grows_at_) limit_ = asked * 2;
+        } else if (is_unreadable || failure == errc::timed_out || failure == errc::disconnected ||
+                   failure == errc::system) {
+            limit_ = is_unreadable ? 1 : detail::max<std::size_t>(asked / 2, 1);
+            if (asked > 1) grows_at_ = now + std::chrono::minutes(1);
         }
-        // One job may make every response unusable: its neighbours are not fetched with it again.
-        const bool one_by_one = fetched.error().code == errc::bad_response;
-        limit_ = one_by_one ? 1 : detail::max<std::size_t>(asked / 2, 1);
-        // Where one job alone failed, the number was not the cause. Otherwise as many are not asked for soon.
-        ceiling_ = asked == 1 ? none : one_by_one ? 1 : asked - 1;
-        failed_at_ = now;
     }
 
   private:
-    static constexpr std::size_t none = ~std::size_t{0} / 2;
-    static constexpr std::chrono::minutes retry_interval{1};
-
-    static bool may_have_claimed(errc code) noexcept {
-        return code == errc::timed_out || code == errc::disconnected || code == errc::bad_response ||
-               code == errc::system;
-    }
-
-    std::size_t limit_ = none;
-    std::size_t ceiling_ = none;  // of limit_, for retry_interval
-    time_point failed_at_ = time_point();
+    std::size_t limit_ = ~std::size_t{0};
+    time_point grows_at_ = time_point::min();
 };
 
 }  // namespace ojs::detail

@@ -1,23 +1,19 @@
 // heartbeats: from the first to the last request of the worker; what the responses say of its claims.
 #pragma once
 
-#include "worker_state.ipp"
+#include "reports.ipp"
 
 namespace ojs::detail {
 
-class heartbeats {
+class heartbeats : public reports {
   public:
-    explicit heartbeats(worker_state& worker)
-        : worker_(worker),
-          interval_(worker.options.heartbeat_interval),
-          first_gap_(interval_ - random_half(interval_)) {}
+    using reports::reports;
 
     // Has the next one sent when it is due; returns when to call it again. For the turning thread. The backend must see
     // them in order: one at a time. The last one waits for all calls, until last_due_at.
     time_point send_due(time_point now) {
         for (;;) {
-            unique_lock held(worker_.guard);
-            beat_facts& beats = worker_.beats;
+            unique_lock held(guard);
             if (beats.last_has_begun) return never;
             const bool is_finishing = beats.last_due_at != never;
             time_point due = beats.requested_at;
@@ -27,22 +23,22 @@ class heartbeats {
             if (now < due && !is_last) return detail::min(due, beats.last_due_at);
             beats.requested_at = never;
             beats.begun_at = now;
-            if (++beats.begun == 1) worker_.on_work_hint();  // FETCH may begin [WP 3.1]
+            if (++beats.begun == 1) on_work_hint();  // FETCH may begin [WP 3.1]
             beats.is_in_flight = true;
             ++beats.calls;
             beats.last_has_begun = is_last;
             held.unlock();
-            worker_.threads.post(task_kind::urgent, [this, is_last] { is_last ? send_last() : send(); });
+            threads.post(task_kind::urgent, [this, is_last] { is_last ? send_last() : send_beat(); });
         }
     }
     // Only the last one follows, and ends by `deadline`.
-    void finish(time_point deadline) {
+    void begin_parting(time_point deadline) override {
         constexpr milliseconds max_wait{250};  // for calls in flight
-        const unique_lock held(worker_.guard);
+        const unique_lock held(guard);
         const time_point now = steady_clock::now();
-        worker_.beats.last_due_at = detail::min(now + (deadline - now) / 2, now + max_wait);
+        beats.last_due_at = detail::min(now + (deadline - now) / 2, now + max_wait);
         deadline_ = deadline;
-        worker_.changed.notify_all();
+        changed.notify_all();
     }
 
   private:
@@ -56,35 +52,35 @@ class heartbeats {
 
     // ---- in tasks ----
 
-    void send() {
+    void send_beat() {
         const time_point begun_at = steady_clock::now();
         const std::string state = current_state();
         named_jobs missing;
         const result<void> sent = send_and_apply(
-            state, false, [this, &state] { return !worker_.last_has_begun() && state == current_state(); }, missing);
+            state, false, [this, &state] { return !last_has_begun() && state == current_state(); }, missing);
         const bool is_outdated = !sent && sent.error().code == errc::cancelled;
         {
-            const unique_lock held(worker_.guard);
+            const unique_lock held(guard);
             if (is_outdated || (!sent && state != "running" && state != sent_state_)) request_again(sent.error());
-            if (sent) worker_.beats.answered = worker_.beats.begun;
+            if (sent) beats.answered = beats.begun;
             if (sent) sent_state_ = state;
             end_calls(missing.empty() ? 1 : 0);
         }
         if (!sent && !is_outdated) log_failure("heartbeat failed", sent.error());
-        worker_.note_response(sent, begun_at);
+        note_response(sent, begun_at);
         if (!missing.empty()) query_claims(missing);
     }
     // A changed state does not wait for the next interval.
     void request_again(const error& failure) noexcept {
         if (failure.code == errc::rejected) return;
-        worker_.request_beat_soon(failure.retry_after);
+        request_beat_soon(failure.retry_after);
     }
     // With the guard held.
     void end_calls(std::size_t count) noexcept {
-        worker_.beats.is_in_flight = false;
-        worker_.beats.calls -= count;
-        worker_.changed.notify_all();
-        worker_.waker.notify();
+        beats.is_in_flight = false;
+        beats.calls -= count;
+        changed.notify_all();
+        waker.notify();
     }
     // The last request of all. Repeating it is harmless.
     void send_last() {
@@ -92,77 +88,75 @@ class heartbeats {
         const time_point latest = deadline_after(milliseconds(500));
         const time_point deadline = detail::min(deadline_, latest);
         named_jobs unused;
-        const std::string& state = worker_.options.dialect.last_state;
+        const std::string& state = options.dialect.last_state;
         result<void> sent = send_and_apply(state, true, nullptr, unused);
         while (!sent && sent.error().code != errc::rejected && deadline_after(pause) < deadline) {
             pause_for(pause);
             sent = send_and_apply(state, true, nullptr, unused);
         }
         if (!sent) log_failure("cannot send the last heartbeat", sent.error());
-        const unique_lock held(worker_.guard);
+        const unique_lock held(guard);
         end_calls(1);
     }
 
     std::string current_state() const {
-        if (worker_.phases.may_take()) return "running";
-        const ojs::dialect& dialect = worker_.options.dialect;
-        return worker_.phases.has_stop_begun() ? dialect.drain_state : "quiet";
+        if (phases.may_take()) return "running";
+        const ojs::dialect& dialect = options.dialect;
+        return phases.has_stop_begun() ? dialect.drain_state : "quiet";
     }
-    void log_failure(const char* message, const error& failure) const {
-        worker_.log.write(log_level::warn, message, {field("error", failure.text)});
+    void log_failure(const char* message, const error& failure) {
+        log.write(log_level::warn, message, {field("error", failure.text)});
     }
     time_point call_deadline() const {
         const milliseconds longest = detail::max(interval_, milliseconds(1000));
-        const unique_lock held(worker_.guard);
-        return detail::min(deadline_after(detail::min(worker_.options.request_timeout, longest)), deadline_);
+        const unique_lock held(guard);
+        return detail::min(deadline_after(detail::min(options.request_timeout, longest)), deadline_);
     }
 
     // `missing`: jobs that the response omits, of which the backend may have cancelled some.
     result<void> send_and_apply(const std::string& state, bool is_last, function<bool()> should_send,
                                 named_jobs& missing) {
-        heartbeat_request request{&worker_.identity, state, {}, is_last, std::move(should_send), {}};
+        heartbeat_request request{{&identity, std::move(should_send)}, state, {}, {}, is_last};
         const time_point sent_at = steady_clock::now();
         const milliseconds leased_at = lease_clock();
         named_jobs jobs = name_jobs(request, sent_at);
-        const result<heartbeat_response> response =
-            worker_.call([&](ojs::transport& transport) -> result<heartbeat_response> {
-                if (request.should_send && !request.should_send())  // not every transport does
-                    return error{errc::cancelled, 0, "cancelled: a newer state must be sent"};
-                return transport.heartbeat(request, call_deadline());
-            });
+        const result<heartbeat_response> response = call([&](ojs::transport& transport) -> result<heartbeat_response> {
+            if (request.should_send && !request.should_send())  // not every transport does
+                return error{errc::cancelled, 0, "cancelled: a newer state must be sent"};
+            return transport.heartbeat(request, call_deadline());
+        });
         if (!response && response.error().code == errc::cancelled) return response.error();
-        worker_.user.call_extensions(
-            [&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
+        call_extensions([&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         if (!response) return response.error();
-        worker_.note_connected();
+        note_connected();
         for (named_job& each : jobs) each.is_renewed = contains(response->jobs_extended, each.job->job.id);
         renew_leases(jobs, leased_at, sent_at);
         for (const named_job& each : jobs) {
-            if (response->claims_lost && !each.is_renewed) worker_.lose(*each.job, each.claims);
+            if (response->claims_lost && !each.is_renewed) lose(*each.job, each.claims);
         }
         if (!response->claims_lost) missing = find_missing(jobs);
         apply_directive(response->directive);
         return {};
     }
-    named_jobs name_jobs(heartbeat_request& request, time_point sent_at) const {
+    named_jobs name_jobs(heartbeat_request& request, time_point sent_at) {
         named_jobs out;
         bool has_claims = false;
-        const unique_lock held(worker_.guard);
-        for (const ref<work>& each : worker_.in_flight) {
+        const unique_lock held(guard);
+        for (const ref<work>& each : in_flight) {
             active_job& job = as_job(each);
             if (job.is_lost) continue;
             out.push_back({ref<active_job>(&job), job.claims});
             request.active_jobs.push_back(job.job.id);
             request.claims.push_back(job.claim);
             has_claims = has_claims || !job.claim.empty();
-            worker_.request_renewal(sent_at, job.lease);
+            request_renewal(sent_at, job.lease);
         }
         if (!has_claims) request.claims.clear();
         return out;
     }
     // One that is over is renewed only if the response names its job.
     void renew_leases(const named_jobs& jobs, milliseconds leased_at, time_point sent_at) noexcept {
-        const unique_lock held(worker_.guard);
+        const unique_lock held(guard);
         for (const named_job& each : jobs) {
             if (each.is_renewed || !each.job->lease_expired()) each.job->extend_lease(leased_at);
             if (each.is_renewed) each.job->listed_at = sent_at;
@@ -173,7 +167,7 @@ class heartbeats {
     named_jobs find_missing(const named_jobs& jobs) {
         constexpr std::size_t max_queries = 8;
         named_jobs out;
-        const unique_lock held(worker_.guard);
+        const unique_lock held(guard);
         for (const named_job& each : jobs) {
             active_job& job = *each.job;
             if (!lists_jobs_ || each.is_renewed || job.is_taken || job.queried_at > job.listed_at) continue;
@@ -185,35 +179,35 @@ class heartbeats {
     }
     // A query that fails changes nothing.
     void query_claims(const named_jobs& jobs) {
-        const time_point deadline = deadline_after(detail::min(worker_.options.request_timeout, milliseconds(2000)));
+        const time_point deadline = deadline_after(detail::min(options.request_timeout, milliseconds(2000)));
         for (const named_job& each : jobs) {
             const active_job& job = *each.job;
-            job_request asked{job.job.id,       [this] { return !worker_.last_has_begun(); }, {}, 0, &job.job,
-                              &worker_.identity};
+            job_request asked{{&identity, [this] { return !last_has_begun(); }}, job.job.id, {}, 0, &job.job};
             {
-                const unique_lock held(worker_.guard);
+                const unique_lock held(guard);
                 asked.attempt = job.attempt;
                 asked.claim = job.claim;
             }
             const result<bool> ours =
-                worker_.call([&](ojs::transport& transport) { return transport.confirm_claim(asked, deadline); });
-            if (ours && !*ours) worker_.lose(*each.job, each.claims);
+                call([&](ojs::transport& transport) { return transport.confirm_claim(asked, deadline); });
+            if (ours && !*ours) lose(*each.job, each.claims);
         }
-        const unique_lock held(worker_.guard);
-        --worker_.beats.calls;
-        worker_.waker.notify();
+        const unique_lock held(guard);
+        --beats.calls;
+        waker.notify();
     }
     // "running" resumes nothing: backends send it with every response. [WIRE]
     void apply_directive(directive asked) {
         const cause why{cause_kind::directive, 0};
-        if (asked == directive::quiet) worker_.phases.own.apply(event::quiet_request, why);
-        if (asked == directive::terminate) worker_.phases.own.apply(event::stop_request, why);
+        if (asked == directive::quiet) phases.own.apply(event::quiet_request, why);
+        if (asked == directive::terminate) phases.own.apply(event::stop_request, why);
     }
 
-    worker_state& worker_;
-    const milliseconds interval_;
-    const milliseconds first_gap_;  // to the second: at random, to spread those of workers that started together
-    std::string sent_state_;        // of the latest with a response; of the task that sends
+    const milliseconds interval_ = options.heartbeat_interval;
+    const milliseconds first_gap_ =
+        interval_ -
+        random_half(interval_);  // to the second: at random, to spread those of workers that started together
+    std::string sent_state_;     // of the latest with a response; of the task that sends
     // Guarded.
     bool lists_jobs_ = false;      // jobs_extended has named one
     time_point deadline_ = never;  // of the last one

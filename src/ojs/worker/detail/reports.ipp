@@ -14,46 +14,44 @@ inline time_point next_try_at(time_point now, time_point deadline, milliseconds 
 }
 
 // Each function is called by the one thread that has taken the job.
-class reports {
+class reports : public worker_state {
   public:
-    explicit reports(worker_state& worker) : worker_(worker) {}
+    using worker_state::worker_state;
 
     // Reports a job and logs that.
-    void settle(active_job& job, job_report report) const {
+    void settle(active_job& job, job_report report) {
         {
-            const unique_lock held(worker_.guard);
+            const unique_lock held(guard);
             if (!report.ack) report.checkpoint = job.saved;
-            if (report.status == job_status::interrupted) ++worker_.counts.interrupted;
+            if (report.status == job_status::interrupted) ++counts.interrupted;
         }
         report.note_response(send(job, report));
         end_account(job, report.ended);
         if (report.accepted()) notify_settled(job, report);
-        worker_.release(job);
+        release(job);
         log_status(job, report);
     }
     // In a task; then a slot may be free.
-    void settle_in_task(active_job& job, job_report report) const {
+    void settle_in_task(active_job& job, job_report report) {
         settle(job, std::move(report));
-        const unique_lock held(worker_.guard);
-        if (worker_.phases.may_take()) worker_.on_work_hint();
+        const unique_lock held(guard);
+        if (phases.may_take()) on_work_hint();
     }
-    void post(const ref<active_job>& job, job_report report) const {
-        worker_.threads.post(task_kind::report, [this, job, report = std::move(report)]() mutable {
-            settle_in_task(*job, std::move(report));
-        });
+    void post(const ref<active_job>& job, job_report report) {
+        threads.post(task_kind::report,
+                     [this, job, report = std::move(report)]() mutable { settle_in_task(*job, std::move(report)); });
     }
     // Never the arguments.
-    void log_job(const active_job& job, log_level level, std::string_view message,
-                 const job_report& report = {}) const {
-        if (!worker_.log.enabled(level)) return;
+    void log_job(const active_job& job, log_level level, std::string_view message, const job_report& report = {}) {
+        if (!log.enabled(level)) return;
         constexpr std::size_t max_error = 1024;  // a handler's message may be long, and quote anything
-        const bool has_text = report.status == job_status::failed && worker_.options.log.error_messages;
+        const bool has_text = report.status == job_status::failed && options.log.error_messages;
         std::vector<log_field> fields = job_fields(job);
         fields.push_back(field("error_type", report.failure.code));
         fields.push_back(field("error", has_text ? printable(report.failure.message, max_error) : ""));
         fields.push_back(field("reason", report.reason == cancel_reason::none ? "" : to_string(report.reason)));
         fields.push_back(field("signal", report.signal == 0 ? "" : signal_name(report.signal)));
-        worker_.log.write({level, std::string(message), std::move(fields), {}});
+        log.write({level, std::string(message), std::move(fields), {}});
     }
 
   private:
@@ -65,7 +63,7 @@ class reports {
     };
 
     // An error: the job is unreported. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
-    result<settle_result> send(active_job& job, job_report& report) const {
+    result<settle_result> send(active_job& job, job_report& report) {
         for (tries so_far; begin_try(job, so_far);) {
             result<settle_result> response = try_once(job, report);
             if (response && *response == settle_result::gone && !end_claim(job)) continue;
@@ -74,55 +72,55 @@ class reports {
         return error{errc::timed_out, 0, "the stop is over"};
     }
     // False: the stop is over.
-    bool begin_try(active_job& job, tries& so_far) const {
-        const unique_lock held(worker_.guard);
-        so_far.seen_changes = worker_.report_changes;
+    bool begin_try(active_job& job, tries& so_far) {
+        const unique_lock held(guard);
+        so_far.seen_changes = report_changes;
         job.claimed_again = false;
-        return steady_clock::now() < worker_.reports_end();
+        return steady_clock::now() < reports_end();
     }
     // False: it was claimed again meanwhile, so the report is still due.
-    bool end_claim(active_job& job) const {
-        const unique_lock held(worker_.guard);
+    bool end_claim(active_job& job) {
+        const unique_lock held(guard);
         if (job.claimed_again) return false;
         return job.is_superseded = true;  // what comes from now on is another job
     }
-    result<settle_result> try_once(active_job& job, const job_report& report) const {
+    result<settle_result> try_once(active_job& job, const job_report& report) {
         bool is_over = false;
         {
-            const unique_lock held(worker_.guard);
+            const unique_lock held(guard);
             if (job.is_lost || job.is_superseded) return settle_result::gone;
             is_over = job.lease_expired();
         }
         if (is_over && !report.ack) return settle_result::gone;
-        const result<bool> renewed = is_over ? worker_.await_renewal(job) : result<bool>(true);
+        const result<bool> renewed = is_over ? await_renewal(job) : result<bool>(true);
         if (!renewed) return renewed.error();
         return *renewed ? send_request(job, report) : result<settle_result>(settle_result::gone);
     }
-    result<settle_result> send_request(active_job& job, const job_report& report) const {
+    result<settle_result> send_request(active_job& job, const job_report& report) {
         const time_point sent_at = steady_clock::now();
-        const time_point deadline = worker_.try_deadline();
-        job_request about{job.job.id, {}, {}, 0, &job.job, &worker_.identity};
+        const time_point deadline = try_deadline();
+        job_request about{{&identity, {}}, job.job.id, {}, 0, &job.job};
         about.should_send = [this, &job] {
-            const unique_lock held(worker_.guard);
-            return !job.is_superseded && !worker_.beats.last_has_begun;
+            const unique_lock held(guard);
+            return !job.is_superseded && !beats.last_has_begun;
         };
         {
-            const unique_lock held(worker_.guard);
-            if (sent_at >= worker_.reports_end()) return error{errc::timed_out, 0, "the stop is over"};
+            const unique_lock held(guard);
+            if (sent_at >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
             about.claim = job.claim;
             about.attempt = job.attempt;
             if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
         }
-        result<settle_result> response = worker_.call([&](ojs::transport& transport) {
+        result<settle_result> response = call([&](ojs::transport& transport) {
             if (report.ack) return transport.ack({std::move(about), report.result_json}, deadline);
             return transport.fail({std::move(about), report.failure, report.requeue, report.checkpoint}, deadline);
         });
-        worker_.note_response(response, sent_at);
+        note_response(response, sent_at);
         return response;
     }
     // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx without
     // an API error may be a proxy's: it is final when repeated.
-    bool await_next_try(const active_job& job, job_report& report, const error& failure, tries& so_far) const {
+    bool await_next_try(const active_job& job, job_report& report, const error& failure, tries& so_far) {
         constexpr int max_strays = 6;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
         const bool is_stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
@@ -130,48 +128,47 @@ class reports {
         time_point retry_at = is_rejected && payload.empty() ? never : steady_clock::now();
         if (is_rejected) payload.clear();
         {
-            const unique_lock held(worker_.guard);
-            const time_point end = worker_.reports_end();
+            const unique_lock held(guard);
+            const time_point end = reports_end();
             if (!is_rejected)
-                retry_at = next_try_at(retry_at, end == never ? worker_.phases.drain_deadline() : end,
+                retry_at = next_try_at(retry_at, end == never ? phases.drain_deadline() : end,
                                        so_far.delays.next(failure.retry_after));
             if (retry_at >= end) retry_at = never;
         }
         std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
         if (retry_at != never) fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
-        worker_.log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
-        unique_lock held(worker_.guard);
-        while (retry_at != never && worker_.report_changes == so_far.seen_changes &&
-               worker_.changed.wait_until(held, detail::min(retry_at, worker_.reports_end()))) {
+        log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
+        unique_lock held(guard);
+        while (retry_at != never && report_changes == so_far.seen_changes &&
+               changed.wait_until(held, detail::min(retry_at, reports_end()))) {
         }
         return retry_at != never;
     }
     // How the claim ended, unless a stop has given it up first.
-    void end_account(active_job& job, job_status ended) const {
-        const unique_lock held(worker_.guard);
+    void end_account(active_job& job, job_status ended) {
+        const unique_lock held(guard);
         if (detail::exchange(job.is_over, true)) return;
-        worker_report& counts = worker_.counts;
         switch (ended) {
             case job_status::completed: ++counts.completed; break;
             case job_status::failed: ++counts.failed; break;
             case job_status::interrupted: break;
             case job_status::requeued: ++counts.requeued; break;
             case job_status::gone: ++counts.gone; break;
-            case job_status::unreported: worker_.count_unreported(job.job.id); break;
+            case job_status::unreported: count_unreported(job.job.id); break;
         }
     }
     // A job without a run has no duration.
-    void notify_settled(const active_job& job, const job_report& report) const {
-        if (report.status == job_status::requeued || worker_.user.extensions.empty()) return;
+    void notify_settled(const active_job& job, const job_report& report) {
+        if (report.status == job_status::requeued || extensions.empty()) return;
         const settled_state state = report.ack                 ? settled_state::completed
                                     : report.requeue           ? settled_state::available
                                     : report.failure.retryable ? settled_state::retryable
                                                                : settled_state::discarded;
         const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
                                      steady_clock::now() - job.since};
-        worker_.user.call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
+        call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
-    void log_status(const active_job& job, const job_report& report) const {
+    void log_status(const active_job& job, const job_report& report) {
         const bool is_gone = report.ended == job_status::gone;
         if (report.accepted())
             return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)], report);
@@ -179,8 +176,6 @@ class reports {
                 is_gone ? "claim lost: another worker may have this job; its report is dropped"
                         : "job could not be reported");
     }
-
-    worker_state& worker_;
 };
 
 }  // namespace ojs::detail

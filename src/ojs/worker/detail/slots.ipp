@@ -2,45 +2,41 @@
 #pragma once
 
 #include "fetch_plan.ipp"
-#include "reports.ipp"
+#include "heartbeats.ipp"
 
 namespace ojs::detail {
 
 // At most `concurrency` threads. A thread fetches jobs itself, runs one, and hands the others on: each wakes the next only
 // when there is a job for it, so that few threads are awake.
-class slots {
+class slots : public heartbeats {
   public:
-    slots(worker_state& worker, const reports& by)
-        : worker_(worker),
-          reports_(by),
-          max_threads_(static_cast<std::size_t>(detail::max<std::int64_t>(worker.options.concurrency, 1))),
-          schedule_(worker.options.poll_interval, worker.options.heartbeat_interval) {}
+    using heartbeats::heartbeats;
 
-    result<void> start() {
-        unique_lock held(worker_.guard);
+    result<void> start_slots() {
+        unique_lock held(guard);
         return start_thread(held);
     }
     // `concurrency`, or fewer if threads are missing.
-    std::size_t size() const noexcept {
-        const unique_lock held(worker_.guard);
+    std::size_t slot_count() const noexcept {
+        const unique_lock held(guard);
         return limit_;
     }
     // Ends the threads without a job.
-    void close() {
-        const unique_lock held(worker_.guard);
+    void close_slots() {
+        const unique_lock held(guard);
         is_closed_ = true;
         leader_due_.notify_one();
         slot_due_.notify_all();
     }
     // After a change that a FETCH depends on. With the guard held.
-    void note_work_hint() noexcept {
+    void on_work_hint() noexcept override {
         schedule_.note_work_hint();
         leader_due_.notify_one();
     }
 
     // Starts a missing thread when that is due; returns when to call it again. For the turning thread.
     time_point retry_threads(time_point now) {
-        unique_lock held(worker_.guard);
+        unique_lock held(guard);
         if (now < retry_at_) return retry_at_;
         limit_ = max_threads_;
         retry_at_ = never;
@@ -51,15 +47,15 @@ class slots {
     // A held job goes back. For the turning thread.
     void hand_back(const ref<active_job>& job) {
         {
-            const unique_lock held(worker_.guard);
+            const unique_lock held(guard);
             --held_jobs_;
         }
         return_unrun(job);
     }
 
   private:
-    void return_unrun(const ref<active_job>& job) const {
-        reports_.post(job, worker_.phases.has_stop_begun() ? unstarted(worker_) : unstartable(worker_, *job));
+    void return_unrun(const ref<active_job>& job) {
+        post(job, phases.has_stop_begun() ? unstarted(*this) : unstartable(*this, *job));
     }
 
     // ---- threads: the guard is held, and unlocked meanwhile ----
@@ -67,7 +63,7 @@ class slots {
     result<void> start_thread(unique_lock& held) {
         ++threads_;
         held.unlock();
-        result<void> started = worker_.threads.start("ojs-job", true, [this] { serve(); });
+        result<void> started = threads.start("ojs-job", true, [this] { serve(); });
         held.lock();
         if (!started) --threads_;
         return started;
@@ -78,12 +74,12 @@ class slots {
         if (added) return;
         limit_ = threads_;
         retry_at_ = deadline_after(milliseconds(1000));
-        worker_.waker.notify();
+        waker.notify();
         if (detail::exchange(lacks_threads_, true)) return;
         const std::size_t limit = limit_;
         held.unlock();
-        worker_.log.write(log_level::warn, "cannot create threads; concurrency reduced for now",
-                          {field("concurrency", limit), field("error", added.error().text)});
+        log.write(log_level::warn, "cannot create threads; concurrency reduced for now",
+                  {field("concurrency", limit), field("error", added.error().text)});
         held.lock();
     }
     // One runs the next ready job, or waits until a FETCH is due. The leader may do the former.
@@ -94,7 +90,7 @@ class slots {
         if (has_leader_) leader_due_.notify_one();
     }
     void serve() {
-        unique_lock held(worker_.guard);
+        unique_lock held(guard);
         while (ready_.size() > 0 || !is_closed_) {
             if (ready_.size() > 0) {
                 run_next(held);
@@ -126,13 +122,11 @@ class slots {
         slot_due_.wait(held);
         --idle_;
     }
-    bool may_fetch() const noexcept {
-        return worker_.phases.may_take() && worker_.beats.begun > 0 && worker_.fetches < max_fetches_;
-    }
+    bool may_fetch() const noexcept { return phases.may_take() && beats.begun > 0 && fetches < max_fetches_; }
     // Without a job or a FETCH. Up to 100 held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
         const std::size_t room = limit_ + detail::min<std::size_t>(held_jobs_, 100);
-        const std::size_t used = worker_.in_flight.size() + requested_ + worker_.unreturned.size();
+        const std::size_t used = in_flight.size() + requested_ + unreturned.size();
         return used < room ? detail::min(room - used, limit_) : 0;
     }
 
@@ -141,7 +135,7 @@ class slots {
     void fetch(unique_lock& held, std::size_t count) {
         const std::uint64_t hints = schedule_.hints();
         requested_ += count;
-        ++worker_.fetches;
+        ++fetches;
         held.unlock();
         const time_point sent = steady_clock::now();
         const milliseconds leased_at = lease_clock();
@@ -149,8 +143,8 @@ class slots {
         result<std::vector<job>> response = send_fetch(count, sent, is_announced);
         const std::size_t claimed = response ? accept(*response, sent, leased_at) : 0;
         held.lock();
-        --worker_.fetches;
-        worker_.notify_if_idle();
+        --fetches;
+        notify_if_idle();
         requested_ -= count;
         const result<std::size_t> fetched = response ? result<std::size_t>(claimed) : response.error();
         const time_point now = steady_clock::now();
@@ -168,19 +162,18 @@ class slots {
                                     : *fetched > 0 ? fetch_status::jobs
                                                    : fetch_status::empty;
         if (fetched || fetched.error().code != errc::cancelled)
-            worker_.user.call_extensions([status](worker_extension& extension) { extension.on_fetch(status); });
-        if (fetched) worker_.note_connected();
-        worker_.note_response(fetched, sent);
+            call_extensions([status](worker_extension& extension) { extension.on_fetch(status); });
+        if (fetched) note_connected();
+        note_response(fetched, sent);
         // A bad response is an error, because it may have claimed jobs.
         if (failed)
-            worker_.log.write(fetched.error().code == errc::bad_response ? log_level::error : log_level::warn,
-                              "FETCH failed", {field("error", fetched.error().text)});
+            log.write(fetched.error().code == errc::bad_response ? log_level::error : log_level::warn, "FETCH failed",
+                      {field("error", fetched.error().text)});
     }
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent, bool& is_announced) {
-        const fetch_request request{&worker_.identity, count, [this] { return worker_.phases.may_take(); },
-                                    worker_.taking()};
-        return worker_.call([&](ojs::transport& transport) {
-            result<std::vector<job>> fetched = transport.fetch(request, sent + worker_.options.request_timeout);
+        const fetch_request request{{&identity, [this] { return phases.may_take(); }}, count, taking()};
+        return call([&](ojs::transport& transport) {
+            result<std::vector<job>> fetched = transport.fetch(request, sent + options.request_timeout);
             is_announced = transport.announces_work();
             return fetched;
         });
@@ -209,65 +202,63 @@ class slots {
         bool is_first_held = false;
         bool is_refused = false;
         {
-            const unique_lock held(worker_.guard);
+            const unique_lock held(guard);
             if (!is_claimed_again(claimed, leased_at)) {
-                job = add(claimed, sent, leased_at);
-                is_refused = worker_.phases.has_stop_begun() || (!job->handler && !is_held(*job));
+                job = add_job(claimed, sent, leased_at);
+                is_refused = phases.has_stop_begun() || (!job->handler && !is_held(*job));
                 job->is_taken = is_refused;
                 if (!is_refused && job->handler) ready_.push_back(job);
                 if (!is_refused && !job->handler) is_first_held = hold(*job);
             }
         }
         if (!job) {
-            worker_.log.write(log_level::warn,
-                              "the backend handed out a job that is still running here; not started twice",
-                              {field("job_id", claimed.id), field("attempt", claimed.attempt)});
+            log.write(log_level::warn, "the backend handed out a job that is still running here; not started twice",
+                      {field("job_id", claimed.id), field("attempt", claimed.attempt)});
             return false;
         }
-        reports_.log_job(*job, log_level::debug, "job fetched");
+        log_job(*job, log_level::debug, "job fetched");
         if (is_refused) return_unrun(job);
         if (!is_refused && !job->job.malformed.empty())
-            reports_.log_job(*job, log_level::error, "the job cannot be read; it is requeued",
-                             unstartable(worker_, *job));
+            log_job(*job, log_level::error, "the job cannot be read; it is requeued", unstartable(*this, *job));
         else if (is_first_held)
-            worker_.log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
-                              {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
+            log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
+                      {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
         return true;
     }
     // A job without an id comes back after its visibility timeout.
-    void record_unreportable(const job& claimed) const {
+    void record_unreportable(const job& claimed) {
         const std::string reason = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
         {
-            const unique_lock held(worker_.guard);
-            ++worker_.counts.claimed;
-            worker_.count_unreported(cat({"(", reason, ")"}));
+            const unique_lock held(guard);
+            ++counts.claimed;
+            count_unreported(cat({"(", reason, ")"}));
         }
-        worker_.log.write(log_level::error, "claimed job has no usable id; it cannot be reported",
-                          {field("job_type", printable(claimed.type)), field("error", reason)});
+        log.write(log_level::error, "claimed job has no usable id; it cannot be reported",
+                  {field("job_type", printable(claimed.type)), field("error", reason)});
     }
 
     // ---- with the guard held ----
 
     bool is_claimed_again(job& claimed, milliseconds leased_at) noexcept {
         bool out = false;
-        for (const ref<work>& each : worker_.in_flight) {
+        for (const ref<work>& each : in_flight) {
             if (each->job.id == claimed.id) out = as_job(each).claim_again(claimed, leased_at) || out;
         }
-        if (out) worker_.retry_reports();
+        if (out) retry_reports();
         return out;
     }
-    ref<active_job> add(job& claimed, time_point sent, milliseconds leased_at) {
-        registered_handler* const handler = claimed.malformed.empty() ? worker_.find_handler(claimed.type) : nullptr;
-        ref<active_job> out = make_ref<active_job>(std::move(claimed), worker_.new_member(), sent, leased_at,
-                                                   worker_.options.visibility_timeout, handler);
-        worker_.add(ref<work>(out.get()));
-        worker_.request_renewal(sent, out->lease);
+    ref<active_job> add_job(job& claimed, time_point sent, milliseconds leased_at) {
+        registered_handler* const handler = claimed.malformed.empty() ? find_handler(claimed.type) : nullptr;
+        ref<active_job> out = make_ref<active_job>(std::move(claimed), new_member(), sent, leased_at,
+                                                   options.visibility_timeout, handler);
+        add(ref<work>(out.get()));
+        request_renewal(sent, out->lease);
         return out;
     }
     // A job without a handler goes back later, because the only worker would fetch it again at once. It takes no slot:
     // others need not wait.
     bool is_held(const active_job& job) const noexcept {
-        return !job.job.malformed.empty() || worker_.options.on_unknown_type == unknown_type_action::requeue;
+        return !job.job.malformed.empty() || options.on_unknown_type == unknown_type_action::requeue;
     }
     // All go back together, after a back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
     bool hold(active_job& job) noexcept {
@@ -281,7 +272,7 @@ class slots {
         }
         job.due_at = held_until_;
         ++held_jobs_;
-        worker_.check_soon(held_until_);
+        check_soon(held_until_);
         return is_first;
     }
 
@@ -298,55 +289,53 @@ class slots {
             held.lock();
             job->has_returned = true;
             report_if_free(held, *job, std::move(report));
-            worker_.leave(*job);
+            leave(*job);
         } else {
-            report_if_free(held, *job, unstarted(worker_));  // its claim is lost, or the stop was faster
+            report_if_free(held, *job, unstarted(*this));  // its claim is lost, or the stop was faster
         }
         schedule_.note_work_hint();
     }
     bool begin_job(active_job& job) noexcept {
-        if (job.is_taken || worker_.is_abandoning || job.is_lost || job.lease_expired()) return false;
+        if (job.is_taken || is_abandoning || job.is_lost || job.lease_expired()) return false;
         job.has_begun = true;
-        ++worker_.handlers;
+        ++handlers;
         if (job.job.timeout.count() > 0) {
             job.due_at = deadline_after(job.job.timeout);
-            worker_.check_soon(job.due_at);
+            check_soon(job.due_at);
         }
         return true;
     }
-    job_report call_handler(active_job& job) const {
+    job_report call_handler(active_job& job) {
         try {
-            job_context context(worker_, job, job.job);
+            job_context context(*this, job, job.job);
             outcome got;
             {
-                const user_call inside(worker_.handler_calls);  // ends a child of fork() that returns
+                const user_call inside(handler_calls);  // ends a child of fork() that returns
                 got = job.handler->call(context);
             }
-            return returned(worker_, job, got);
+            return returned(*this, job, got);
         } catch (...) {
-            return thrown(worker_, job, printable(thrown_text(), 2000));
+            return thrown(*this, job, printable(thrown_text(), 2000));
         }
     }
     // Unless another thread reports it already.
-    void report_if_free(unique_lock& held, active_job& job, job_report report) const {
+    void report_if_free(unique_lock& held, active_job& job, job_report report) {
         const bool is_mine = !detail::exchange(job.is_taken, true);
         const bool was_stuck = job.is_stuck;
         held.unlock();
         if (is_mine) {
-            reports_.settle(job, std::move(report));
+            settle(job, std::move(report));
         } else if (was_stuck) {
-            reports_.log_job(job, log_level::warn, "a stuck handler has returned; its result is dropped", report);
+            log_job(job, log_level::warn, "a stuck handler has returned; its result is dropped", report);
         }
         held.lock();
     }
 
-    worker_state& worker_;
-    const reports& reports_;
     // Guarded.
     condition slot_due_;            // for idle threads: a ready job, the lead, or the end
     condition leader_due_;          // for the leader: a slot or the phase changed
     array<ref<active_job>> ready_;  // to be run
-    const std::size_t max_threads_;
+    const std::size_t max_threads_ = static_cast<std::size_t>(detail::max<std::int64_t>(options.concurrency, 1));
     std::size_t limit_ = max_threads_;  // fewer if threads are missing
     const std::size_t max_fetches_ = max_threads_ < 32 ? max_threads_ : 2;
     std::size_t threads_ = 0;
@@ -358,7 +347,7 @@ class slots {
     bool is_closed_ = false;
     time_point retry_at_ = never;  // when to start a missing thread
     bool lacks_threads_ = false;   // and the log says so
-    fetch_schedule schedule_;
+    fetch_schedule schedule_{options.poll_interval, options.heartbeat_interval};
     fetch_limit limit_of_fetch_;
     time_point held_until_ = time_point::min();  // when held jobs go back
     milliseconds hold_delay_{0};

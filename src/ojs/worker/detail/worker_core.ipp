@@ -2,15 +2,13 @@
 #pragma once
 
 #include "../transport_scheme.ipp"
-#include "heartbeats.ipp"
 #include "slots.ipp"
 
 namespace ojs::detail {
 
-class worker_core final : public worker_state {
+class worker_core final : public slots {
   public:
-    worker_core(worker_options given, ojs::transport* given_transport, lifecycle* followed)
-        : worker_state(std::move(given), given_transport, followed) {}
+    using slots::slots;
 
     // ---- before the start ----
 
@@ -68,7 +66,7 @@ class worker_core final : public worker_state {
     }
     // Works until the end.
     void run_to_end() {
-        const user_call entered(user.callbacks);
+        const user_call entered(callbacks);
         begin();
         run_turns();
     }
@@ -87,8 +85,8 @@ class worker_core final : public worker_state {
     bool close(time_point deadline) {
         calls.close();
         const std::uint64_t left = calls.wait_until(deadline);
-        user.callbacks.close();  // last: the calls may log
-        return user.callbacks.wait_until(deadline) + left == 0;
+        callbacks.close();  // last: the calls may log
+        return callbacks.wait_until(deadline) + left == 0;
     }
 
   private:
@@ -122,15 +120,15 @@ class worker_core final : public worker_state {
             }
         });
         result<void> started = threads.prepare(task_kind::urgent, 1);
-        if (started) started = slots_.start();
+        if (started) started = start_slots();
         if (started) return started;
         threads.end_all();
         return started;
     }
     void tear_down() override {
-        worker_state::tear_down();
+        slots::tear_down();
         if (!detail::exchange(has_callbacks_, false)) return;
-        user.call("the transport threw; ignored", [this] {
+        call_user("the transport threw; ignored", [this] {
             transport->on_work_available(nullptr);
             transport->on_job_cancelled(nullptr);
         });
@@ -138,7 +136,6 @@ class worker_core final : public worker_state {
 
     // ---- with the guard held ----
 
-    void on_work_hint() noexcept override { slots_.note_work_hint(); }
     bool has_parted() const noexcept override { return beats.last_has_begun && beats.calls == 0; }
     // Handlers that saw their cancellation have the rest of the stop to return.
     bool may_return(bool seen_only) const noexcept override {
@@ -171,13 +168,13 @@ class worker_core final : public worker_state {
             retry_reports();                // ends any longer Retry-After
             check_soon(time_point::min());  // held jobs go back
         }
-        slots_.close();
+        close_slots();
         // Handlers of many jobs may keep all processors busy when reports need threads.
         static_cast<void>(threads.prepare(task_kind::report, detail::min<std::size_t>((active() + 7) / 8, 16)));
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
-        return detail::min(check_jobs(now), detail::min(slots_.retry_threads(now), beats_.send_due(now)));
+        return detail::min(check_jobs(now), detail::min(retry_threads(now), send_due(now)));
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
     void begin_reporting() override {
@@ -198,9 +195,8 @@ class worker_core final : public worker_state {
         if (!take(*job)) return;  // the handler was faster
         // A timeout or a cancellation from before the stop keeps its reason.
         const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
-        reports_.settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
+        settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
     }
-    void begin_parting(time_point deadline) override { beats_.finish(deadline); }
     void end_parting() override {
         calls.close();
         bool is_fetch_lost = false;
@@ -228,7 +224,7 @@ class worker_core final : public worker_state {
     int choose_status(bool /*all_ended*/) const override {
         const unique_lock held(guard);
         if (not_reported > 0 || was_stopped_stuck_) return exit_status::unreported;
-        return handlers == 0 ? exit_status::settled : options.dialect.stuck_exit_status;
+        return handlers == 0 ? exit_status::settled : options.dialect.stop.stuck_exit_status;
     }
     std::vector<log_field> fields_of(const work& one) const override { return job_fields(one); }
     std::vector<log_field> in_flight_fields(const work& one) const override {
@@ -260,9 +256,9 @@ class worker_core final : public worker_state {
         }
         for (const ref<active_job>& job : found.timed_out) {
             deliver_cancellation(ref<work>(job.get()));
-            reports_.log_job(*job, log_level::warn, "job cancelled: its timeout is over");
+            log_job(*job, log_level::warn, "job cancelled: its timeout is over");
         }
-        for (const ref<active_job>& job : found.held) slots_.hand_back(job);
+        for (const ref<active_job>& job : found.held) hand_back(job);
         for (const ref<active_job>& job : found.stuck) handle_stuck(job);
         return next;
     }
@@ -292,16 +288,13 @@ class worker_core final : public worker_state {
         std::vector<log_field> fields = job_fields(*job);
         fields.push_back(field("stuck_jobs", count));
         log.write({log_level::warn, "job is stuck: cancelled, but its handler still runs", std::move(fields), {}});
-        if (job->cancelled_alone() && take(*job)) reports_.post(job, cut_short(*this, *job, job->cancel.reason(), ""));
-        if (count < slots_.size() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
+        if (job->cancelled_alone() && take(*job)) post(job, cut_short(*this, *job, job->cancel.reason(), ""));
+        if (count < slot_count() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
         was_stopped_stuck_ = true;
         log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});
     }
 
-    result<void> handlers_valid_;  // the first refused one
-    reports reports_{*this};
-    heartbeats beats_{*this};
-    slots slots_{*this, reports_};
+    result<void> handlers_valid_;     // the first refused one
     bool has_callbacks_ = false;      // the transport has ours
     bool took_ = true;                // at the latest change
     bool was_stopped_stuck_ = false;  // the handlers of all slots were stuck

@@ -27,6 +27,11 @@ struct beat_facts {
 
 class worker_state : public held_options<worker_options>, public machine {
   public:
+    worker_state(worker_options given, ojs::transport* given_transport, lifecycle* followed)
+        : held_options{std::move(given)},
+          machine(options, "worker", followed, "job", "job could not be reported before stop_timeout ended"),
+          transport(given_transport) {}
+
     // ---- calls to the backend ----
 
     // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat, and the
@@ -75,7 +80,7 @@ class worker_state : public held_options<worker_options>, public machine {
     }
     // The calling thread is in a handler, a callback, a hook, an extension or a transport call of this worker.
     bool in_own_call() const noexcept {
-        return user_call::is_in(user.callbacks) || user_call::is_in(calls) || user_call::is_in(cancel_callbacks) ||
+        return user_call::is_in(callbacks) || user_call::is_in(calls) || user_call::is_in(cancel_callbacks) ||
                user_call::is_in(handler_calls);
     }
 
@@ -195,12 +200,6 @@ class worker_state : public held_options<worker_options>, public machine {
     unsigned report_changes = 0;  // of what a report that waits for its next try depends on
     std::size_t fetches = 0;      // in flight, or with jobs not yet among those in flight
     std::size_t handlers = 0;     // threads that have called a handler and not left its job
-
-  protected:
-    worker_state(worker_options given, ojs::transport* given_transport, lifecycle* followed)
-        : held_options{std::move(given)},
-          machine(options, "worker", followed, "job", "job could not be reported before stop_timeout ended"),
-          transport(given_transport) {}
 
   private:
     atomic<bool> is_connected_{false};  // the backend has responded

@@ -1,15 +1,59 @@
-// runs: the one run() of a process, which has the signal handlers and may end the process.
+// process: this process, its one run(), and calls of what the user has given.
 #pragma once
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <csignal>
 
-#include "../../base/detail/sync.hpp"
+#include "../../base/detail/text.hpp"
+#include "../../core/drain_barrier.hpp"
 #include "../../core/signals.hpp"
-#include "../loop_options.hpp"
+#include "environment.ipp"
 
 namespace ojs::detail {
+
+inline atomic<pid_t> known_process{0};
+
+// getpid() without its system call, which would cost a job as much as all else here.
+inline pid_t this_process() noexcept {
+    static const int handled = pthread_atfork(nullptr, nullptr, [] { known_process = 0; });
+    const pid_t known = handled == 0 ? pid_t(known_process) : 0;
+    if (known != 0) return known;
+    const pid_t found = ::getpid();
+    known_process = found;
+    return found;
+}
+
+// Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
+class user_call {
+  public:
+    explicit user_call(drain_barrier& gate) noexcept
+        : gate_(gate), ticket_(gate.enter()), outer_(detail::exchange(innermost(), this)) {}
+    ~user_call() {
+        innermost() = outer_;
+        if (process_ != this_process()) _exit(70);  // a child of fork(): two must not act for one worker
+    }
+    explicit operator bool() const noexcept { return bool(ticket_); }
+
+    // The calling thread is in such a call.
+    static bool is_in(const drain_barrier& gate) noexcept {
+        const user_call* call = innermost();
+        while (call != nullptr && &call->gate_ != &gate) call = call->outer_;
+        return call != nullptr;
+    }
+
+  private:
+    static user_call*& innermost() noexcept {
+        thread_local user_call* of_this_thread = nullptr;
+        return of_this_thread;
+    }
+
+    const drain_barrier& gate_;
+    drain_barrier::ticket ticket_;
+    user_call* const outer_;
+    const pid_t process_ = this_process();
+};
 
 // The process in which a worker runs, or a loop holds the signals. 0: none. A child of fork() may claim it anew.
 __attribute__((visibility("default"))) inline atomic<pid_t> running_process{0};
@@ -32,7 +76,7 @@ class run_claim {
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
-        wanted.third_signal_exits = !options.dialect.first_signal_wins;
+        wanted.third_signal_exits = !options.dialect.stop.first_signal_wins;
         result<std::vector<int>> ignored = std::vector<int>();
         if (drives_signals(target)) {
             ignored = add_signals(wanted);
