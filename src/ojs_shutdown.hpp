@@ -40,7 +40,6 @@
 #include "ojs/worker/job_context.hpp"
 #include "ojs/worker/transport.hpp"
 #include "ojs/worker/http_transport.hpp"
-#include "ojs/worker/transport_scheme.hpp"
 #include "ojs/worker/worker_options.hpp"
 #include "ojs/worker/worker.hpp"
 // clang-format on
@@ -92,8 +91,7 @@
 #include "ojs/net/json_view.ipp"
 
 #include "ojs/worker/detail/job_json.ipp"
-#include "ojs/worker/detail/http_requests.ipp"
-#include "ojs/worker/detail/http_responses.ipp"
+#include "ojs/worker/detail/http_bodies.ipp"
 #include "ojs/worker/http_transport.ipp"
 #include "ojs/worker/transport_scheme.ipp"
 #include "ojs/worker/worker_options.ipp"

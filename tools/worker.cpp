@@ -26,6 +26,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -237,8 +238,7 @@ class text_count {
 
     ojs::outcome run() {
         for (;; ++at_.pass, at_.counts = text_counts()) {
-            const ojs::outcome stopped = finish_pass();
-            if (stopped.kind() != ojs::outcome_kind::implicit) return stopped;
+            if (std::optional<ojs::outcome> stopped = finish_pass()) return *std::move(stopped);
             note_time();
             if (at_.worked_ms >= order_.min_ms && at_.pass >= order_.min_passes) return result();
             // Leaves processor time to others. The next pass checks for cancellation.
@@ -247,9 +247,9 @@ class text_count {
     }
 
   private:
-    // Continues the pass; returns an implicit outcome at its end. Checks for cancellation between chunks: that is all a
+    // Continues the pass; returns nothing at its end. Checks for cancellation between chunks: that is all a
     // handler needs to stop in time.
-    ojs::outcome finish_pass() {
+    std::optional<ojs::outcome> finish_pass() {
         const std::unique_ptr<std::FILE, file_closer> file(std::fopen(order_.path.c_str(), "rb"));
         const bool found = file && ::fseeko(file.get(), static_cast<off_t>(at_.counts.bytes), SEEK_SET) == 0;
         if (!found) return ojs::outcome::discard("text.count: cannot read " + order_.path);
@@ -264,7 +264,7 @@ class text_count {
                 return ojs::outcome::interrupted("the job was reported without its handler");
             }
         }
-        return {};
+        return std::nullopt;
     }
 
     // False: stop, because the job was reported.

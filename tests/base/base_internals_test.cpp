@@ -19,7 +19,7 @@ TEST_CASE("fill_standard_descriptors: 0, 1 and 2 are /dev/null where they were c
 }
 
 TEST_CASE("backoff: the delay doubles up to its maximum, reduced at random by less than half") {
-    detail::backoff tested({100ms, 350ms});
+    detail::backoff tested(100ms, 350ms);
     for (const milliseconds full : {100ms, 200ms, 350ms, 350ms}) {
         const milliseconds delay = tested.next();
         CHECK(delay > full / 2);
@@ -31,12 +31,12 @@ TEST_CASE("backoff: the delay doubles up to its maximum, reduced at random by le
 
 TEST_CASE("backoff: a Retry-After is the minimum of the delay, with up to half of it added at random") {
     std::set<milliseconds> delays;
-    for (int i = 0; i < 100; ++i) delays.insert(detail::backoff({100ms, 350ms}).next(60s));
+    for (int i = 0; i < 100; ++i) delays.insert(detail::backoff(100ms, 350ms).next(60s));
     CHECK(*delays.begin() >= 60s);
     CHECK(*delays.rbegin() < 90s);
     CHECK(*delays.rbegin() - *delays.begin() > 15s);  // all within half of the range: once in 10^28
-    CHECK(detail::backoff({100ms, 350ms}).next(1ms) > 50ms);
-    CHECK(detail::backoff({100ms, 350ms}).next(milliseconds::max()) > 24h);
+    CHECK(detail::backoff(100ms, 350ms).next(1ms) > 50ms);
+    CHECK(detail::backoff(100ms, 350ms).next(milliseconds::max()) > 24h);
 }
 
 }  // namespace

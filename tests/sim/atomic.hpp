@@ -2,7 +2,7 @@
 #pragma once
 
 #include "machine.hpp"
-#include "ojs/base/error.hpp"
+#include "ojs/base/config.hpp"
 
 // The library's own gets another name. Counts of references stay with it: they order nothing that a schedule could show.
 #define atomic plain_atomic

@@ -227,8 +227,7 @@ int main(int argc, char** argv) {
         if (!is_known) return usage();
     }
     // Nothing makes up for a wake-up that is missing.
-    ojs::detail::max_sleep_ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(ojs::time_point::max().time_since_epoch()).count();
+    ojs::detail::max_sleep_ms = ojs::no_limit.count();
     sum = static_cast<totals*>(
         ::mmap(nullptr, sizeof(totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     const int status = seed != 0 ? replay(seed, most) : explore(seconds, first, failures);

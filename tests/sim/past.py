@@ -44,7 +44,7 @@ FAULTS = [
     Fault("f563dd29 a start that fails leaves a thread behind", "stop/detail/machine_threads.ipp",
           "each->handle.join();", "each->handle.detach();"),
     Fault("2c18d9d0 a handler begins although the stop has taken its job", "worker/detail/slots.ipp",
-          "if (job.is_taken || worker_.is_abandoning || job.is_lost || job.lease_expired()) return false;",
+          "if (job.is_taken || is_abandoning || job.is_lost || job.lease_expired()) return false;",
           "if (job.is_lost || job.lease_expired()) return false;"),
     Fault("7ec9b1d7 a resume of an outside lifecycle beside its quiet is lost", "stop/detail/stop_phase.ipp",
           "        apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);\n",
@@ -56,7 +56,7 @@ FAULTS = [
     Fault("370780a5 a job that a response holds twice is reported twice", "worker/detail/slots.ipp",
           "i = claimed.size(); i-- > 1;)", "i = 0; i-- > 1;)"),
     Fault("4651b3ed a FETCH that ends the drain does not wake the turning thread", "worker/detail/slots.ipp",
-          "        worker_.notify_if_idle();\n", ""),
+          "        notify_if_idle();\n", ""),
     # Found by the simulation.
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/detail/reports.ipp",
           "if (detail::exchange(job.is_over, true)) return;",
@@ -67,7 +67,7 @@ FAULTS = [
           "        if (fetch_at < leads_until_) leader_due_.notify_one();  // when it began to wait, no slot was free\n",
           "        static_cast<void>(fetch_at);\n"),
     Fault("the last heartbeat waits for one that hangs", "worker/detail/heartbeats.ipp",
-          "{ is_last ? send_last() : send(); });\n", "{ is_last ? send_last() : send(); });\n            return never;\n"),
+          "{ is_last ? send_last() : send_beat(); });\n", "{ is_last ? send_last() : send_beat(); });\n            return never;\n"),
     Fault("a task is lost where no thread can be started", "stop/detail/machine_threads.ipp",
           "            if (urgent.threads == 0) {\n", "            if (urgent.threads == 7) {\n"),
     # Of the design.

@@ -211,9 +211,7 @@ TEST_CASE("stopping: a stop waits for a reported handler that saw its cancellati
 
 // [GS 7.2 (1)] [Website Phase 3 (a)] [Website Conformance (e)] [WP 7.2 (3)] [WP 7.2 (5a)]
 TEST_CASE("stopping: the FAIL says ShutdownTimeout for a long_running job, and shutdown in two dialects") {
-    handler_options long_running;
-    long_running.long_running = true;
-    busy_worker timeout(patient(), until_cancelled, long_running);
+    busy_worker timeout(patient(), until_cancelled, {true});
     REQUIRE(timeout.body->stop_and_cancel(guard));
     CHECK(timeout.settled() == "fail ShutdownTimeout requeue");
     CHECK(timeout.settlement().error.message.rfind("ShutdownTimeout: ", 0) == 0);
@@ -221,8 +219,7 @@ TEST_CASE("stopping: the FAIL says ShutdownTimeout for a long_running job, and s
     worker_options options = patient();
     options.dialect = dialect::website();
     for (const bool is_long : {false, true}) {
-        long_running.long_running = is_long;
-        busy_worker website(options, until_cancelled, long_running);
+        busy_worker website(options, until_cancelled, {is_long});
         REQUIRE(website.body->stop_and_cancel(guard));
         CHECK(website.settled() == "fail shutdown");
         CHECK(sums(*website.body) == "claimed 1 failed 1 interrupted 1 exit 0");

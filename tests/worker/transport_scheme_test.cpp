@@ -63,7 +63,7 @@ TEST_CASE("scheme: a scheme that a program adds opens the transport, also for co
                               address = std::string(setup.address);
                               worker_id = setup.worker.worker_id + setup.options.worker_id;
                               setup.log({log_level::warn, "opened", {}, {}});
-                              const transport_ref made = make_transport<counted_queue>(alive);
+                              const transport_ref made(new counted_queue(alive));
                               static_cast<counted_queue&>(*made).push("work");
                               return made;
                           },

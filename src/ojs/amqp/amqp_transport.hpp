@@ -20,7 +20,7 @@
 #include "../base/error.hpp"
 #include "../base/function.hpp"
 #include "../worker/transport.hpp"
-#include "../worker/transport_scheme.hpp"
+#include "../worker/worker_options.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -319,7 +319,7 @@ class amqp_transport : public transport {
     // ---- the thread; false: disconnected ----
 
     void run() {
-        backoff pause({std::chrono::milliseconds(100), std::chrono::milliseconds(5000)});
+        backoff pause(std::chrono::milliseconds(100), std::chrono::milliseconds(5000));
         while (!is_ending_) {
             if (connection_.open(broker_, options_.heartbeat, deadline_after(rpc_timeout))) {
                 connection_.set_deadline(deadline_after(rpc_timeout));

@@ -8,7 +8,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 struct duration_unit {
     std::string_view name;
     std::uint64_t milliseconds;
@@ -16,20 +15,18 @@ struct duration_unit {
 
 // In the order in which they may appear.
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-inline constexpr std::uint64_t max_bare_seconds = 3600;  // above it, milliseconds were probably meant
 
 // Negative: `start` is in the future.
 inline long long milliseconds_since(time_point start) noexcept {
     return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {
     std::uint64_t total = 0;
     if (detail::parse_number(text, detail::max_duration_ms, total)) {
         const std::chrono::milliseconds count{total};
-        if (total <= detail::max_bare_seconds) return count * 1000;
+        if (total <= 3600) return count * 1000;
         return error{errc::invalid_argument, 0,
                      detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(count * 1000), ") or ",
                                   total, "ms (", format_duration(count), ")? write the unit"})};
@@ -61,6 +58,5 @@ OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds durati
     }
     return out.empty() ? "0s" : out;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

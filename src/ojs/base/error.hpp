@@ -9,9 +9,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-/// What went wrong, as far as the caller acts on it. `unsupported`: not built in, such as TLS; `system`: see sys_errno;
-/// `cancelled`: by the caller.
+/// What went wrong. `unsupported`: not built in, such as TLS; `system`: see sys_errno; `cancelled`: by the caller.
 enum class errc {
     invalid_argument,  ///< the caller passed an unusable value (option, URL, environment variable)
     unsupported,
@@ -35,7 +33,12 @@ extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
 #endif
 
 /// Short lower-case name of an errc ("timed_out"). Never null. Thread-safe, async-signal-safe.
-const char* to_string(errc code) noexcept;
+inline const char* to_string(errc code) noexcept {
+    constexpr const char* names[] = {"invalid_argument", "unsupported", "busy",         "system",
+                                     "timed_out",        "unreachable", "disconnected", "bad_response",
+                                     "unavailable",      "rejected",    "cancelled"};
+    return names[static_cast<std::size_t>(code)];
+}
 
 /// Why a function failed.
 struct error {
@@ -47,11 +50,11 @@ struct error {
 };
 
 namespace detail {
+struct nothing {};
 [[noreturn]] void abort_with(const char* reason, std::string_view details = {}) noexcept;
 }  // namespace detail
 
-/// Either a T or an error. Test it before use: `if (!r) use(r.error());`. Reading the value of an error prints it and
-/// aborts, in every build. As thread-safe as T.
+/// Either a T or an error. Reading the value of an error prints that and aborts, in every build. As thread-safe as T.
 template <class T>
 class [[nodiscard]] result {
   public:
@@ -81,10 +84,6 @@ class [[nodiscard]] result {
     ojs::error error_;
 };
 
-namespace detail {
-struct nothing {};
-}  // namespace detail
-
 /// Success without a value, or an error.
 template <>
 class [[nodiscard]] result<void> : public result<detail::nothing> {
@@ -92,6 +91,5 @@ class [[nodiscard]] result<void> : public result<detail::nothing> {
     result() : result<detail::nothing>(detail::nothing()) {}
     result(ojs::error failure) : result<detail::nothing>(std::move(failure)) {}
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -1,6 +1,4 @@
-// `function<R(A...)>`: a callable, or none.
-//
-// std::function would make the header compile 24 % longer, the separate form 32 %.
+// `function<R(A...)>`: a callable, or none. <functional> would make the header compile 24 % longer.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +11,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // Whether F compares with nullptr, as function pointers and std::function do, and so may be empty.
 template <class F, class = void>
 inline constexpr bool may_be_empty = false;
@@ -25,15 +22,13 @@ bool is_empty([[maybe_unused]] const F& callable) {
     if constexpr (may_be_empty<F>) return callable == nullptr;
     return false;
 }
-
 }  // namespace detail
 
 template <class Signature>
 class function;
 
 /// A callable, or none, if made from what equals nullptr. Copies share one callable, which may be move-only; copying is
-/// thread-safe, calling as thread-safe as the callable. Calling an empty one does nothing if R is void, else it is
-/// undefined.
+/// thread-safe. Calling an empty one does nothing if R is void, else it is undefined.
 template <class R, class... Args>
 class function<R(Args...)> {
   public:
@@ -78,6 +73,5 @@ inline const char* find_variable(const environment_lookup& lookup, const char* n
     return lookup ? lookup(name) : std::getenv(name);
 }
 }  // namespace detail
-
 }  // namespace v0_1_0
 }  // namespace ojs

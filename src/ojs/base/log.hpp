@@ -13,15 +13,16 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// In ascending order; `off` logs nothing.
 enum class log_level { debug, info, warn, error, off };
-/// How a record is written: for a person, as name=value throughout, as one JSON object by the OJS logging specification
-/// [LOG 5]; `automatic`: text where standard error is a terminal, else json.
+/// How a record is written: `logfmt` as name=value throughout, `json` by the OJS logging specification [LOG 5],
+/// `automatic` as text on a terminal, else as json.
 enum class log_format { text, logfmt, json, automatic };
 
 /// "debug", "info", "warn", "error", "off". Never null. Thread-safe.
-const char* to_string(log_level level) noexcept;
+inline const char* to_string(log_level level) noexcept {
+    return detail::name_of(level, {"debug", "info", "warn", "error", "off"});
+}
 
 /// One value of a record.
 struct log_field {
@@ -55,8 +56,9 @@ struct log_options {
 std::string format_log_record(const log_record& record, log_format format);
 
 namespace detail {
-
-log_field field(std::string_view name, text_part value);
+inline log_field field(std::string_view name, text_part value) {
+    return {std::string(name), cat({value}), value.is_number()};
+}
 
 // logger.write(log_level::info, "worker started", {field("queues", 2)}). Thread-safe.
 class logger {
@@ -88,15 +90,13 @@ void write_line(int fd, const std::string& line, log_format format = log_format:
 
 // Caps the time that all lines together may still wait.
 void limit_log_wait(std::chrono::milliseconds total) noexcept;
-
 }  // namespace detail
 
-/// For a log_hook: writes a line and its newline as the logger does: lines do not mix. All lines together wait for up to a
-/// second plus a tenth of the elapsed time; then they are dropped. Causes no signal. Thread-safe.
+/// For a log_hook: writes a line and its newline as the logger does. All lines together wait for up to a second plus a
+/// tenth of the elapsed time; then they are dropped. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, const std::string& line) { detail::write_line(fd, line); }
 
 /// Prints "error: ..." on standard error and returns 64, for main to return.
 int report_usage(const error& failure);
-
 }  // namespace v0_1_0
 }  // namespace ojs

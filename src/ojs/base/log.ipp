@@ -13,14 +13,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-OJS_SHUTDOWN_INLINE const char* to_string(log_level level) noexcept {
-    static const char* const names[] = {"debug", "info", "warn", "error", "off"};
-    return names[static_cast<std::size_t>(level)];
-}
-
 namespace detail {
-
 inline std::string format_text(const log_record& record, bool is_logfmt) {
     const char* const level = to_string(record.level);
     const std::string time = utc_text();
@@ -122,10 +115,6 @@ OJS_SHUTDOWN_INLINE void limit_log_wait(std::chrono::milliseconds total) noexcep
     sink().budget = detail::min<std::chrono::nanoseconds>(sink().budget, total);
 }
 
-OJS_SHUTDOWN_INLINE log_field field(std::string_view name, text_part value) {
-    return {std::string(name), cat({value}), value.is_number()};
-}
-
 OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, std::string worker_id)
     : options_(std::move(options)), component_(component), worker_id_(std::move(worker_id)) {
     if (options_.format == log_format::automatic)
@@ -144,7 +133,6 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
             write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost");
     }
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_format format) {
@@ -162,6 +150,5 @@ OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     detail::write_line(STDERR_FILENO, line);
     return 64;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

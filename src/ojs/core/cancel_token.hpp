@@ -11,12 +11,11 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-/// Why work is cancelled; `none`: it is not.
+/// Why work is cancelled; `none`: it is not; `forced`: as by a second stop signal.
 enum class cancel_reason : std::uint8_t {
     none,
     grace_period_expired,
-    forced,  ///< as by a second stop signal
+    forced,
     spot_reclaim,
     cancelled,  ///< by a call, such as stop_and_cancel()
     timeout,    ///< the job exceeded its own timeout
@@ -24,7 +23,10 @@ enum class cancel_reason : std::uint8_t {
 };
 
 /// "grace_period_expired", ... as they appear in `details.reason` of a FAIL. Never null. Thread-safe.
-const char* to_string(cancel_reason reason) noexcept;
+inline const char* to_string(cancel_reason reason) noexcept {
+    return detail::name_of(
+        reason, {"none", "grace_period_expired", "forced", "spot_reclaim", "cancelled", "timeout", "revoked"});
+}
 
 namespace detail {
 class cancel_state;
@@ -58,20 +60,18 @@ class cancel_token {
     /// Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
     /// Like sleep_until().
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const {
-        return sleep_until(deadline_after(duration));
-    }
-    /// Calls `callback` once, on the cancelling thread; if cancelled already, before it returns, or after other callbacks
-    /// that are being called. It must be short; an exception it throws is dropped.
+    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds time) const { return sleep_until(deadline_after(time)); }
+    /// Calls `callback` once, on the cancelling thread; if cancelled already, at once, or after other callbacks that
+    /// are being called. It must be short; an exception it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;
-    /// Waits on the caller's condition variable, with the lock held as for its own wait(). True when `ready()` holds;
-    /// false, at once, when cancelled, even if it is ready too. For std::condition_variable with std::unique_lock, or
-    /// types with the same members. It may release the lock even if it does not wait, and holds it again when it returns
-    /// or `ready` throws. The canceller must not hold the lock, which its callback takes to notify the waiters.
+    /// Waits on the caller's std::condition_variable, or the like, with the lock held. True when `ready()` holds;
+    /// false, at once, when cancelled, even if it is ready too. It may release the lock even if it does not wait, and
+    /// holds it again when it returns or `ready` throws. The canceller must not hold the lock, which its callback
+    /// takes.
     template <class Condition, class Lock, class Predicate>
     [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
-    /// A descriptor to poll for POLLIN: readable once cancelled. All copies of the token share it, and the last one closes
-    /// it: never read or close it. -1, which poll skips, for a token without a source. errc::system: out of descriptors.
+    /// To poll for POLLIN: readable once cancelled. All copies of the token share it: never read or close it. -1, which
+    /// poll skips, for a token without a source. errc::system: out of descriptors.
     result<int> fd() const;
     /// True once a member above has reported the cancellation (a descriptor does): the work has seen it.
     bool seen() const noexcept;
@@ -83,7 +83,6 @@ class cancel_token {
 };
 
 namespace detail {
-
 // Locks (`holds`) or unlocks a lock for a scope.
 template <class Lock, bool holds>
 struct lock_scope {
@@ -92,7 +91,6 @@ struct lock_scope {
     ~lock_scope() { holds ? lock.unlock() : lock.lock(); }
     Lock& lock;
 };
-
 }  // namespace detail
 
 template <class Condition, class Lock, class Predicate>
@@ -121,8 +119,7 @@ class cancel_source {
     cancel_source& operator=(cancel_source&& other) = default;
 
     cancel_token token() const noexcept { return cancel_token(state_); }  ///< of any number
-    /// Ends the waits, and calls the callbacks in the order of registration. True the first time; later reasons are
-    /// ignored.
+    /// Ends the waits, and calls the callbacks in order. True the first time; later reasons are ignored.
     bool cancel(cancel_reason reason);
     /// Whether cancel() was called. Unlike the token, it does not mark it as seen.
     bool requested() const noexcept { return reason() != cancel_reason::none; }
@@ -132,6 +129,5 @@ class cancel_source {
     explicit cancel_source(detail::ref<detail::cancel_state> state) noexcept : state_(std::move(state)) {}
     detail::ref<detail::cancel_state> state_;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

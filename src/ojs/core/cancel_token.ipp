@@ -8,7 +8,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // What a source and its tokens share.
 class cancel_state : public ref_counted {
   public:
@@ -120,14 +119,7 @@ class split_source : public cancel_source {
   private:
     explicit split_source(ref<cancel_state> state) noexcept : cancel_source(std::move(state)) {}
 };
-
 }  // namespace detail
-
-OJS_SHUTDOWN_INLINE const char* to_string(cancel_reason reason) noexcept {
-    constexpr const char* names[] = {"none",   "grace_period_expired", "forced", "spot_reclaim", "cancelled", "timeout",
-                                     "revoked"};
-    return names[static_cast<std::size_t>(reason)];
-}
 
 OJS_SHUTDOWN_INLINE cancel_registration::~cancel_registration() {
     if (state_) state_->remove_and_await(id_);
@@ -182,6 +174,5 @@ OJS_SHUTDOWN_INLINE bool cancel_source::cancel(cancel_reason reason) {
     state_->run_callbacks();
     return first;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

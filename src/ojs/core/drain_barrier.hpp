@@ -9,7 +9,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// A gate with a count. After close() nothing enters. It may be destroyed once no ticket is left, and as soon as
 /// wait_until() has returned 0.
 class drain_barrier {
@@ -47,8 +46,7 @@ class drain_barrier {
     ///     a job thread:  enter(); if phase() is running, FETCH      (a store, then a load of another variable)
     ///     a drain:       apply(quiet); if count() is 0, it is done  (the same, the other way round)
     ///
-    /// With acquire and release alone, processors other than x86 may send the FETCH although "drained" was reported.
-    /// tests/model/weak_memory.cpp tries every case.
+    /// With acquire and release alone, processors other than x86 may send the FETCH after "drained".
     ticket enter() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
@@ -65,8 +63,7 @@ class drain_barrier {
     bool closed() const noexcept { return (word_.load() & closed_bit) != 0; }  ///< close() was called; thread-safe
     std::uint64_t count() const noexcept { return word_.load() / one; }        ///< entries; thread-safe, lock-free
 
-    /// Waits until the barrier is closed and empty, or until `deadline`. Returns the number of entries left; of a closed
-    /// barrier, 0 means drained. Never polls. Thread-safe.
+    /// Waits until the barrier is closed and empty, or the deadline. Returns the number of entries left. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept {
         detail::unique_lock held(mutex_);
         while (word_.load() != closed_bit && emptied_.wait_until(held, deadline)) {
@@ -94,6 +91,5 @@ class drain_barrier {
     detail::mutex mutex_;
     detail::condition emptied_;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

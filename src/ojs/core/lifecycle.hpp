@@ -1,6 +1,4 @@
-// lifecycle: the phase of a process between running and terminated, in one word.
-//
-// Every event goes through one table, and is applied to a lock-free atomic: a signal handler can do that. [GS 4, 5]
+// lifecycle: the phase of a process between running and terminated, in one word. [GS 4, 5]
 #pragma once
 
 #include <chrono>
@@ -11,7 +9,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// In the order in which a process passes through them.
 enum class phase : std::uint8_t {
     running,   ///< fetches jobs and runs them
@@ -21,8 +18,8 @@ enum class phase : std::uint8_t {
     terminated
 };
 
-/// What changes a lifecycle. `cancel_request` is stop_and_cancel(); the library itself applies `grace_expired`, `drained`,
-/// `finished` (every job is reported) and `mode_reclaim` (the termination-mode file says so).
+/// What changes a lifecycle. `cancel_request`: stop_and_cancel(); `report_request`, SIGTTIN: followers log the jobs in
+/// flight. The library applies `grace_expired`, `drained`, `finished` and `mode_reclaim` (the termination-mode file).
 enum class event : std::uint8_t {
     stop_signal,     ///< SIGTERM, SIGINT, ... [signal_options::stop_signals]
     stop_request,    ///< stop(), the backend's `terminate`, RPC Shutdown
@@ -33,7 +30,7 @@ enum class event : std::uint8_t {
     grace_expired,
     drained,
     finished,
-    report_request,  ///< SIGTTIN: changes nothing; followers log the jobs in flight
+    report_request,
     mode_reclaim
 };
 
@@ -50,7 +47,6 @@ struct cause {
 };
 
 namespace detail {
-
 inline constexpr int phase_count = 5;
 inline constexpr int event_count = 11;
 
@@ -73,7 +69,6 @@ inline constexpr transition stop{true, phase::stopping};
 inline constexpr transition end{true, phase::terminated};
 
 // clang-format off
-// All that ever changes a lifecycle.
 inline constexpr transition table[event_count][phase_count] = {
     //                   running  quiet    draining stopping  terminated
     /* stop_signal    */ {drain,   drain,   force,   escalate, none},
@@ -92,10 +87,9 @@ inline constexpr transition table[event_count][phase_count] = {
 }  // namespace cells
 
 struct lifecycle_access;
-
 }  // namespace detail
 
-/// A snapshot of a lifecycle.
+/// A snapshot.
 struct lifecycle_state {
     ojs::phase phase = ojs::phase::running;  ///< where it is
     stop_mode mode = stop_mode::graceful;    ///< how the stop treats jobs
@@ -106,21 +100,33 @@ struct lifecycle_state {
     std::uint32_t changed_ms = 0;            ///< steady-clock time of the latest change, modulo 2^32
 };
 
-/// The enumerator's name: "running", "quiet", ... Never null. Thread-safe, async-signal-safe.
-const char* to_string(phase value) noexcept;
-const char* to_string(event value) noexcept;       ///< as above
-const char* to_string(stop_mode value) noexcept;   ///< as above
-const char* to_string(cause_kind value) noexcept;  ///< as above
+/// The enumerator's name. Never null. Thread-safe, async-signal-safe.
+inline const char* to_string(phase value) noexcept {
+    return detail::name_of(value, {"running", "quiet", "draining", "stopping", "terminated"});
+}
+inline const char* to_string(event value) noexcept {
+    return detail::name_of(
+        value, {"stop_signal", "stop_request", "quiet_request", "resume_request", "reclaim", "cancel_request",
+                "grace_expired", "drained", "finished", "report_request", "mode_reclaim"});
+}
+inline const char* to_string(stop_mode value) noexcept {
+    return detail::name_of(value, {"graceful", "forced", "reclaim"});
+}
+inline const char* to_string(cause_kind value) noexcept {
+    return detail::name_of(value, {"none", "signal", "directive", "api", "rpc"});
+}
 
 /// The state machine of a shutdown. Several workers may share one. Every member is thread-safe.
 class lifecycle {
   public:
     /// Two stop signals within `signal_debounce` are one stop event: some supervisors send each one twice.
-    explicit lifecycle(std::chrono::milliseconds signal_debounce = std::chrono::milliseconds(250)) noexcept;
+    explicit lifecycle(std::chrono::milliseconds signal_debounce = std::chrono::milliseconds(250)) noexcept {
+        set_signal_debounce(signal_debounce);
+    }
     lifecycle(const lifecycle&) = delete;
     lifecycle& operator=(const lifecycle&) = delete;
 
-    /// Applies one event. True if it changed anything. Async-signal-safe, keeps errno.
+    /// True if it changed anything. Async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
     /// Async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as drain_barrier::enter()
@@ -128,23 +134,20 @@ class lifecycle {
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
     lifecycle_state state() const noexcept;  ///< a snapshot, with the guarantees of phase()
     /// The number of report requests. Async-signal-safe.
-    std::uint32_t report_requests() const noexcept { return requests(event::report_request); }
+    std::uint32_t report_requests() const noexcept { return requests_[static_cast<int>(event::report_request)]; }
 
     void set_signal_debounce(std::chrono::milliseconds gap) noexcept;  ///< as the constructor
 
-    /// Writes 8 bytes to `notify_fd` (an eventfd or a pipe) after every change, until unsubscribe(), which waits only
-    /// for writes in progress. False: all 16 slots are taken.
+    /// Writes 8 bytes to `notify_fd`, an eventfd or a pipe, after every change. False: all 16 slots are taken.
     bool subscribe(int notify_fd) noexcept;
-    void unsubscribe(int notify_fd) noexcept;  ///< after it, the descriptor may be closed
+    void unsubscribe(int notify_fd) noexcept;  ///< waits for writes in progress
 
   private:
     friend struct detail::lifecycle_access;
     using word = std::uint64_t;
     static_assert(detail::atomic<word>::is_always_lock_free, "a signal handler needs a lock-free 64-bit atomic");
-    static_assert(detail::atomic<int>::is_always_lock_free, "a signal handler needs a lock-free int");
 
     bool next_state(lifecycle_state& state, ojs::event event, ojs::cause cause) const noexcept;
-    std::uint32_t requests(ojs::event of) const noexcept { return requests_[static_cast<int>(of)].load(); }
     void notify_subscribers() noexcept;
 
     detail::atomic<word> word_{0};  // the state, packed
@@ -158,14 +161,11 @@ class lifecycle {
 };
 
 namespace detail {
-
-// What only the library needs.
 struct lifecycle_access {
-    // The first stop signal or reclaim decides; later ones change nothing. A stop signal during a drain that no signal
-    // started only becomes its cause. [Spot]
+    // Later ones change nothing; during a drain that no signal started, the first only becomes its cause. [Spot]
     static void set_first_signal_wins(lifecycle& target, bool enabled) noexcept { target.first_signal_wins_ = enabled; }
     // Also of those that changed nothing: a follower may be quiet on its own account.
-    static std::uint32_t requests(const lifecycle& target, event of) noexcept { return target.requests(of); }
+    static std::uint32_t requests(const lifecycle& in, event of) noexcept { return in.requests_[static_cast<int>(of)]; }
     // The signal of the latest resume request, 0 if that was a call.
     static int resume_signal(const lifecycle& target) noexcept { return target.resume_signal_; }
     static bool is_followed(const lifecycle& target) noexcept {
@@ -178,12 +178,10 @@ struct lifecycle_access {
     static void after_fork(lifecycle& target) noexcept { target.notifiers_ = 0; }
 };
 
-// Sets `seen` to state(); false if that is the same.
+// False: `seen` is the state already.
 bool take_change(const lifecycle& from, lifecycle_state& seen) noexcept;
-// The steady-clock time of a state's `changed_ms`; right for states younger than 24 days.
+// Right for states younger than 24 days.
 time_point changed_at(const lifecycle_state& state) noexcept;
-
 }  // namespace detail
-
 }  // namespace v0_1_0
 }  // namespace ojs

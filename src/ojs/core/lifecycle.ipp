@@ -8,32 +8,8 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-OJS_SHUTDOWN_INLINE const char* to_string(phase value) noexcept {
-    constexpr const char* names[] = {"running", "quiet", "draining", "stopping", "terminated"};
-    return names[static_cast<std::size_t>(value)];
-}
-
-OJS_SHUTDOWN_INLINE const char* to_string(event value) noexcept {
-    constexpr const char* names[] = {"stop_signal", "stop_request",   "quiet_request", "resume_request",
-                                     "reclaim",     "cancel_request", "grace_expired", "drained",
-                                     "finished",    "report_request", "mode_reclaim"};
-    return names[static_cast<std::size_t>(value)];
-}
-
-OJS_SHUTDOWN_INLINE const char* to_string(stop_mode value) noexcept {
-    constexpr const char* names[] = {"graceful", "forced", "reclaim"};
-    return names[static_cast<std::size_t>(value)];
-}
-
-OJS_SHUTDOWN_INLINE const char* to_string(cause_kind value) noexcept {
-    constexpr const char* names[] = {"none", "signal", "directive", "api", "rpc"};
-    return names[static_cast<std::size_t>(value)];
-}
-
 namespace detail {
-
-// The steady clock in milliseconds modulo 2^32. Async-signal-safe by POSIX, unlike std::chrono.
+// Modulo 2^32. Async-signal-safe by POSIX, unlike std::chrono.
 OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -41,7 +17,7 @@ OJS_SHUTDOWN_INLINE std::uint32_t steady_ms() noexcept {
                                       static_cast<std::uint64_t>(now.tv_nsec) / 1000000U);
 }
 
-// Calls visit(member, bits) for each, from the lowest bits of the word.
+// From the lowest bits of the word.
 template <class State, class Visit>
 void visit_members(State& state, Visit visit) noexcept {
     visit(state.phase, 3);
@@ -72,12 +48,7 @@ inline lifecycle_state unpack(std::uint64_t left) noexcept {
     });
     return out;
 }
-
 }  // namespace detail
-
-OJS_SHUTDOWN_INLINE lifecycle::lifecycle(std::chrono::milliseconds signal_debounce) noexcept {
-    set_signal_debounce(signal_debounce);
-}
 
 OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(std::chrono::milliseconds gap) noexcept {
     const std::int64_t ms = gap.count() < 0 ? 0 : detail::min<std::int64_t>(gap.count(), 0xffffffff);
@@ -132,8 +103,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::apply(ojs::event event, ojs::cause cause) no
     return changed;
 }
 
-// A notifier increments `notifiers_` and then reads a slot; unsubscribe() clears the slot and then reads `notifiers_`: one
-// of the two sees the other.
+// It increments `notifiers_`, then reads a slot; unsubscribe() clears the slot, then reads `notifiers_`.
 OJS_SHUTDOWN_INLINE void lifecycle::notify_subscribers() noexcept {
     notifiers_.fetch_add(1);
     for (const detail::atomic<int>& slot : subscribers_) {
@@ -161,7 +131,6 @@ OJS_SHUTDOWN_INLINE void lifecycle::unsubscribe(int notify_fd) noexcept {
 }
 
 namespace detail {
-
 OJS_SHUTDOWN_INLINE bool take_change(const lifecycle& from, lifecycle_state& seen) noexcept {
     const lifecycle_state before = seen;
     seen = from.state();
@@ -172,8 +141,6 @@ OJS_SHUTDOWN_INLINE time_point changed_at(const lifecycle_state& state) noexcept
     const auto age_ms = static_cast<std::int32_t>(steady_ms() - state.changed_ms);
     return steady_clock::now() - std::chrono::milliseconds(age_ms);
 }
-
 }  // namespace detail
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -13,11 +13,12 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// How a step ended. `running`: not yet; `failed`: it returned an error; `timed_out`: its thread may still run.
 enum class step_status { running, done, failed, threw, timed_out };
 /// "timed out", ... Never null. Thread-safe.
-const char* to_string(step_status status) noexcept;
+inline const char* to_string(step_status status) noexcept {
+    return detail::name_of(status, {"running", "done", "failed", "threw", "timed out"});
+}
 
 /// The outcome of one step.
 struct step_result {
@@ -41,9 +42,8 @@ struct sequence_options {
     std::size_t thread_stack_size = 0;  ///< bytes, as in worker_options
 };
 
-/// Runs steps in the order they were added, each on its own thread; the next step runs in any case. The timeout includes
-/// the destructors of thread_local objects. If no thread can be created, a step runs on the caller's, without a timeout.
-/// Not thread-safe. [GS 9.1]
+/// Runs steps in the order they were added, each on its own thread (or, if there is none, on the caller's, without a
+/// timeout); the next step runs in any case. Not thread-safe. [GS 9.1]
 ///
 ///     ojs::shutdown_sequence steps;
 ///     steps.add("http", [&](const ojs::step_context& step) { server->stop(step.deadline); }, 20s);
@@ -82,18 +82,17 @@ shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
     using target = std::decay_t<Step>;
     if (detail::is_empty<target>(step)) return nullptr;
     return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
-        const auto invoke = [&]() -> decltype(auto) {
-            if constexpr (std::is_invocable_v<target&, const step_context&>) {
-                return call(context);
-            } else {
-                return call();
-            }
+        const auto invoke = [&](const auto&... with) -> result<void> {
+            if constexpr (std::is_void_v<decltype(call(with...))>)
+                return call(with...), result<void>();
+            else
+                return call(with...);
         };
-        if constexpr (!std::is_void_v<decltype(invoke())>) return invoke();
-        if constexpr (std::is_void_v<decltype(invoke())>) invoke();
-        return {};
+        if constexpr (std::is_invocable_v<target&, const step_context&>)
+            return invoke(context);
+        else
+            return invoke();
     };
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -7,7 +7,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
     log_record record{log_level::debug, "shutdown step started", {field("step", result.name)}, {}, "sequence"};
     if (result.status != step_status::running) {
@@ -20,13 +19,7 @@ OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) 
     if (!result.error.empty()) record.fields.push_back(field("error", result.error));
     log.write(std::move(record));
 }
-
 }  // namespace detail
-
-OJS_SHUTDOWN_INLINE const char* to_string(step_status status) noexcept {
-    static constexpr const char* names[] = {"running", "done", "failed", "threw", "timed out"};
-    return names[static_cast<int>(status)];
-}
 
 OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(step added) {
     if (!added.call) return false;
@@ -114,6 +107,5 @@ OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequen
     }
     return out;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

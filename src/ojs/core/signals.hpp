@@ -37,15 +37,14 @@ struct received_signal {
     std::string sender_name;  ///< its comm, if it still runs and /proc can be read; else empty
 };
 
-/// The signal installer of a process. In the first line of main, it keeps a SIGTERM during start-up: the worker created
-/// later finds its lifecycle draining.
+/// The signal installer of a process. In the first line of main, it keeps a SIGTERM during start-up.
 ///
 ///     ojs::lifecycle lifecycle;
 ///     auto signals = ojs::signals::install(lifecycle);
 ///
 /// The handler records the signal and its sender, applies one event to the lifecycle, and writes both to a pipe. It
-/// runs on the alternate stack of a thread that has one. A SIGCONT undoes every SIGTSTP sent before it, and may undo one
-/// sent a moment after it: it sets the handler of SIGTSTP again, unless that is the program's.
+/// runs on the alternate stack of a thread that has one. A SIGCONT undoes every SIGTSTP sent before it, and may undo
+/// one sent a moment after it.
 ///
 /// The destructor restores the previous dispositions, but stop signals stay handled for the lifecycle's debounce time
 /// after the last one, so that a repetition does not kill main().
@@ -65,8 +64,7 @@ class [[nodiscard]] signals {
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
 
-    /// To poll: readable while wait() has signals to return. After thousands, the oldest are dropped. Do not read it. -1
-    /// if this object holds nothing.
+    /// To poll, not to read: readable while wait() has signals to return. -1 if this object holds nothing.
     int fd() const noexcept;
     /// The next signal; number 0 at the deadline or once `until` is cancelled. For one thread at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});
@@ -78,19 +76,14 @@ class [[nodiscard]] signals {
 };
 
 namespace detail {
-
-// Whether an installer is active for this lifecycle. Thread-safe.
 bool drives_signals(const lifecycle& target) noexcept;
-// Claims what the active installer lacks, and replaces its third_signal_exits. Returns those that stay ignored. Errors: as
-// for install(). Not while that installer is being destroyed.
+// Claims what the active installer lacks. Returns those that stay ignored. Not while that installer is being destroyed.
 result<std::vector<int>> add_signals(const signal_options& options);
 // The latest signal of that number; number 0 if there was none. Thread-safe.
 received_signal last_signal(int number);
-
 }  // namespace detail
 
 /// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
 std::string signal_name(int number);
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -15,7 +15,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 struct claimed_signal {
     atomic<std::uint64_t> last{0};  // the latest one, packed
     atomic<bool> installed{false};
@@ -52,8 +51,7 @@ inline std::uint64_t pack_signal(const siginfo_t& info) noexcept {
            static_cast<std::uint32_t>(info.si_uid);
 }
 
-// Two threads may handle a SIGTSTP and the SIGCONT sent after it, the SIGCONT first. So each SIGCONT gives SIGTSTP the
-// next of these handlers, and a SIGTSTP that runs another one is older. (The kernel drops one that no thread has taken.)
+// A SIGTSTP may be handled after the SIGCONT sent later. So each SIGCONT gives SIGTSTP the next of these handlers.
 using signal_handler = void (*)(int, siginfo_t*, void*);
 template <unsigned Turn>
 void on_signal(int number, siginfo_t* info, void* context);
@@ -90,9 +88,7 @@ inline void start_next_turn() noexcept {
 // steady_ms() with one bit always set, so that 0, none, is longer ago than any gap.
 inline std::uint64_t stop_time() noexcept { return std::uint64_t{1} << 32 | steady_ms(); }
 
-inline bool is_stop(ojs::event event) noexcept {
-    return event == ojs::event::stop_signal || event == ojs::event::reclaim;
-}
+inline bool is_stop(event what) noexcept { return what == event::stop_signal || what == event::reclaim; }
 
 // Whether a stop signal repeats the last one, after the uninstallation.
 inline bool is_repeated_stop(ojs::event event) noexcept {
@@ -108,7 +104,6 @@ inline void restore_previous(int number) noexcept {
     if (process.claimed[number].installed.exchange(false)) set_previous(number);
 }
 
-// Runs in signal context.
 inline void handle_signal(claimed_signal& claimed, lifecycle& target, unsigned turn, const siginfo_t& info) {
     const int number = info.si_signo;
     if (number == SIGTTIN && !sent_by_process(info)) {
@@ -166,7 +161,7 @@ inline void forget_parent() noexcept {
     restore_all();
 }
 
-// Installs the handler for a signal, and unblocks it. One that is ignored stays so, and is appended to `ignored`.
+// One that is ignored stays so, and is appended to `ignored`.
 inline result<void> claim_signal(int number, ojs::event event, std::vector<int>& ignored) {
     struct sigaction found {};
     ::sigaction(number, nullptr, &found);
@@ -176,10 +171,9 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
             (found.sa_flags & SA_SIGINFO) != 0 || (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN);
         if (is_foreign && number == SIGHUP) return {};  // a reload
         if (is_foreign)
-            return error{errc::busy, 0,
-                         cat({signal_name(number),
-                              " already has a handler in this process; remove that, "
-                              "or call start() and request_stop(), which need no signals"})};
+            return error{
+                errc::busy, 0,
+                cat({signal_name(number), " already has a handler in this process; remove that, or call start()"})};
         claimed.previous = found;
     }
     claimed.event = event;
@@ -211,7 +205,6 @@ inline result<void> check_stop_signals(const std::vector<int>& numbers, bool rec
     return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
 }
 
-// [GS 4.1]
 OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& options) {
     result<void> status = check_stop_signals(options.stop_signals, options.reclaim);
     std::vector<int> ignored;
@@ -271,10 +264,7 @@ inline received_signal unpack_signal(std::uint64_t packed) {
 
 OJS_SHUTDOWN_INLINE bool drives_signals(const lifecycle& target) noexcept { return process.target.load() == &target; }
 
-OJS_SHUTDOWN_INLINE received_signal last_signal(int number) {
-    return unpack_signal(process.claimed[number].last.load());
-}
-
+OJS_SHUTDOWN_INLINE received_signal last_signal(int number) { return unpack_signal(process.claimed[number].last); }
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_options options) {
@@ -317,6 +307,5 @@ OJS_SHUTDOWN_INLINE std::string signal_name(int number) {
     return detail::is_realtime(number) ? detail::cat({"SIGRTMIN+", number - detail::realtime_signal(true)})
                                        : detail::cat({"signal ", number});
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

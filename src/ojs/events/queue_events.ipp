@@ -191,8 +191,8 @@ inline result<transport_ref> open_with_events(const detail::transport_setup& set
     ref<event_listener> listener =
         make_ref<event_listener>(make_ref<http_exchange>(std::move(*target), std::move(connection)),
                                  event_timeouts{options.request_timeout}, setup.worker.queues);
-    return make_transport<event_transport>(std::move(*client), options.dialect.active_jobs_as_count,
-                                           std::move(listener), setup.log);
+    return transport_ref(
+        new event_transport(std::move(*client), options.dialect.active_jobs_as_count, std::move(listener), setup.log));
 }
 
 }  // namespace detail

@@ -11,7 +11,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // How a platform stops a process.
 struct stop_platform {
     const char* id;
@@ -37,7 +36,6 @@ struct container_info {
 
 // Thread-safe while no thread calls setenv().
 container_info detect_container(const container_probe& probe = {});
-
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -10,7 +10,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // The first that matches counts: the scheduler, not the runtime, stops a container. docs/operating.md has the table.
 inline constexpr stop_platform stop_platforms[] = {
     {"fly", "Fly.io", "FLY_MACHINE_ID", std::chrono::seconds(5), "kill_timeout in fly.toml", false, false},
@@ -29,7 +28,6 @@ inline constexpr stop_platform stop_platforms[] = {
     {"container", "the container", "/run/systemd/container container=lxc container=oci container=systemd-nspawn",
      std::chrono::seconds(10), "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
 };
-inline constexpr const stop_platform& any_container = *(std::end(stop_platforms) - 1);
 
 inline bool is_found(std::string_view evidence, const container_probe& probe) {
     while (!evidence.empty()) {
@@ -67,7 +65,6 @@ inline std::string interpreter_name(const process_facts& facts) {
     const std::string out = arguments.empty() ? "" : program_name(arguments[0]);
     return out == "busybox" && arguments.size() > 1 ? program_name(arguments[1]) : out;
 }
-
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

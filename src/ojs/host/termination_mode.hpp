@@ -6,7 +6,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// What the file contains. All but `normal` mean reclaim: it is safer to hand a job back at once.
 enum class termination_evidence : std::uint8_t {
     normal,      ///< NORMAL_SHUTDOWN
@@ -25,9 +24,7 @@ struct termination_mode {
     bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  ///< all but normal
 };
 
-/// Reads a regular file of at most 4 KiB and trims it. Never blocks on or reads a FIFO, folder, device or socket.
-/// Thread-safe; not async-signal-safe.
+/// Reads a regular file of at most 4 KiB; never a FIFO, device or socket. Thread-safe; not async-signal-safe.
 termination_mode read_termination_mode(const std::string& path);
-
 }  // namespace v0_1_0
 }  // namespace ojs

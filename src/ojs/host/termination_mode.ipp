@@ -10,7 +10,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline std::int64_t change_time_ms(const struct stat& info) noexcept {
 #ifdef __APPLE__
     const timespec& when = info.st_ctimespec;
@@ -27,7 +26,6 @@ inline std::string describe_stop(const termination_mode& mode) {
                                 ? ", treating as spot instance reclaim"
                                 : ", defaulting to spot instance reclaim mode"});
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& path) {
@@ -48,6 +46,5 @@ OJS_SHUTDOWN_INLINE termination_mode read_termination_mode(const std::string& pa
     return say(word == "SPOT_RECLAIM" ? termination_evidence::reclaim : termination_evidence::other,
                detail::cat({" contains '", detail::printable(word, 40), "'"}));
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -73,8 +73,7 @@ class slot {
 };
 
 /// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines
-/// and exit statuses hold, for items of any queue. Construct it in the first line of main, with options or those of the
-/// environment: it installs signal handlers, and a stop signal during start-up is kept. Or give it a lifecycle to
+/// and exit statuses hold, for items of any queue. Construct it in the first line of main: it installs signal handlers, and a stop signal during start-up is kept. Or give it a lifecycle to
 /// follow: several may share one, and one installer of signals. run() and advance() report what is wrong with the
 /// options. The destructor ends a loop that has begun, as stop_and_cancel() ends a worker, and restores the signals.
 ///
@@ -91,18 +90,18 @@ class slot {
 ///     return loop.run();
 class loop {
   public:
-    loop();
+    loop();  ///< with the options of the environment
     explicit loop(loop_options options);
     loop(loop_options options, lifecycle& shared);
     loop(const loop&) = delete;
     loop& operator=(const loop&) = delete;
     ~loop();
 
-    /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all of them
-    /// have returned, or one has thrown: run() then returns 70. After the start this and the next two return false.
+    /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all have
+    /// returned, or one has thrown: run() then returns 70. After the start this and the next two return false.
     bool consumers(std::size_t count, function<void(slot&)> body);
-    /// Calls `renew` every `interval`, on a thread of its own, with the ids in flight, until the last item has ended: to
-    /// extend leases. Items whose ids it returns are lost: their tokens are cancelled.
+    /// To extend leases: calls `renew` every `interval`, on a thread of its own, with the ids in flight. Those that it
+    /// returns are lost: their tokens are cancelled.
     bool renew(std::chrono::milliseconds interval,
                function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
     /// A step after the last item has ended, as worker::on_shutdown().
@@ -143,6 +142,5 @@ class loop {
     bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
     detail::ref<detail::loop_core> core_;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

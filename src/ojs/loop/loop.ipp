@@ -5,7 +5,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 OJS_SHUTDOWN_INLINE cancel_token item::token() const noexcept {
     return entry_ ? entry_->cancel.token() : cancel_token();
 }
@@ -62,6 +61,5 @@ OJS_SHUTDOWN_INLINE bool loop::apply(event request) { return core_->phases.own.a
 OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const { return core_->stopped.token(); }
 OJS_SHUTDOWN_INLINE phase loop::phase() const noexcept { return core_->phases.now(); }
 OJS_SHUTDOWN_INLINE worker_report loop::report() const { return core_->report(); }
-
 }  // namespace v0_1_0
 }  // namespace ojs

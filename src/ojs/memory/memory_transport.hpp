@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../base/detail/sync.hpp"
-#include "../worker/transport_scheme.hpp"
+#include "../worker/worker_options.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

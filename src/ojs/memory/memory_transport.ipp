@@ -135,7 +135,7 @@ OJS_SHUTDOWN_INLINE result<heartbeat_response> memory_transport::heartbeat(const
 
 OJS_SHUTDOWN_INLINE transport_scheme memory() {
     const auto open = [](const detail::transport_setup& setup) -> result<transport_ref> {
-        if (setup.address.empty()) return make_transport<memory_transport>();
+        if (setup.address.empty()) return transport_ref(new memory_transport());
         return error{errc::invalid_argument, 0, "memory: takes no address"};
     };
     return {"memory", open, nullptr};

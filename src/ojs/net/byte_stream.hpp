@@ -8,10 +8,8 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-/// How an operation of a byte_stream ended. `ok`: done, or at least one byte was transferred; `wants_read` and
-/// `wants_write`: repeat the call, with the same arguments, once the socket is readable or writable; `closed`: by the peer,
-/// in an orderly way; `failed`: for good.
+/// `ok`: done, or at least one byte was transferred; `wants_read`, `wants_write`: repeat the call, with the same
+/// arguments, once the socket is readable or writable; `closed`: by the peer, in an orderly way; `failed`: for good.
 enum class stream_status { ok, wants_read, wants_write, closed, failed };
 
 /// The bytes of one connection. No function may wait or raise SIGPIPE. One thread at a time calls them.
@@ -29,10 +27,8 @@ class byte_stream : public detail::ref_counted {
 };
 using byte_stream_ref = detail::ref<byte_stream>;  ///< made of `new`; counted; copying it is thread-safe
 
-/// Creates a stream on a connected, non-blocking socket, which the client closes after the stream's last use; no handshake.
-/// `host` is the URL's, a name, or an address without brackets; `name` is host and port, the key of a TLS session cache.
-/// An error ends the request as never sent. Thread-safe.
+/// Creates a stream on a connected, non-blocking socket, which the client closes; no handshake. `host` is a name, or an
+/// address without brackets; `name` is host and port, the key of a TLS session cache. Thread-safe.
 using stream_factory = function<result<byte_stream_ref>(int socket, const std::string& host, const std::string& name)>;
-
 }  // namespace v0_1_0
 }  // namespace ojs

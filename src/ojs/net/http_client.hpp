@@ -10,7 +10,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// Options of an http_client.
 struct http_client_options {
     std::string bearer_token;                ///< sent as "Authorization: Bearer ..."; empty: not sent
@@ -21,8 +20,7 @@ struct http_client_options {
 
 /// How to send one request.
 struct http_call {
-    /// Covers all from name resolution on. A response that has arrived by then is a value even if this process was frozen
-    /// and reads it later.
+    /// Of all from name resolution on. A response that has arrived by then is a value even if it is read later.
     time_point deadline = time_point::max();
     /// Called right before the first byte is written; false: nothing is sent, errc::cancelled.
     function<bool()> should_send{};
@@ -37,17 +35,17 @@ class http_exchange;
 }
 
 /// A client of one server. It keeps connections open for 30 s. A request on a kept connection that breaks, or gets no
-/// response by its deadline, closes all idle ones. Copies share connections; the last one's destructor closes them, and no
-/// call may be in progress.
+/// response by its deadline, closes all idle ones. Copies share connections; no call may outlast the last one.
 class http_client {
   public:
-    /// `url` is http://HOST[:PORT][/BASE], https:// likewise, or unix:/PATH. Does not connect yet. errc::invalid_argument:
-    /// not such a URL, or CR, LF or NUL in a header or the token; errc::unsupported: https:// without an https_stream.
+    /// `url` is http://HOST[:PORT][/BASE], https:// likewise, or unix:/PATH. Does not connect yet.
+    /// errc::invalid_argument: not such a URL, or CR, LF or NUL in a header or the token; errc::unsupported: https://
+    /// without an https_stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
     /// Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
-    /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected (perhaps
-    /// processed), bad_response, invalid_argument, cancelled. Thread-safe.
+    /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
+    /// (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe.
     result<http_response> send(const http_request& request, const http_call& call);
 
     /// "POST http://HOST:PORT/BASE/TARGET" for error texts, without a query, which may hold a secret. Thread-safe.
@@ -57,6 +55,5 @@ class http_client {
     explicit http_client(detail::ref<detail::http_exchange> body) noexcept : body_(std::move(body)) {}
     detail::ref<detail::http_exchange> body_;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -9,9 +9,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
-inline constexpr auto max_connection_age = std::chrono::seconds(30);  // idle ones may die without a word
-
 // A socket, and the stream over it if there is one.
 struct connection final : ref_counted {
     explicit connection(unique_fd connected) noexcept : socket(std::move(connected)) {}
@@ -45,9 +42,9 @@ struct connection final : ref_counted {
 
     unique_fd socket;
     byte_stream_ref stream;
-    const pid_t owner = ::getpid();  // no other process may send on it
-    const time_point expires_at = deadline_after(max_connection_age);
-    time_point responded_at;                   // the latest time
+    const pid_t owner = ::getpid();                                          // no other process may send on it
+    const time_point expires_at = deadline_after(std::chrono::seconds(30));  // idle ones may die without a word
+    time_point responded_at;                                                 // the latest time
     time_point stalls_at = time_point::max();  // of the request on it; a new connection does not
     int sys_errno = 0;                         // why the socket failed
 
@@ -196,11 +193,11 @@ class http_exchange final : public ref_counted {
 
     static http_attempt broken(const connection& conn, bool nothing_sent) {
         const std::string reason = conn.failure();
-        return {
-            error{nothing_sent ? errc::unreachable : errc::disconnected, conn.sys_errno,
-                  cat({"the connection broke before the ", nothing_sent ? "request was sent" : "response was complete",
-                       reason.empty() ? "" : ": ", reason})},
-            nothing_sent, true};
+        std::string text =
+            cat({"the connection broke before the ", nothing_sent ? "request was sent" : "response was complete",
+                 reason.empty() ? "" : ": ", reason});
+        return {error{nothing_sent ? errc::unreachable : errc::disconnected, conn.sys_errno, std::move(text)},
+                nothing_sent, true};
     }
 
     // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
@@ -295,7 +292,6 @@ class http_exchange final : public ref_counted {
     const ref<resolver> resolver_;
     idle_connections idle_;
 };
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url, http_client_options options) {
@@ -317,6 +313,5 @@ OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& 
         return error{errc::invalid_argument, 0, detail::cat({"bad request: ", fault})};
     return body_->send(request, call);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

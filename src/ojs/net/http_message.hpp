@@ -7,7 +7,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// One header line.
 struct http_header {
     std::string name;   ///< case does not matter
@@ -33,6 +32,5 @@ struct http_response {
     http_headers headers;  ///< Content-Length and Connection are added when sent
     std::string body;      ///< complete
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -5,9 +5,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 namespace detail {
-
 // A method or a header name.
 inline bool is_token(std::string_view text) noexcept {
     constexpr std::string_view others = "!#$%&'*+-.^_`|~";
@@ -39,7 +37,6 @@ inline bool is_framing_header(std::string_view name) noexcept {
 inline void append_header(std::string& head, std::string_view name, std::string_view value) {
     append(head, {name, ": ", value, "\r\n"});
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers, std::string_view name) noexcept {
@@ -48,6 +45,5 @@ OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers, st
     }
     return {};
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -14,7 +14,6 @@ class value;
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 namespace detail {
 class json_iterator;
 }
@@ -30,7 +29,7 @@ class json_view {
   public:
     json_view() = default;  ///< no value
     /// For text known to be JSON. On other text the members below return something or nothing, safely.
-    explicit json_view(std::string_view json) noexcept;
+    explicit json_view(std::string_view json) noexcept : text_(detail::trim_blanks(json, " \t\n\r")) {}
 
     /// For untrusted text. errc::bad_response, which names the line and never quotes the text, unless all of it is one
     /// JSON value [RFC 8259] in UTF-8 of at most `max_bytes`, nested at most 100 deep, whose numbers fit a double.
@@ -62,7 +61,6 @@ class json_view {
 };
 
 namespace detail {
-
 struct json_item {
     json_view key;
     json_view value;
@@ -87,13 +85,10 @@ class json_iterator {
     json_item item_;
 };
 
-// Whether all of `text` is one JSON value [RFC 8259], and, if it `is_limited`, one that json_view::parse() takes. Does not
-// check UTF-8: see is_utf8().
+// Whether all of `text` is one JSON value; if it `is_limited`, one that json_view::parse() takes. UTF-8 is not checked.
 result<void> check_json(std::string_view text, bool is_limited = false);
 inline bool is_json(std::string_view text) { return check_json(text).has_value(); }
-inline bool is_json_object(std::string_view text) {
-    return json_view(text).type() == json_type::object && is_json(text);
-}
+inline bool is_json_object(std::string_view raw) { return json_view(raw).type() == json_type::object && is_json(raw); }
 
 inline bool json_key_is(json_view key, std::string_view name) {
     const std::string_view quoted = key.text();
@@ -114,8 +109,7 @@ bool is_json_number(std::string_view source) noexcept;
 template <class V>
 using if_picojson = std::enable_if_t<std::is_same_v<V, picojson::value>, int>;
 
-// json_view::parse() rejects numbers on which picojson would throw, and nesting that would overflow its stack. The type
-// may be incomplete here.
+// picojson throws on numbers, and overflows its stack by nesting, that parse() rejects. It may be incomplete here.
 template <class T, class Value = picojson::value>
 result<T> read_picojson(std::string_view json) {
     if (const result<json_view> checked = json_view::parse(json); !checked) return checked.error();
@@ -131,13 +125,11 @@ result<T> read_picojson(std::string_view json) {
         return result<T>(std::move(out.template get<T>()));
     }
 }
-
 }  // namespace detail
 
 template <class T>
 result<T> json_view::as() const {
     return detail::read_picojson<T>(text_);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

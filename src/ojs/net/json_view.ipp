@@ -10,7 +10,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr const char* json_blanks = " \t\n\r";
 
 // Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
@@ -150,8 +149,7 @@ inline bool is_json_scalar(std::string_view source, bool is_limited) {
     return source == "true" || source == "false" || source == "null" || decode_json(source, nullptr);
 }
 
-// Removes a value; false: it is none, and the fault is in the line where `rest` begins. Iterative: nesting cannot overflow
-// the stack.
+// Removes a value; false: the fault is in the line where `rest` begins. Iterative: nesting cannot overflow the stack.
 inline bool take_checked_json(std::string_view& rest, bool is_limited) {
     std::string open;  // the brackets around this place
     for (;;) {
@@ -182,11 +180,7 @@ OJS_SHUTDOWN_INLINE result<void> check_json(std::string_view text, bool is_limit
     for (const char c : text.substr(0, static_cast<std::size_t>(rest.data() - text.data()))) line += c == '\n' ? 1 : 0;
     return error{errc::bad_response, 0, cat({"invalid JSON in line ", line, is_limited ? ", or beyond a limit" : ""})};
 }
-
 }  // namespace detail
-
-OJS_SHUTDOWN_INLINE json_view::json_view(std::string_view json) noexcept
-    : text_(detail::trim_blanks(json, detail::json_blanks)) {}
 
 OJS_SHUTDOWN_INLINE result<json_view> json_view::parse(std::string_view text, std::size_t max_bytes) {
     if (text.size() > max_bytes)
@@ -258,6 +252,5 @@ OJS_SHUTDOWN_INLINE detail::json_iterator json_view::begin() const {
     return {text_, type() == json_type::object ? '{' : '['};
 }
 OJS_SHUTDOWN_INLINE detail::json_iterator json_view::end() const noexcept { return {}; }
-
 }  // namespace v0_1_0
 }  // namespace ojs

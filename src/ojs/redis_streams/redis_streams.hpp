@@ -16,7 +16,7 @@
 
 #include "../base/error.hpp"
 #include "../base/log.hpp"
-#include "../worker/transport_scheme.hpp"
+#include "../worker/worker_options.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {

@@ -239,7 +239,7 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_optio
         return error{errc::invalid_argument, 0, "Redis: a group, max_attempts > 0 and retry_delays >= 0 are needed"};
     if (to->username.empty()) to->username = options.username;
     if (to->password.empty()) to->password = options.password;
-    return make_transport<detail::redis::redis_transport>(std::move(options), std::move(*to));
+    return transport_ref(new detail::redis::redis_transport(std::move(options), std::move(*to)));
 }
 
 OJS_SHUTDOWN_INLINE transport_scheme redis_streams(redis_streams_options options) {

@@ -1,7 +1,7 @@
 // spool_transport: a directory as the queue; no server is needed. [Spot]
 #pragma once
 
-#include "../worker/transport_scheme.hpp"
+#include "../worker/worker_options.hpp"
 
 #ifndef OJS_SHUTDOWN_USE_INOTIFY
 #ifdef __linux__

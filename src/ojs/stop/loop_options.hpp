@@ -15,21 +15,18 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The times of a stop. Jobs still in flight `cancel_wait` after the grace period are reported as interrupted.
 ///
 ///     SIGTERM                          grace period ends                    the process has ended
 ///     |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|
 ///                         |--- cancel_lead ---|-- cancel_wait --|-- reports, last beat ----|
 ///
-/// In a reclaim, stop_timeout begins at the signal, and reclaim_wait replaces cancel_wait.
+/// In a reclaim, stop_timeout begins at the signal, and reclaim_wait replaces cancel_wait. Half, or 3 s, is for reports.
 struct stop_times {
     /// From SIGTERM; ojs::no_limit: only a second signal or stop_and_cancel() interrupts jobs. [GS 6.1, River]
     std::chrono::milliseconds shutdown_grace_period{30000};
-    std::chrono::milliseconds cancel_lead{0};  ///< how long before that end jobs are cancelled
-    /// For cancelled jobs to return; 0: none, but 1 s after stop_and_cancel(). Half of stop_timeout, at most 3 s, is
-    /// kept for their reports.
-    std::chrono::milliseconds cancel_wait{0};
+    std::chrono::milliseconds cancel_lead{0};      ///< how long before that end jobs are cancelled
+    std::chrono::milliseconds cancel_wait{0};      ///< for them to return; 0: 1 s after stop_and_cancel(), else none
     std::chrono::milliseconds reclaim_wait{0};     ///< cancel_wait of a reclaim
     std::chrono::milliseconds stop_timeout{5000};  ///< from the end of the drain to the last heartbeat
 };
@@ -51,26 +48,23 @@ struct dialect {
     bool requeue_interrupted = true;       ///< an interrupted job uses up no attempt, if the backend supports that
     std::string drain_state = "quiet";     ///< `state` while draining and stopping [GS 5.3]
     std::string last_state = "terminate";  ///< `state` of the last heartbeat
-    /// `active_jobs` of heartbeats is the number of ids, not their list; `active_job_ids` is always the list.
-    bool active_jobs_as_count = false;
-    detail::stop_rules stop = {};  ///< how it stops
+    bool active_jobs_as_count = false;     ///< `active_jobs` of heartbeats is the number of ids, not their list
+    detail::stop_rules stop = {};          ///< how it stops
 
     static dialect website();          ///< the project's web page
     static dialect worker_protocol();  ///< the worker protocol's text
-    /// The spot controller's guide. A file decides between a normal stop, with nearly an hour for jobs, and a
-    /// reclaim, which hands them back at once.
-    static dialect spot_controller();
+    static dialect spot_controller();  ///< the spot controller's guide, with its termination-mode file
 };
 
 /// The settings of a loop, and of a worker.
 struct loop_options {
     std::int64_t concurrency = 10;  ///< jobs at a time, 1 to 1000
     stop_times times;               ///< of a stop
-    /// The file that decides whether SIGTERM or SIGINT is a normal stop or a reclaim, see
-    /// read_termination_mode(). SIGUSR1 is always a reclaim. Empty: no reclaims. [Spot, WIRE 3]
+    /// Decides whether SIGTERM or SIGINT is a normal stop or a reclaim, see read_termination_mode(); SIGUSR1 is one.
+    /// Empty: no reclaims. [Spot, WIRE 3]
     std::string termination_mode_file;
-    /// A job or item that has not returned this long after its cancellation is stuck. If its own timeout cancelled the
-    /// job, it is then reported, and its later result is dropped. Once all slots are stuck, the worker drains. [WIRE 5]
+    /// A job or item that has not returned this long after its cancellation is stuck. A job that its own timeout has
+    /// cancelled is then reported. Once all slots are stuck, the worker drains. [WIRE 5]
     std::chrono::milliseconds stuck_after{5000};
     std::chrono::milliseconds signal_debounce{250};  ///< two stop signals closer together count as one
     /// Stop run(), see signal_options::stop_signals. One ignored at process start stays ignored (nohup's SIGHUP).
@@ -82,23 +76,19 @@ struct loop_options {
     ojs::dialect dialect;                                 ///< see use()
     detail::extension_list<detail::worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
     log_options log;                                                      ///< level, format and hook
-    /// Bytes, for threads that run jobs; at least 64 KiB; 0: the platform's default. Threads that call transports,
-    /// hooks and callbacks have at least 256 KiB.
+    /// Bytes, of threads that run jobs, at least 64 KiB; 0: the platform's default. Others have at least 256 KiB.
     std::size_t thread_stack_size = 0;
-    /// Called after every change of phase, from the supervising thread, in order.
-    function<void(const lifecycle_state&)> on_transition;
+    function<void(const lifecycle_state&)> on_transition;  ///< after each change of phase, in order, on one thread
 
     /// Sets the dialect, the times and the termination-mode file.
     void use(ojs::dialect preset);
 
-    /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error,
-    /// with variable and value. In Kubernetes, Amazon ECS, Cloud Run and Heroku, if neither the grace period nor the
-    /// container's is set, the grace period is the platform's default (30 s, 30 s, 10 s, 30 s) minus reporting
-    /// (stop_timeout, at least 5 s) and the preStop hook.
+    /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error, with
+    /// variable and value. In Kubernetes, Amazon ECS, Cloud Run and Heroku, if neither grace period is set, it is the
+    /// platform's default (30 s, 30 s, 10 s, 30 s) minus reporting (stop_timeout, at least 5 s) and the preStop hook.
     /// For tests: `lookup` replaces the environment, and `root` is the prefix of paths that identify a container.
     static result<loop_options> from_environment(const environment_lookup& lookup = nullptr,
                                                  const std::string& root = "");
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr const char* grace_variables = "OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT";
 
 template <class Options, class Visit>
@@ -46,8 +45,7 @@ inline milliseconds capped_sum(milliseconds a, milliseconds b) noexcept {
     return a > no_limit - detail::max(b, milliseconds(0)) ? no_limit : a + b;
 }
 
-// If neither grace period is set, the worker's nor the container's, then drain, preStop hook and reports must
-// fit into the platform's default. A dialect with more than 30 s expects a longer one.
+// If neither grace period is set, the stop must fit into the platform's default. A dialect with over 30 s expects more.
 inline void fit_default_grace(loop_options& options, option_visitor& read, const std::string& root) {
     if (!read.status || read.select_first_set(grace_variables)) return;
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
@@ -74,7 +72,6 @@ inline result<void> check_loop_options(const loop_options& options) {
     visit_loop_options(options, check);
     return check.status ? check_stop(options) : check.status;
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE void loop_options::use(ojs::dialect preset) {
@@ -89,8 +86,8 @@ OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const en
     detail::option_visitor read(lookup);
     detail::visit_loop_options(out, read);
     detail::fit_default_grace(out, read, root);
-    const result<void> valid = read.status ? detail::check_stop(out) : read.status;
-    return valid ? result<loop_options>(std::move(out)) : valid.error();
+    if (read.status) read.status = detail::check_stop(out);
+    return read.status ? result<loop_options>(std::move(out)) : read.status.error();
 }
 
 // Both error codes, requeue_interrupted and the states come first.
@@ -104,6 +101,5 @@ OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
     out.stop = {true, 0, {3550s, 10s, 0s, 500ms}, "/tmp/termination-type"};
     return out;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 namespace exit_status {
 /// Exit statuses of run(), and so of a program that returns them from main.
 enum status : int {
@@ -21,19 +20,17 @@ enum status : int {
 };
 }  // namespace exit_status
 
-/// How the claimed jobs of a worker ended. At the end of a stop, claimed = completed + failed + requeued + gone +
-/// unreported; `interrupted` counts runs, whose jobs are among these.
+/// How the claimed jobs ended. At the end of a stop, claimed = completed + failed + requeued + gone + unreported.
 struct worker_report {
     std::uint64_t claimed = 0;            ///< all of them
     std::uint64_t completed = 0;          ///< ACK
     std::uint64_t failed = 0;             ///< FAIL that uses up an attempt
-    std::uint64_t interrupted = 0;        ///< runs cut short, by the stop or outcome::interrupted()
+    std::uint64_t interrupted = 0;        ///< runs, of these jobs, cut short by the stop or outcome::interrupted()
     std::uint64_t requeued = 0;           ///< FAIL with `requeue`: interrupted, never started, or no handler
     std::uint64_t gone = 0;               ///< the backend had already reassigned it, or its lease ran out
     std::vector<std::string> unreported;  ///< ids of jobs that were not reported, the first 10,000
     std::vector<std::string> stuck;       ///< ids of reported jobs whose handler has not returned
     std::vector<step_result> steps;       ///< steps of on_shutdown() that have run
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -1,13 +1,11 @@
 #pragma once
 
-#include "detail/http_requests.ipp"
-#include "detail/http_responses.ipp"
+#include "detail/http_bodies.ipp"
 #include "http_transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // Escapes a job's id as one segment of a path; dots too, because an id may be "..".
 inline std::string path_segment(std::string_view text) {
     static const char digits[] = "0123456789ABCDEF";
@@ -29,10 +27,10 @@ class http_transport : public transport {
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         constexpr std::string_view call = "POST /workers/fetch";
-        const result<http_response> response = send(call, fetch_body(request), {deadline, request.should_send});
+        result<http_response> response = send(call, fetch_body(request), {deadline, request.should_send});
         if (!response && response.error().code == errc::bad_response) return refused_response(response.error().text);
         // read_jobs() checks each job by itself.
-        if (!response || !is_success(response->status)) return checked(call, response).error();
+        if (!response || !is_success(response->status)) return checked(call, std::move(response)).error();
         if (response->status == 204) return std::vector<job>();
         return named(read_jobs(response->body, request.count), [&] { return name_of(call); });
     }
@@ -51,7 +49,7 @@ class http_transport : public transport {
             response = send(call, fail_body(request, form), {deadline, request.should_send});
             if (!response || !rejects_body(*response)) break;
         }
-        return read_settlement(call, response);
+        return read_settlement(call, std::move(response));
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
@@ -105,11 +103,11 @@ class http_transport : public transport {
                      response->status};
     }
 
-    result<settle_result> read_settlement(std::string_view call, const result<http_response>& response) const {
+    result<settle_result> read_settlement(std::string_view call, result<http_response> response) const {
         if (response && ends_claim(*response)) return settle_result::gone;
-        const result<http_response> valid = checked(call, response);
-        if (valid) return settle_result::accepted;
-        error why = valid.error();
+        response = checked(call, std::move(response));
+        if (response) return settle_result::accepted;
+        error why = response.error();
         const bool is_bad_request = why.http_status == 400 || why.http_status == 422;
         if (is_bad_request && why.code == errc::unavailable) why.code = errc::bad_response;  // a proxy's
         return why;
@@ -119,7 +117,6 @@ class http_transport : public transport {
     const bool active_jobs_as_count_;
     atomic<bool> beats_by_schema_{false};
 };
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<http_client> make_backend_client(std::string_view url, http_client_options options) {
@@ -130,8 +127,7 @@ OJS_SHUTDOWN_INLINE result<http_client> make_backend_client(std::string_view url
 }
 
 OJS_SHUTDOWN_INLINE transport_ref make_http_transport(http_client client, bool active_jobs_as_count) {
-    return make_transport<detail::http_transport>(std::move(client), active_jobs_as_count);
+    return transport_ref(new detail::http_transport(std::move(client), active_jobs_as_count));
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -16,17 +16,22 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
-/// What a handler says of its job.
+namespace detail {
+// implicit: the handler returned nothing.
 enum class outcome_kind { implicit, done, retry, discard, interrupted };
+struct outcome_data {
+    outcome_kind kind = outcome_kind::implicit;
+    std::string text;  // the result or the reason
+};
+}  // namespace detail
 
 /// The result of a handler. A handler that returns nothing means done(), or interrupted() if it saw its cancellation.
 /// A job's result is JSON text, or a picojson::value if `<picojson.h>` is included.
-class [[nodiscard]] outcome {
+class [[nodiscard]] outcome : public detail::outcome_data {
   public:
     outcome() = default;
     /// Completed, with a result: ACK.
-    outcome(std::string result_json) : kind_(outcome_kind::done), text_(std::move(result_json)) {}
+    outcome(std::string result_json) : outcome(detail::outcome_kind::done, std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
     template <class V, detail::if_picojson<V> = 0>
@@ -35,25 +40,16 @@ class [[nodiscard]] outcome {
     /// Completed: ACK, with a result if one is given.
     static outcome done(outcome result = std::string()) { return result; }
     /// Failed: FAIL, retryable.
-    static outcome retry(std::string reason) { return {outcome_kind::retry, std::move(reason)}; }
+    static outcome retry(std::string reason) { return {detail::outcome_kind::retry, std::move(reason)}; }
     /// Failed for good: FAIL, not retryable.
-    static outcome discard(std::string reason) { return {outcome_kind::discard, std::move(reason)}; }
+    static outcome discard(std::string reason) { return {detail::outcome_kind::discard, std::move(reason)}; }
     /// Returned early because of its cancellation: FAIL, as the cancellation's reason requires.
-    static outcome interrupted(std::string reason = {}) { return {outcome_kind::interrupted, std::move(reason)}; }
-
-    outcome_kind kind() const noexcept { return kind_; }        ///< implicit: the handler returned nothing
-    const std::string& text() const noexcept { return text_; }  ///< the result or the reason
+    static outcome interrupted(std::string reason = {}) {
+        return {detail::outcome_kind::interrupted, std::move(reason)};
+    }
 
   private:
-    outcome(outcome_kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
-
-    outcome_kind kind_ = outcome_kind::implicit;
-    std::string text_;
-};
-
-/// Thrown by job_context::require().
-struct bad_argument : std::invalid_argument {
-    using invalid_argument::invalid_argument;
+    outcome(detail::outcome_kind how, std::string why) : outcome_data{how, std::move(why)} {}
 };
 
 namespace detail {
@@ -65,13 +61,12 @@ struct argument_place {
     std::size_t index;
     std::string_view member;
 };
-// An empty view: there is none. errc::invalid_argument: a member is asked of what is no object.
+// An empty view: there is none.
 result<json_view> find_argument(std::string_view args_json, argument_place place);
 error argument_error(argument_place place, const error& failure);
 // In two's complement.
 result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max);
 result<double> floating_argument(json_view source, bool is_float);
-// What arg_or() returns for a fallback of type T.
 template <class T>
 using argument_type = std::conditional_t<std::is_same_v<T, const char*>, std::string, T>;
 
@@ -105,18 +100,18 @@ class job_context {
     result<T> arg(std::size_t index, std::string_view member = {}) const {
         return read_argument<T>({index, member});
     }
-    /// All arguments: T is picojson::array or value, with the errors of `arg<T>()`.
+    /// All arguments, as picojson::array or value.
     template <class T>
     result<T> args() const {
         return json_view(args_json()).as<T>();
     }
-    /// `arg<T>()`, but throws bad_argument on an error, which fails the attempt with its text. Needs exceptions.
+    /// `arg<T>()`, but throws std::invalid_argument on an error, which fails the attempt with its text. Needs exceptions.
     template <class T>
     T require(std::size_t index, std::string_view member = {}) const {
         return value_or_throw(arg<T>(index, member));
     }
     /// An optional argument or member: `fallback`, a std::string if it is a literal, if it or the argument is missing or
-    /// null. Throws bad_argument if it has another type.
+    /// null. Throws std::invalid_argument if it has another type.
     template <class T>
     detail::argument_type<T> arg_or(std::size_t index, T fallback) const {
         return read_or<T>({index, {}}, std::move(fallback));
@@ -132,10 +127,9 @@ class job_context {
     bool stop_requested() const noexcept;
     /// This job is cancelled, which comes later: return now.
     bool cancel_requested() const noexcept { return token().cancelled(); }
-    /// The stop reports the job without its handler, which comes last. The job may soon run elsewhere: change nothing
-    /// more.
+    /// The stop reports the job without its handler, which comes last: it may soon run elsewhere, so change no more.
     bool abandoned() const noexcept;
-    /// Calls back once on cancellation, while the result exists; see cancel_token::on_cancel.
+    /// See cancel_token::on_cancel.
     cancel_registration on_cancel(function<void()> callback) const { return token().on_cancel(std::move(callback)); }
     /// Sleeps; returns false at once when cancelled.
     [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const { return token().sleep_for(duration); }
@@ -149,17 +143,16 @@ class job_context {
     result<void> save_checkpoint(const V& state) {
         return save_checkpoint(std::string_view(state.serialize()));
     }
-    /// Returns the last saved state: of this run, or else `meta.checkpoint` of the job, which is external input; empty:
-    /// none.
+    /// Returns the last saved state: of this run, or else `meta.checkpoint` of the job, external input; empty: none. With
+    /// T, as a picojson::value, array or object; null: none.
     std::string checkpoint() const;
-    /// The same as a picojson::value, array or object; null if nothing was saved. Errors as in `arg<T>()`.
     template <class T>
     result<T> checkpoint() const {
         const std::string state = checkpoint();
         return json_view(state.empty() ? "null" : state).as<T>();
     }
 
-    /// When the drain will interrupt the job; time_point::max(): no drain is in progress.
+    /// When the drain will interrupt the job; time_point::max(): no drain.
     time_point deadline() const noexcept;
     /// Requests a heartbeat, which renews this job's visibility timeout, and returns at once. However often it is called,
     /// a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
@@ -198,7 +191,7 @@ class job_context {
     template <class T>
     static T value_or_throw(result<T> read) {
 #ifdef __cpp_exceptions
-        if (!read) throw bad_argument(read.error().text);
+        if (!read) throw std::invalid_argument(read.error().text);
 #else
         static_assert(!std::is_same_v<T, T>, "require<T> and arg_or throw: without exceptions, test arg<T>");
 #endif
@@ -225,6 +218,5 @@ struct handler_options {
 namespace detail {
 using job_handler = function<outcome(job_context&)>;
 }  // namespace detail
-
 }  // namespace v0_1_0
 }  // namespace ojs

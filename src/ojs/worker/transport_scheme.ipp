@@ -7,7 +7,6 @@
 #include "worker_options.hpp"
 
 namespace ojs::detail {
-
 inline http_client_options client_options(const worker_options& options) {
     return {options.auth_token, options.headers, options.https_stream};
 }
@@ -95,5 +94,4 @@ inline result<transport_ref> open_transport(const worker_options& options, const
     }
     return bad_url(options, std::move(failure));
 }
-
 }  // namespace ojs::detail

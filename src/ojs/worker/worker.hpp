@@ -16,12 +16,12 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 class worker;
 
 namespace detail {
 class worker_core;
 bool is_connected(const worker& one) noexcept;
+const log_options& log_of(const worker& one) noexcept;
 
 template <class F>
 job_handler make_handler(F&& callable) {
@@ -48,16 +48,14 @@ job_handler make_handler(F&& callable) {
 
 /// Fetches jobs, runs their handlers, and reports every claimed job exactly once.
 ///
-/// The destructor stops a running worker first, as stop() does, and waits for calls in flight, at most request_timeout
-/// plus 1 s. After that no thread calls the transport, log.hook or on_transition: abandoned handlers keep what they
-/// use, get errors and log to standard error. In a handler, callback, hook, extension or transport call of this worker
-/// it aborts the process.
+/// The destructor stops a running worker, as stop() does, and waits for calls in flight, at most request_timeout plus 1 s.
+/// After that no thread calls the transport, log.hook or on_transition: abandoned handlers get errors and log to standard
+/// error. In a handler, callback, hook, extension or transport call of this worker it aborts the process.
 class worker {
   public:
     /// The scheme of options.url selects the transport; one given here is used instead and must outlive the worker. A
     /// lifecycle given here is followed: several workers may share one, with one signal installer. Starts nothing: run()
-    /// or start() report invalid options. The worker belongs to the process that starts it, which may be a fork() of
-    /// the one that constructed it.
+    /// or start() report invalid options. The worker belongs to the process that starts it, as after a fork().
     explicit worker(const worker_options& options) : worker(options, nullptr, nullptr) {}
     worker(const worker_options& options, lifecycle& shared) : worker(options, nullptr, &shared) {}
     worker(const worker_options& options, ojs::transport& transport) : worker(options, &transport, nullptr) {}
@@ -70,7 +68,8 @@ class worker {
     /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a result (JSON
     /// text or picojson::value) or an outcome; an exception fails the attempt, retryable. pthread_exit() or
     /// pthread_cancel() in it ends the process. False for a second handler of a type, an empty handler or type, which
-    /// run() and start() then report; also after the start, which is logged as an error. Not thread-safe.
+    /// run() and start() then report; also after the start, which is logged as an error. Not
+    /// thread-safe.
     template <class F>
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
@@ -108,7 +107,7 @@ class worker {
     /// is kept: those then drain at once. [River Stop]
     bool stop(time_point deadline = time_point::max()) { return request_stop(), wait(deadline); }
     bool stop(std::chrono::milliseconds timeout) { return stop(deadline_after(timeout)); }
-    /// request_stop_and_cancel(), then wait(). [River StopAndCancel]
+    /// As stop(). [River StopAndCancel]
     bool stop_and_cancel(time_point deadline = time_point::max()) { return request_stop_and_cancel(), wait(deadline); }
     bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
 
@@ -122,14 +121,14 @@ class worker {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 
-    /// The phase, or that of the shared lifecycle, up to the drain, if that is further. Thread-safe, as the rest is.
+    /// Or that of the shared lifecycle, up to the drain, if that is further. Thread-safe, as the rest is.
     ojs::phase phase() const noexcept;
-    std::size_t active_jobs() const;          ///< claimed and not settled
-    worker_report report() const;             ///< so far
-    const log_options& log() const noexcept;  ///< those of the options
+    std::size_t active_jobs() const;  ///< claimed and not settled
+    worker_report report() const;     ///< so far
 
   private:
     friend bool detail::is_connected(const worker& one) noexcept;
+    friend const log_options& detail::log_of(const worker& one) noexcept;
     worker(const worker_options& options, ojs::transport* transport, lifecycle* shared);
     bool apply(event request);
     bool add_handler(std::string type, detail::job_handler handler, handler_options options);
@@ -137,6 +136,5 @@ class worker {
     detail::ref<detail::worker_core> core_;
     detail::thread background_;  // start()'s; joined when the worker is destroyed
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

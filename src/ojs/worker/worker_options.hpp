@@ -3,27 +3,49 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "../base/error.hpp"
 #include "../base/function.hpp"
+#include "../base/log.hpp"
 #include "../net/byte_stream.hpp"
 #include "../net/http_message.hpp"
 #include "../stop/loop_options.hpp"
-#include "transport_scheme.hpp"
+#include "transport.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// What happens to a job of a type without a handler: it is requeued after a back-off of 100 ms to 5 s, or its attempt
 /// fails, retried or not.
 enum class unknown_type_action { requeue, fail, discard };
 
 struct http_client_options;
+struct worker_options;
 
 namespace detail {
+struct transport_setup {
+    const worker_options& options;
+    std::string_view address;
+    const worker_identity& worker;
+    log_hook log;
+};
 // Opens the transport of http:, https: and unix: URLs.
 using http_opener = function<result<transport_ref>(const transport_setup&, http_client_options)>;
 }  // namespace detail
+
+/// A URL scheme of worker_options::url, and how its transport is opened.
+struct transport_scheme {
+    /// The part before the colon, in any case: "spool". Overrides a built-in scheme of that name.
+    std::string name;
+    /// Called once by run() and start(), before any thread of the worker starts. An error, whose text must not contain a
+    /// password, ends the start, with exit status 64 from run(). `setup` has the worker's `options`, the `address`
+    /// (options.url after the colon), the `worker` that will use the transport, and `log`, a thread-safe log_hook to
+    /// the worker's log, valid as long as the transport.
+    function<result<transport_ref>(const detail::transport_setup& setup)> open;
+    /// Optional, for doctor(): why the address cannot be used; empty: it can. Must change nothing.
+    function<std::string(std::string_view address)> inspect;
+};
 
 /// The settings of a worker.
 struct worker_options : loop_options {
@@ -41,14 +63,12 @@ struct worker_options : loop_options {
     detail::http_opener http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
 
-    /// As loop_options::from_environment(). The URL is checked at the start of the worker, when `transports` is
-    /// complete.
+    /// As loop_options::from_environment(). The URL is checked at the start, when `transports` is complete.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };
 
 /// Checks the options, as run() and start() do. errc::invalid_argument or unsupported.
 result<void> validate(const worker_options& options);
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -8,7 +8,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr choice<unknown_type_action> unknown_type_actions[] = {{"requeue", unknown_type_action::requeue},
                                                                        {"fail", unknown_type_action::fail},
                                                                        {"discard", unknown_type_action::discard}};
@@ -43,7 +42,6 @@ inline result<void> check_options(const worker_options& options) {
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
     return check_stop(options);
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<worker_options> worker_options::from_environment(const environment_lookup& lookup,
@@ -61,6 +59,5 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
     if (!url) return url.error();
     return detail::check_options(options);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -13,7 +13,6 @@
 #include "light.hpp"
 
 namespace ojs::detail {
-
 inline constexpr time_point never = time_point::max();
 
 // For poll(2): milliseconds, rounded up.
@@ -64,19 +63,14 @@ inline std::chrono::milliseconds random_half(std::chrono::milliseconds delay) no
     return std::chrono::milliseconds(delay.count() * static_cast<std::int64_t>(random_number() % 512) / 1024);
 }
 
-struct backoff_range {
-    std::chrono::milliseconds initial;
-    std::chrono::milliseconds max;
-};
-
 // Delays that double from `initial` to `max`, less up to half at random.
 class backoff {
   public:
-    explicit backoff(backoff_range range) : range_(range) {}
+    backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max) : initial_(initial), max_(max) {}
 
     // At least `min_delay` and up to half of it more: a Retry-After may name the same time to all workers.
     std::chrono::milliseconds next(std::chrono::milliseconds min_delay = {}) noexcept {
-        delay_ = delay_.count() == 0 ? range_.initial : delay_ * 2 < range_.max ? delay_ * 2 : range_.max;
+        delay_ = delay_.count() == 0 ? initial_ : detail::min(delay_ * 2, max_);
         min_delay = detail::min(min_delay, std::chrono::milliseconds(max_duration_ms));
         const std::chrono::milliseconds delay = delay_ - random_half(delay_);
         return delay > min_delay ? delay : min_delay + random_half(min_delay);
@@ -84,8 +78,8 @@ class backoff {
     void reset() noexcept { delay_ = std::chrono::milliseconds(0); }
 
   private:
-    const backoff_range range_;
+    const std::chrono::milliseconds initial_;
+    const std::chrono::milliseconds max_;
     std::chrono::milliseconds delay_{0};
 };
-
 }  // namespace ojs::detail

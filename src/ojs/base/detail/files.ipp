@@ -18,7 +18,6 @@
 #include "sync.hpp"
 
 namespace ojs::detail {
-
 struct small_file {
     struct stat info {};
     std::string text;  // longer than the limit: the file has more
@@ -44,12 +43,9 @@ inline result<small_file> read_small_file(const std::string& path, std::size_t l
     }
     return out;
 }
-inline bool is_missing(const error& of_file) noexcept {
-    return of_file.sys_errno == ENOENT || of_file.sys_errno == ENOTDIR;
-}
+inline bool is_missing(const error& of) noexcept { return of.sys_errno == ENOENT || of.sys_errno == ENOTDIR; }
 
-// Blocks, and consumes, the signals that write(2) raises in its thread: SIGPIPE, SIGXFSZ (above RLIMIT_FSIZE), SIGTTOU (a
-// background process of a terminal).
+// Blocks, and consumes, the signals that write(2) raises in its thread.
 class write_signals_blocked {
   public:
     write_signals_blocked() noexcept {
@@ -94,5 +90,4 @@ inline bool write_text(int fd, std::string_view text, time_point deadline) noexc
     }
     return true;
 }
-
 }  // namespace ojs::detail

@@ -8,12 +8,19 @@
 #include <type_traits>
 #include <utility>
 
-namespace ojs::detail {
-
+namespace ojs {
+inline namespace v0_1_0 {
+namespace detail {
 using std::exchange;
 using std::max;  // from <string>; <algorithm> would make the header compile 5 % longer
 using std::min;
 using std::swap;
+
+// For to_string().
+template <class Value>
+const char* name_of(Value value, std::initializer_list<const char*> names) noexcept {
+    return names.begin()[static_cast<std::size_t>(value)];
+}
 
 enum class memory_order : int {
     relaxed = __ATOMIC_RELAXED,
@@ -181,5 +188,6 @@ class array {
     std::size_t size_ = 0;
     std::size_t capacity_ = 0;
 };
-
-}  // namespace ojs::detail
+}  // namespace detail
+}  // namespace v0_1_0
+}  // namespace ojs

@@ -8,7 +8,6 @@
 #include "text.hpp"
 
 namespace ojs::detail {
-
 // Up to 64 KiB of a file such as "1/comm"; empty if it cannot be read.
 inline std::string proc_file(std::string_view root, std::string_view name) {
     if (!OJS_SHUTDOWN_USE_PROC) return {};
@@ -54,5 +53,4 @@ inline process_facts read_process(std::string_view root, std::string_view id) {
         out.arguments.push_back(std::string(next_part(rest, std::string_view("\0", 1))));
     return out;
 }
-
 }  // namespace ojs::detail

@@ -8,7 +8,6 @@
 #include "text.hpp"
 
 namespace ojs::detail {
-
 inline constexpr int signal_limit = 128;  // above every signal number
 
 struct signal_entry {
@@ -16,17 +15,14 @@ struct signal_entry {
     const char* name;
 };
 inline constexpr signal_entry signal_entries[] = {
-    {SIGHUP, "SIGHUP"},     {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
-    {SIGABRT, "SIGABRT"},   {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
-    {SIGSEGV, "SIGSEGV"},   {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
-    {SIGCHLD, "SIGCHLD"},   {SIGCONT, "SIGCONT"}, {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"}, {SIGTTIN, "SIGTTIN"},
-    {SIGTTOU, "SIGTTOU"},   {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"},
-    {SIGPROF, "SIGPROF"},   {SIGSYS, "SIGSYS"},
+    {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"},   {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
+    {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},     {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
+    {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"},   {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+    {SIGCHLD, "SIGCHLD"}, {SIGCONT, "SIGCONT"}, {SIGSTOP, "SIGSTOP"},   {SIGTSTP, "SIGTSTP"}, {SIGTTIN, "SIGTTIN"},
+    {SIGTTOU, "SIGTTOU"}, {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"},   {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"},
+    {SIGPROF, "SIGPROF"}, {SIGSYS, "SIGSYS"},   {SIGWINCH, "SIGWINCH"},
 #ifdef SIGPWR
     {SIGPWR, "SIGPWR"},
-#endif
-#ifdef SIGWINCH
-    {SIGWINCH, "SIGWINCH"},
 #endif
 };
 
@@ -50,7 +46,7 @@ inline bool is_realtime(int number) noexcept {
     return number >= realtime_signal(true) && number <= realtime_signal(false) && number < signal_limit;
 }
 
-// The number of "TERM", "SIGTERM", "RTMIN+3", "RTMAX-1" or "15"; 0 for an unknown signal.
+// Of "TERM", "SIGTERM", "RTMIN+3", "RTMAX-1" or "15"; 0: unknown.
 inline int signal_number(std::string_view name) noexcept {
     std::uint64_t number = 0;
     if (parse_number(name, signal_limit - 1, number)) return static_cast<int>(number);
@@ -68,7 +64,7 @@ inline int signal_number(std::string_view name) noexcept {
     return is_realtime(found) ? found : 0;
 }
 
-// Null, or why it cannot be a stop signal, as text that follows its name. `reclaim`: SIGUSR1 means reclaim.
+// Null, or why it cannot be a stop signal, as text that follows its name.
 inline const char* stop_signal_error(int number, bool reclaim) noexcept {
     for (const int fault : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
         if (number == fault) return "reports a fault of the program";
@@ -81,5 +77,4 @@ inline const char* stop_signal_error(int number, bool reclaim) noexcept {
     if (number == SIGUSR1 && reclaim) return "already means reclaim (termination_mode_file)";
     return known_signal_name(number) != nullptr || is_realtime(number) ? nullptr : "is not a signal";
 }
-
 }  // namespace ojs::detail

@@ -1,5 +1,4 @@
-// Mutex, condition, thread (with a stack size) and unique_fd; waits use the steady clock. <mutex> alone would make the
-// header compile 5 % longer.
+// Mutex, condition, thread and unique_fd. <mutex> alone would make the header compile 5 % longer.
 #pragma once
 
 #include <pthread.h>
@@ -10,7 +9,6 @@
 #include "light.hpp"
 
 namespace ojs::detail {
-
 // Unlike sched_yield(), lets threads of a lower priority run.
 void pause_for(std::chrono::nanoseconds time) noexcept;
 
@@ -78,7 +76,7 @@ struct thread_options {
     const char* name = "ojs";        // in ps and debuggers; 15 characters at most
 };
 
-// The destructor joins it unless it was joined or detached. In a child of fork(), which has no copy of it, nothing waits.
+// The destructor joins it. In a child of fork(), which has no copy of it, nothing waits.
 class thread {
   public:
     thread() = default;
@@ -95,15 +93,9 @@ class thread {
     void join() noexcept {
         if (detail::exchange(owner_, 0) == ::getpid()) pthread_join(native_, nullptr);
     }
-    // For a thread whose body has returned. False: destructors of its thread_local objects still run at the deadline.
-    // Without a timed join (any platform but Linux), it detaches the thread.
-    bool join_until(time_point deadline) noexcept;
-    // join_until(), then detach().
-    bool end_by(time_point deadline) noexcept {
-        const bool ended = join_until(deadline);
-        detach();
-        return ended;
-    }
+    // For a thread whose body has returned. False: it is detached, as destructors of its thread_local objects still run
+    // at the deadline. Anywhere but on Linux it always is.
+    bool end_by(time_point deadline) noexcept;
     void detach() noexcept {
         if (detail::exchange(owner_, 0) == ::getpid()) pthread_detach(native_);
     }
@@ -138,5 +130,4 @@ class unique_fd {
   private:
     int fd_ = -1;
 };
-
 }  // namespace ojs::detail

@@ -16,7 +16,6 @@
 #include "text.hpp"
 
 namespace ojs::detail {
-
 OJS_SHUTDOWN_INLINE void fill_standard_descriptors() noexcept {
     int fd = 0;
     while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -114,11 +113,11 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, const th
     return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
 }
 
-OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
+OJS_SHUTDOWN_INLINE bool thread::end_by(time_point deadline) noexcept {
 #if defined(__linux__) && !defined(__ANDROID__)
     // Not pthread_timedjoin_np(), which waits on the wall clock. musl and older glibc have no pthread_clockjoin_np().
     while (owner_ == ::getpid() && pthread_tryjoin_np(native_, nullptr) != 0) {
-        if (steady_clock::now() >= deadline) return false;
+        if (steady_clock::now() >= deadline) return detach(), false;
         pause_for(std::chrono::milliseconds(1));
     }
     owner_ = 0;
@@ -128,5 +127,4 @@ OJS_SHUTDOWN_INLINE bool thread::join_until(time_point deadline) noexcept {
 #endif
     return true;
 }
-
 }  // namespace ojs::detail

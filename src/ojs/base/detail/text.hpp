@@ -12,7 +12,6 @@
 #include "light.hpp"
 
 namespace ojs::detail {
-
 // Text, or a number to be written in decimal.
 class text_part {
   public:
@@ -195,9 +194,7 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view tex
     return false;
 }
 
-inline bool starts_with(std::string_view text, std::string_view prefix) {
-    return text.substr(0, prefix.size()) == prefix;
-}
+inline bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 inline bool has_part(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 inline bool is_listed(std::string_view word, std::string_view space_separated) {
     while (!space_separated.empty()) {
@@ -230,5 +227,4 @@ bool all_of(std::string_view text, Predicate holds) noexcept {
     }
     return true;
 }
-
 }  // namespace ojs::detail

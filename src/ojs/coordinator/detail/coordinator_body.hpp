@@ -458,7 +458,7 @@ class coordinator_body final : public ref_counted {
     std::int64_t shutdown_ms_ = 0;
     pending_notification ready_notice_;
     pending_notification completion_;
-    backoff pause_{{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)}};
+    backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
 };
 
 }  // namespace ojs::detail

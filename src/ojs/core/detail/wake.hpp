@@ -12,7 +12,6 @@
 #include "../../base/error.hpp"
 
 namespace ojs::detail {
-
 // A pipe, non-blocking and close-on-exec.
 class wake {
   public:
@@ -82,5 +81,4 @@ class wake {
     unique_fd reader_;
     unique_fd writer_;
 };
-
 }  // namespace ojs::detail

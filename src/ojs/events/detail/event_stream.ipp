@@ -14,8 +14,6 @@ struct event_timeouts {
     std::chrono::milliseconds request;         // until the head of the response
     std::chrono::milliseconds silence{45000};  // a backend writes every 15 s [OJS realtime 2.4]
 };
-inline constexpr backoff_range reconnect_pauses{std::chrono::seconds(1), std::chrono::seconds(30)};
-inline constexpr backoff_range missing_route_pauses{std::chrono::seconds(10), std::chrono::minutes(5)};
 
 // Reads a body as it comes, of any length.
 class event_response final : public http_parser {
@@ -155,8 +153,8 @@ class event_stream final : public ref_counted {
     bool has_more_ = false;  // to read, perhaps
     short awaited_ = POLLIN;
     time_point due_ = time_point();
-    backoff pauses_{reconnect_pauses};
-    backoff missing_pauses_{missing_route_pauses};
+    backoff pauses_{std::chrono::seconds(1), std::chrono::seconds(30)};
+    backoff missing_pauses_{std::chrono::seconds(10), std::chrono::minutes(5)};
 };
 
 }  // namespace ojs::detail

@@ -6,7 +6,6 @@
 #include "../loop.hpp"
 
 namespace ojs::detail {
-
 struct loop_item : work {
     loop_item(ojs::job&& shown, split_source source, const ref<loop_core>& of)
         : work(std::move(shown), std::move(source)), loop(of) {}
@@ -28,13 +27,11 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     // False: it has ended.
     bool advance() { return start() && turn(); }
-    // What is added after the start is not used.
     bool accepts(const char* addition) const {
         if (stage_ == stage::ready) return true;
         log.write(log_level::error, "added to a loop after its start, and not used", {field("addition", addition)});
         return false;
     }
-    // At the end of the loop object: ends what has begun.
     void close() {
         if (is_forked()) return;
         if (stage_ != stage::ready && stage_ != stage::over) {
@@ -62,10 +59,8 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (is_forked()) return;  // it is the parent's
         const cancel_token token = ended.cancel.token();
         const bool is_cut_short = token.seen();
-        bool has_extensions = false;
         {
             const unique_lock held(guard);
-            has_extensions = is_started;  // an item may end before they start
             remove_work(in_flight, ended);
             if (!detail::exchange(ended.is_over, true)) {
                 const bool is_lost = is_cut_short && token.reason() == cancel_reason::revoked;
@@ -73,8 +68,8 @@ class loop_core final : public held_options<loop_options>, public machine {
                 if (is_cut_short) ++counts.interrupted;
             }
             notify_if_idle();
+            if (!is_started) return;  // nor have the extensions
         }
-        if (!has_extensions) return;
         const job_settlement settled{ended.job.queue,
                                      {},
                                      is_cut_short ? settled_state::available : settled_state::completed,
@@ -110,7 +105,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         owns_process = true;
         return claim_.claim(options, phases.signalled(), log);
     }
-    // False: it cannot run. True: it runs, or some of its threads do and it stops.
+    // False: it cannot run. True: it runs, or it stops because some of its threads do not.
     bool start() {
         if (stage_ != stage::ready) return true;
         if (status && is_forked()) status = claim_all();  // by daemon()
@@ -124,12 +119,11 @@ class loop_core final : public held_options<loop_options>, public machine {
         set_stage(stage::over);
         return false;
     }
-    // An error: not all threads could be started. Those that were end as the loop stops.
+    // If not all threads can be started, the others end as the loop stops.
     void begin_all() {
-        {
-            const unique_lock held(guard);
-            is_started = true;
-        }
+        unique_lock held(guard);
+        is_started = true;
+        held.unlock();
         begin();
         if (renew) status = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
         for (std::size_t i = 0; i < consumers.size() && status; ++i)
@@ -138,12 +132,11 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     void stop() noexcept { phases.own.apply(event::stop_request, {cause_kind::api, 0}); }
     result<void> start_counted(std::size_t& count, const char* name, bool takes_signals, const function<void()>& body) {
-        {
-            const unique_lock held(guard);
-            ++count;
-        }
+        unique_lock held(guard);
+        ++count;
+        held.unlock();
         result<void> started = threads.start(name, takes_signals, body);
-        const unique_lock held(guard);
+        held.lock();
         if (!started) --count;
         return started;
     }
@@ -212,7 +205,6 @@ class loop_core final : public held_options<loop_options>, public machine {
         renewal_ends_ = true;
         changed.notify_all();
     }
-    // Items that were cancelled and have not ended are logged once.
     time_point do_due_work(time_point now) override {
         work_list stuck;
         time_point next = never;
@@ -250,5 +242,4 @@ class loop_core final : public held_options<loop_options>, public machine {
     std::size_t renewals_ = 0;   // 1: its thread runs
     bool renewal_ends_ = false;
 };
-
 }  // namespace ojs::detail

@@ -6,7 +6,6 @@
 #include "../http_message.ipp"
 
 namespace ojs::detail {
-
 // Strict where leniency has been exploited: CR LF, unfolded headers, an unambiguous length, exact chunks and trailers.
 class http_parser {
   public:
@@ -176,7 +175,6 @@ class http_parser {
         state_ = size > 0 ? state::chunk : state::trailer;
         return expect_body(size);
     }
-    // So many more bytes.
     bool expect_body(std::uint64_t size) noexcept {
         body_left_ = size;
         return size <= max_body_ - message_.body.size() || fail(413, "the body is too large");
@@ -193,5 +191,4 @@ class http_parser {
     int failure_code_ = 0;
     const char* failure_ = "";
 };
-
 }  // namespace ojs::detail

@@ -14,7 +14,6 @@
 #include "url.ipp"
 
 namespace ojs::detail {
-
 struct socket_address {
     sockaddr_storage storage{};
     socklen_t length = sizeof storage;
@@ -161,9 +160,8 @@ inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_
     return error{errc::unreachable, first_failure, cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
-// Connects to one host. Numeric addresses, localhost and unix paths need no lookup. The addresses of another name are used
-// until none of them accepts a connection. A thread of their own looks them up, so that deadlines hold however slow DNS is;
-// a later call waits for the same lookup.
+// Connects to one host. The addresses of a name are used until none of them accepts a connection. A thread looks them
+// up, so that deadlines hold however slow DNS is; a later call waits for the same lookup.
 class resolver final : public ref_counted {
   public:
     explicit resolver(endpoint target)
@@ -185,7 +183,6 @@ class resolver final : public ref_counted {
     }
 
   private:
-    // Without the lock.
     result<unique_fd> connect_to_found(unique_lock& held, time_point deadline, std::size_t shares) {
         const socket_addresses addresses = found_;
         held.unlock();
@@ -202,7 +199,6 @@ class resolver final : public ref_counted {
         if (!started) failure_ = "cannot create a thread";
     }
 
-    // The thread of a lookup.
     void look_up() {
         const char* failure = nullptr;
         socket_addresses found = find_addresses(target_.host.c_str(), target_.port, 0, failure);
@@ -221,5 +217,4 @@ class resolver final : public ref_counted {
     bool is_pending_ = false;        // a lookup is in progress
     const char* failure_ = nullptr;  // of the latest lookup
 };
-
 }  // namespace ojs::detail

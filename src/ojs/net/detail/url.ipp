@@ -10,7 +10,6 @@
 #include "../http_message.ipp"
 
 namespace ojs::detail {
-
 struct endpoint {
     std::string host;         // a name or an address (IPv6 without brackets); empty for a unix socket
     std::uint16_t port = 80;  // 0 for a unix socket
@@ -99,5 +98,4 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     out.url = cat({out.is_secure ? "https://" : "http://", out.name, base});
     return out;
 }
-
 }  // namespace ojs::detail

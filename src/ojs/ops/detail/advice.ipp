@@ -195,7 +195,8 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
 inline void check_stop_budget(const loop_options& options, std::chrono::milliseconds steps_timeout,
                               const container_info& info, std::vector<finding>& out) {
     const stop_platform* platform = info.platform;
-    if (platform == nullptr && options.container_grace_period.count() > 0) platform = &any_container;
+    if (platform == nullptr && options.container_grace_period.count() > 0)
+        platform = std::end(stop_platforms) - 1;  // any container
     if (platform != nullptr) check_grant(options, steps_timeout, *platform, out);
     check_cancel_wait(options, out);
 }

@@ -6,7 +6,6 @@
 #include "../loop_options.hpp"
 
 namespace ojs::detail {
-
 using std::chrono::milliseconds;
 
 // A value for an error text, without passwords.
@@ -14,7 +13,7 @@ inline std::string redacted(std::string_view value) {
     return value.find('@') == std::string_view::npos ? printable(value, 100) : "(redacted: may contain credentials)";
 }
 
-// A backend's URL for the log: without user, password and query.
+// A URL without user, password and query.
 inline std::string public_url(std::string_view url) {
     url = url.substr(0, url.find('?'));
     const std::size_t at = url.rfind('@');
@@ -25,8 +24,7 @@ inline std::string public_url(std::string_view url) {
 
 inline error invalid(std::string text) { return {errc::invalid_argument, 0, std::move(text)}; }
 
-// A name in a variable is read without the white space around it, which is of the file that set it. A word of a list
-// has none within, either: a comma was meant. A secret is taken as it is, or refused.
+// A name is read without white space around it. A word has none within, either: a comma was meant. A secret is kept.
 enum class text_kind { name, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
@@ -57,8 +55,7 @@ inline std::vector<std::string> split_list(std::string_view text) {
     return out;
 }
 
-// Visits options by visit(name, variables, value, constraints): reads the first variable that is set, unless the value is
-// const, and checks the value.
+// Visits options: reads the first variable that is set, unless the value is const, and checks the value.
 class option_visitor {
   public:
     explicit option_visitor(environment_lookup source = nullptr) : lookup(std::move(source)) {}
@@ -169,5 +166,4 @@ class option_visitor {
     const char* value_ = nullptr;  // its text; null: it is not set
     bool is_secret_ = false;       // which must not be shown
 };
-
 }  // namespace ojs::detail

@@ -7,12 +7,10 @@
 #include "machine_log.ipp"
 
 namespace ojs::detail {
-
-// Should the program have closed the descriptor that wakes the machine. The simulation sleeps for ever.
+// Should the program have closed the waker's descriptor. The simulation sleeps for ever.
 inline std::int64_t max_sleep_ms = 5000;
 
-// One thread turns it, that of run(), and it never blocks: what may is done by the threads of jobs or consumers, and by
-// tasks.
+// The thread of run() turns it, and never blocks: what may is done by threads of jobs or consumers, and by tasks.
 class machine : public machine_log {
   public:
     // Before any thread starts: if an extension fails, none does. After an error the caller calls tear_down().
@@ -27,8 +25,7 @@ class machine : public machine_log {
         stop_extensions(detail::min(deadline_after(return_time), stop_end_));
         phases.unsubscribe(waker.notify_fd());
     }
-    // Acts on every change and on what is due; sets when to call it again. False: it has ended. A lack of memory ends the
-    // process: leases return its jobs.
+    // Acts on changes and on what is due. False: it has ended. Without memory the process ends: leases return its jobs.
     bool turn() noexcept {
         exit_if_child();
         waker.clear();
@@ -41,8 +38,7 @@ class machine : public machine_log {
                 continue;
             }
             due = detail::min(detail::min(stage_end_, extensions_due), do_due(now));
-            const milliseconds max_sleep(max_sleep_ms);
-            if (due > now && due - now > max_sleep) due = now + max_sleep;
+            due = detail::min(due, deadline_after(milliseconds(max_sleep_ms)));
             return true;
         }
         return false;
@@ -58,7 +54,7 @@ class machine : public machine_log {
 
     // ---- what a loop and a worker do differently; with * the guard is held ----
 
-    virtual void on_change(bool moved) = 0;  // of a phase (`moved`), or of another that taking depends on
+    virtual void on_change(bool moved) = 0;  // of the phase (`moved`), or of what else taking depends on
     virtual void begin_drain() {}
     virtual time_point do_due_work(time_point now) = 0;      // returns when to call it again
     virtual milliseconds parting_time() const noexcept = 0;  // the last part of stop_timeout
@@ -71,7 +67,6 @@ class machine : public machine_log {
     virtual void on_left_threads() {}
     virtual int choose_status(bool all_ended) const = 0;
 
-    // Logs the start, and acts on changes until now.
     void begin() {
         set_stage(stage::working);
         log_started();
@@ -97,7 +92,7 @@ class machine : public machine_log {
         }
         if (ended) deliver_cancellation(ended);
     }
-    // With the guard held: what a late stage waits for may have happened.
+    // With the guard held.
     void notify_if_stopping() const noexcept {
         if (stage_ >= stage::cancelling) waker.notify();
     }
@@ -109,7 +104,6 @@ class machine : public machine_log {
   private:
     // ---- extensions ----
 
-    // Before other threads use them.
     result<void> start_extensions() {
         extensions.clear();  // of a failed start
         for (const worker_extension_factory& factory : settings.extensions) {
@@ -130,7 +124,6 @@ class machine : public machine_log {
             call_user("a worker extension threw in stop()", [&] { extensions[running_extensions_]->stop(deadline); });
         }
     }
-    // Returns when to call it again.
     time_point tick_extensions() {
         time_point out = never;
         call_extensions([&](worker_extension& each) { out = detail::min(out, each.on_tick(steady_clock::now())); });
@@ -179,7 +172,7 @@ class machine : public machine_log {
         if (moved && settings.on_transition)
             call_user("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
     }
-    // The grace period starts here, not at an earlier quiet. [WIRE]
+    // Not at an earlier quiet. [WIRE]
     void enter_drain() {
         draining_since_ = changed_at(seen_);
         const time_point drain_end = phases.begin_drain(draining_since_);
@@ -188,7 +181,6 @@ class machine : public machine_log {
         if (lead.count() > 0 && drain_end != never) cancel_at_ = drain_end - lead;
         begin_drain();
     }
-    // All that follows is bounded by stop_timeout.
     void enter_stop() {
         const milliseconds timeout = settings.times.stop_timeout;
         limit_log_wait(seen_.mode == stop_mode::reclaim ? timeout / 50 : timeout / 10);
@@ -215,17 +207,16 @@ class machine : public machine_log {
         if (file.empty() || detail::exchange(mode_is_decided_, true)) return;
         const cause why = drain_cause(seen_, shared_seen_);
         const termination_mode mode = read_termination_mode(file);
-        // A SIGUSR1 that was sent with the stop signal is handled after it, or by another thread at the same time.
+        // A SIGUSR1 sent with the stop signal is handled after it, or by another thread at the same time.
         if (settings.dialect.stop.first_signal_wins) ::poll(nullptr, 0, 10);
-        const bool is_requested = lifecycle_access::requests(phases.own, event::reclaim) +
-                                      lifecycle_access::requests(phases.shared, event::reclaim) >
-                                  0;
+        const auto asked = [](lifecycle& of) { return lifecycle_access::requests(of, event::reclaim) > 0; };
+        const bool is_requested = asked(phases.own) || asked(phases.shared);
         if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
         if (!is_requested && !mode.is_reclaim()) return log_grace_period(why);
         has_reclaim_source_ = is_requested || mode.evidence == termination_evidence::reclaim;
         phases.own.apply(event::mode_reclaim, why);
     }
-    // A third stop signal: ends the process. What does not own its process stops waiting instead.
+    // At a third stop signal. What does not own its process stops waiting instead.
     void give_up() {
         if (detail::exchange(has_given_up_, true)) return;
         const cause why = seen_.stop_signals >= 3 ? seen_.cause : shared_seen_.cause;
@@ -261,6 +252,7 @@ class machine : public machine_log {
         const time_point next = stage_ == stage::returning && now < seen_ends ? seen_ends : never;
         return detail::min(detail::min(do_due_work(now), next), detail::min(cancel_at_, next_progress_));
     }
+
     // ---- stages ----
 
     bool is_over(time_point now) const {
@@ -309,35 +301,32 @@ class machine : public machine_log {
     }
     // For calls that end at their deadline to return.
     milliseconds margin() const noexcept { return parting_time() / 4; }
-    bool has_become_idle() const noexcept {
-        const unique_lock held(guard);
-        return is_idle();
-    }
     void end_drain() {
-        phases.own.apply(has_become_idle() ? event::drained : event::grace_expired, {});
+        unique_lock held(guard);
+        const bool has_become_idle = is_idle();
+        held.unlock();
+        phases.own.apply(has_become_idle ? event::drained : event::grace_expired, {});
         act_on_changes();
         signals_before_ = phases.own.state().stop_signals;
         stage_end_ = cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
     }
-    // Nothing waits any more for what is left.
     void end_reporting() {
         do_due_work(entered_);  // else not seen after a freeze
         work_list rest;
-        {
-            const unique_lock held(guard);
-            for (const ref<work>& each : in_flight) {
-                if (detail::exchange(each->is_over, true)) continue;
-                rest.push_back(each);
-                count_unreported(each->job.id);
-            }
+        unique_lock held(guard);
+        for (const ref<work>& each : in_flight) {
+            if (detail::exchange(each->is_over, true)) continue;
+            rest.push_back(each);
+            count_unreported(each->job.id);
         }
+        held.unlock();
         for (const ref<work>& each : rest) log.write({log_level::error, unreported_, fields_of(*each), {}});
-        // Even if this thread is late, as after a freeze, the last heartbeat gets a try.
+        // Even after a freeze the last heartbeat gets a try.
         const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
         begin_parting(parting_end);
         stage_end_ = parting_end + margin();
     }
-    // On another thread, if there is one: this one must notice signals.
+    // On another thread: this one must notice signals.
     void start_steps() {
         has_closed_ = steps.size() == 0;
         if (has_closed_ || threads.start("ojs-steps", false, [this] { run_steps(); })) return;
@@ -359,14 +348,12 @@ class machine : public machine_log {
         threads.close();
     }
     void finish() {
-        std::size_t hung = 0;
+        unique_lock held(guard);
+        const std::size_t hung = detail::min(threads.live(), hung_threads());
         bool all_steps_finished = true;
-        {
-            const unique_lock held(guard);
-            hung = detail::min(threads.live(), hung_threads());
-            for (const step_result& step : counts.steps)
-                all_steps_finished = all_steps_finished && step.status != step_status::timed_out;
-        }
+        for (const step_result& step : counts.steps)
+            all_steps_finished = all_steps_finished && step.status != step_status::timed_out;
+        held.unlock();
         on_left_threads();
         const std::size_t left =
             threads.join(detail::max(deadline_after(join_time), stop_end_ - settings.times.stop_timeout / 5));
@@ -379,11 +366,10 @@ class machine : public machine_log {
         if (owns_process && (left > 0 || !all_steps_finished)) _exit(status);
         exit_code = status;
         stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it
-        {
-            const unique_lock held(guard);
-            has_ended = true;
-            changed.notify_all();
-        }
+        held.lock();
+        has_ended = true;
+        changed.notify_all();
+        held.unlock();
         stopped.run_callbacks();
     }
 
@@ -404,5 +390,4 @@ class machine : public machine_log {
     bool has_closed_ = false;             // guarded
     std::size_t running_extensions_ = 0;  // those that were not stopped
 };
-
 }  // namespace ojs::detail

@@ -7,12 +7,11 @@
 #include "machine_state.ipp"
 
 namespace ojs::detail {
-
 inline void write_finding(const logger& log, std::string_view id, std::string_view problem, std::string_view fix) {
     log.write(log_level::warn, problem, {field("finding", id), field("fix", fix)});
 }
 
-// The drain and what follows it must fit into the time from SIGTERM to SIGKILL. doctor() says more. [GS 6.3]
+// Drain and reports must fit into the time from SIGTERM to SIGKILL. [GS 6.3]
 inline void check_stop_time(const logger& log, const loop_options& options, const stop_platform* platform,
                             milliseconds steps_timeout) {
     const milliseconds set = options.container_grace_period;
@@ -28,14 +27,12 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
                   cat({"the drain (", format_duration(drain), ") and the reports after it (", format_duration(reports),
                        ") need more than the ", format_duration(granted), " that ",
                        is_set ? "the container grants" : cat({platform->name, " grants by default"})}),
-                  "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower "
-                  "OJS_SHUTDOWN_GRACE_PERIOD");
+                  "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower OJS_SHUTDOWN_GRACE_PERIOD");
 }
 
-// PID 1 of the container is a shell. [GS 4.3]
 inline void check_shell(const logger& log, const container_info& info, const container_probe& probe) {
     const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
-    // PID 1 of the /proc of another PID namespace is not ours.
+    // PID 1 of the /proc of another PID namespace is not ours. [GS 4.3]
     if (!info.in_container || pid == 1 || read_process(probe.root, "self").pid != pid) return;
     const process_facts pid1 = read_process(probe.root, "1");
     if (is_listed(pid1.comm, shell_names) || is_listed(interpreter_name(pid1), shell_names))
@@ -74,7 +71,6 @@ class machine_log : public machine_state {
         std::vector<log_field> fields = {field("phase", to_string(seen_.phase)), field("before", to_string(before)),
                                          field("event", to_string(seen_.last_event)),
                                          field("mode", to_string(seen_.mode)), field("active_jobs", active())};
-        // Else caused by the worker's own jobs, not by a request.
         const bool is_asked = !is_late && seen_.last_event != event::drained && seen_.last_event != event::finished;
         if (is_asked) fields.push_back(field("cause", to_string(seen_.cause.kind)));
         if (is_asked && seen_.cause.kind == cause_kind::signal) {
@@ -103,7 +99,7 @@ class machine_log : public machine_state {
                                         is_named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
         log.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
     }
-    // Names the jobs that delay the drain, and how long they have run. [GS-R003]
+    // The jobs that delay the drain, and how long they have run. [GS-R003]
     void log_progress(time_point now) const {
         std::vector<std::string> jobs;
         std::vector<std::string> types;
@@ -155,5 +151,4 @@ class machine_log : public machine_state {
     const char* const thing_;
     const time_point started_at_ = steady_clock::now();
 };
-
 }  // namespace ojs::detail

@@ -1,4 +1,4 @@
-// machine_state: the state that a loop or a worker shares with its threads and its extensions, below one mutex.
+// machine_state: what a loop or a worker shares with its threads and its extensions, below one mutex.
 #pragma once
 
 #include <unistd.h>
@@ -14,12 +14,11 @@
 #include "stop_phase.ipp"
 
 namespace ojs::detail {
-
 struct work : ref_counted {
     work(ojs::job&& claimed, split_source source, time_point claimed_at = steady_clock::now())
         : job(std::move(claimed)), cancel(std::move(source)), since(claimed_at) {}
 
-    // When its cancellation began, alone or with all others, which are cancelled at `all`. The machine's mutex is held.
+    // When its cancellation began, alone or with the others, at `all`. The machine's mutex is held.
     time_point cancelled_since(time_point all) const noexcept { return detail::min(cancelled_at, all); }
 
     const ojs::job job;  // of an item: id and queue
@@ -28,7 +27,7 @@ struct work : ref_counted {
     // Guarded by the machine's mutex.
     time_point cancelled_at = never;  // alone
     bool is_over = false;             // in the account: nothing waits for it any more
-    bool is_stuck = false;            // has ignored its cancellation, and is logged as such
+    bool is_stuck = false;            // logged: has ignored its cancellation
 };
 using work_list = array<ref<work>>;
 
@@ -58,7 +57,6 @@ inline std::string make_worker_id() {
     return text;
 }
 
-// A base before the machine, which uses them.
 template <class Options>
 struct held_options {
     const Options options;
@@ -75,9 +73,8 @@ class machine_state : public ref_counted {
     virtual bool connected() const noexcept { return true; }  // the backend has responded
     // Nothing is in flight, and nothing follows.
     bool is_drained() const noexcept {
-        if (phases.may_take()) return false;
         const unique_lock held(guard);
-        return in_flight.empty() && !may_come();
+        return !phases.may_take() && in_flight.empty() && !may_come();
     }
     std::size_t active() const noexcept {
         const unique_lock held(guard);
@@ -95,9 +92,8 @@ class machine_state : public ref_counted {
         const unique_lock held(guard);
         worker_report out = counts;
         for (const work_list* const list : {&in_flight, &unreturned}) {
-            for (const ref<work>& each : *list) {
+            for (const ref<work>& each : *list)
                 if (each->is_stuck) out.stuck.push_back(each->job.id);
-            }
         }
         return out;
     }
@@ -105,7 +101,6 @@ class machine_state : public ref_counted {
         const unique_lock held(guard);
         return not_reported;
     }
-    // Cancelled with the next quiet, or the stop.
     cancel_token taking() const {
         const unique_lock held(guard);
         return taking_->cancel.token();
@@ -116,7 +111,7 @@ class machine_state : public ref_counted {
     void exit_if_child() const noexcept {
         if (is_forked()) _exit(70);
     }
-    // This process is the one. It names itself anew.
+    // It runs in this process, and names itself anew.
     result<void> claim_process() {
         fill_standard_descriptors();
         result<ojs::detail::wake> made = ojs::detail::wake::create();
@@ -135,7 +130,7 @@ class machine_state : public ref_counted {
         log = logger(gated_log(), component, identity.worker_id);
         return {};
     }
-    // Calls the user's code, unless the worker is destroyed, and logs what it throws.
+    // Not once the worker is destroyed.
     template <class Code>
     void call_user(const char* message_if_thrown, Code code) {
         try {
@@ -150,7 +145,6 @@ class machine_state : public ref_counted {
         for (const ref<worker_extension>& extension : extensions)
             call_user("a worker extension threw; ignored", [&] { code(*extension); });
     }
-    // Ends the waits for the cancellation, and has the callbacks called.
     void deliver_cancellation(const ref<work>& of) {
         of->cancel.wake_waiters();
         if (!of->cancel.has_pending_callbacks()) return;
@@ -163,25 +157,25 @@ class machine_state : public ref_counted {
     const loop_options& settings;
     const char* const component;  // of the log: "loop", "worker"
     logger log;                   // replaced by one with the worker's id before any thread starts
-    drain_barrier callbacks;      // entered by the turning thread, and for every call of user code from another one
-    array<ref<worker_extension>> extensions;  // made before any thread starts
+    drain_barrier callbacks;      // entered by the turning thread, and for each call of user code by another
     stop_phase phases;
-    ojs::detail::wake waker;         // of the thread that turns the machine
-    drain_barrier cancel_callbacks;  // entered by the threads that call those of works
+    ojs::detail::wake waker;         // of the turning thread
+    drain_barrier cancel_callbacks;  // entered for those of works
 
     // Set before any thread starts.
+    array<ref<worker_extension>> extensions;
     shutdown_sequence steps;
     worker_identity identity;
     std::vector<std::string> job_types;  // that have a handler
     std::string backend_url;             // without credentials; empty: none
     milliseconds steps_timeout{0};       // of on_shutdown(), all together
-    bool owns_process = false;           // run() may end the process if a handler is stuck
+    bool owns_process = false;           // run() may end it if a handler is stuck
 
     split_source stopped;  // once it has ended
     atomic<int> exit_code{exit_status::usage};
 
-    mutable mutex guard;  // of the state; never held during a request, a callback or a log line
-    condition changed;    // ends the waits for a phase, a response, the next try, the end
+    mutable mutex guard;  // never held during a request, a callback or a log line
+    condition changed;    // of a phase; a response; the end
     machine_threads threads;
 
     bool is_started = false;  // guarded, like the rest
@@ -191,14 +185,12 @@ class machine_state : public ref_counted {
     worker_report counts;  // without `stuck`
     std::uint64_t not_reported = 0;
     time_point all_cancelled_at = never;
-    time_point next_check = never;  // of what is in flight: for timeouts, and what is stuck
+    time_point next_check = never;  // of what is in flight: timeouts, and what is stuck
 
     // ---- with the guard held ----
 
-    // Work may, from a FETCH in flight: without another look at the phase.
-    virtual bool may_come() const noexcept = 0;
-    // What a drain waits for.
-    virtual bool is_idle() const noexcept { return in_flight.empty() && !may_come(); }
+    virtual bool may_come() const noexcept = 0;                                         // work, from a FETCH in flight
+    virtual bool is_idle() const noexcept { return in_flight.empty() && !may_come(); }  // then a drain ends
     virtual std::size_t open_fetches() const noexcept { return 0; }
     virtual void retry_reports() {}  // ends the waits for the next try
     void add(const ref<work>& added) {
@@ -215,7 +207,6 @@ class machine_state : public ref_counted {
         next_check = when;
         waker.notify();
     }
-    // After an end: of a work, or of what may bring one.
     void notify_if_idle() const noexcept {
         if (in_flight.empty() && !phases.may_take()) waker.notify();
     }
@@ -229,7 +220,7 @@ class machine_state : public ref_counted {
     ref<work> taking_ = make_taking();  // guarded; ends with the next quiet
 
   private:
-    // With a hook that writes to standard error once the worker is destroyed.
+    // Its hook writes to standard error once the worker is destroyed.
     log_options gated_log() {
         log_options out = settings.log;
         if (!out.hook) return out;
@@ -245,5 +236,4 @@ class machine_state : public ref_counted {
 
     atomic<pid_t> owner_{0};  // the process that has started it; 0: none yet
 };
-
 }  // namespace ojs::detail

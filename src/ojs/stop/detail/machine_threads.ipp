@@ -1,4 +1,4 @@
-// machine_threads: the threads of a loop or a worker: those that it starts itself, and those that do its tasks.
+// machine_threads: the threads of a loop or a worker, and its tasks.
 #pragma once
 
 #include "../../base/detail/light.hpp"
@@ -7,9 +7,7 @@
 #include "../loop_options.hpp"
 
 namespace ojs::detail {
-
-// Urgent tasks end in time; reports may be retried for long; callbacks run user code. None waits for one of another kind,
-// unless no thread can be created.
+// Urgent tasks end in time; reports may be retried for long; callbacks run user code. No kind waits for another.
 enum class task_kind : std::uint8_t { urgent, report, callback };
 
 // Thread-safe. Each thread holds a reference to the owner.
@@ -21,8 +19,7 @@ class machine_threads {
         for (const ref<entry>& each : all_) each->handle.detach();  // one of them may run this
     }
 
-    // With `takes_signals`, programs that the thread starts inherit an open mask. Other threads call transports, hooks and
-    // callbacks, which may need much stack. The guard is not held.
+    // With `takes_signals`, programs that it starts inherit an open mask. Others call transports and hooks: more stack.
     result<void> start(const char* name, bool takes_signals, const function<void()>& body) {
         const std::size_t min_stack_size = takes_signals ? 0 : std::size_t{256} * 1024;
         const thread_options wanted{options_.thread_stack_size, min_stack_size, takes_signals, name};
@@ -50,7 +47,6 @@ class machine_threads {
         return {};
     }
 
-    // Has one of the threads call `task`.
     void post(task_kind kind, function<void()> task) {
         unique_lock held(guard_);
         pool& to = pools_[static_cast<int>(kind)];
@@ -58,7 +54,7 @@ class machine_threads {
         if (to.idle < to.tasks.size() && to.threads < to.max) static_cast<void>(start_server(held, to));
         to.due.notify_one();
     }
-    // Starts so many threads for tasks beforehand: once handlers keep all processors busy, that is slow.
+    // Starts so many threads beforehand: once handlers keep all processors busy, that is slow.
     result<void> prepare(task_kind kind, std::size_t count) {
         unique_lock held(guard_);
         pool& of = pools_[static_cast<int>(kind)];
@@ -72,7 +68,7 @@ class machine_threads {
         is_closed_ = true;
         for (pool& each : pools_) each.due.notify_all();
     }
-    // After a start that failed: as if none had ever started.
+    // After a failed start.
     void end_all() {
         close();
         for (const ref<entry>& each : take_all()) each->handle.join();
@@ -81,12 +77,11 @@ class machine_threads {
     }
     // With the guard held: threads that have not ended.
     std::size_t live() const noexcept { return live_; }
-    // Joins those that have ended; their thread_local destructors may block. Detaches the others, and returns how many
-    // they are.
+    // Joins those that have ended, whose thread_local destructors may block. Returns how many have not.
     std::size_t join(time_point deadline) {
         std::size_t left = 0;
         for (const ref<entry>& each : take_all()) {
-            if (!each->has_ended || !each->handle.join_until(deadline)) ++left;
+            if (!each->has_ended || !each->handle.end_by(deadline)) ++left;
             each->handle.detach();
         }
         return left;
@@ -97,7 +92,6 @@ class machine_threads {
         thread handle;
         atomic<bool> has_ended{false};
     };
-    // The tasks of one kind, and the threads that do them.
     struct pool {
         const std::size_t max;
         array<function<void()>> tasks;
@@ -106,7 +100,7 @@ class machine_threads {
         std::size_t idle = 0;  // of these
     };
 
-    // If no thread serves the pool, the urgent ones do its tasks or, without any, this one.
+    // If no thread serves the pool, the urgent ones do its tasks, or this one.
     result<void> start_server(unique_lock& held, pool& of) {
         ++of.threads;
         held.unlock();
@@ -160,5 +154,4 @@ class machine_threads {
     pool pools_[3] = {{4, {}, {}}, {128, {}, {}}, {128, {}, {}}};  // by task_kind
     bool is_closed_ = false;
 };
-
 }  // namespace ojs::detail

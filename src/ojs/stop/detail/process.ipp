@@ -12,20 +12,17 @@
 #include "environment.ipp"
 
 namespace ojs::detail {
-
 inline atomic<pid_t> known_process{0};
 
 // getpid() without its system call, which would cost a job as much as all else here.
 inline pid_t this_process() noexcept {
     static const int handled = pthread_atfork(nullptr, nullptr, [] { known_process = 0; });
-    const pid_t known = handled == 0 ? pid_t(known_process) : 0;
-    if (known != 0) return known;
-    const pid_t found = ::getpid();
-    known_process = found;
-    return found;
+    static_cast<void>(handled);
+    if (known_process == 0) known_process = ::getpid();
+    return known_process;
 }
 
-// Holds a ticket of `gate` while a thread is in user code. Lives on the stack.
+// Holds a ticket of `gate` while a thread is in user code.
 class user_call {
   public:
     explicit user_call(drain_barrier& gate) noexcept
@@ -36,7 +33,6 @@ class user_call {
     }
     explicit operator bool() const noexcept { return bool(ticket_); }
 
-    // The calling thread is in such a call.
     static bool is_in(const drain_barrier& gate) noexcept {
         const user_call* call = innermost();
         while (call != nullptr && &call->gate_ != &gate) call = call->outer_;
@@ -55,7 +51,7 @@ class user_call {
     const pid_t process_ = this_process();
 };
 
-// The process in which a worker runs, or a loop holds the signals. 0: none. A child of fork() may claim it anew.
+// That in which a worker runs, or a loop holds the signals. 0: none. A child of fork() may claim it anew.
 __attribute__((visibility("default"))) inline atomic<pid_t> running_process{0};
 
 class run_claim {
@@ -65,8 +61,7 @@ class run_claim {
         installed_ = signals();
         if (detail::exchange(owner_, 0) == ::getpid()) running_process = 0;
     }
-    // Adds to the program's own signals of `target` if there are any; else installs them. With a termination-mode file
-    // SIGUSR1 means reclaim.
+    // Adds to the program's own signals of `target` if there are any; else installs them.
     result<void> claim(const loop_options& options, lifecycle& target, const logger& log) {
         const pid_t self = ::getpid();
         pid_t found = running_process;
@@ -99,5 +94,4 @@ class run_claim {
     signals installed_;
     pid_t owner_ = 0;  // the process that holds it
 };
-
 }  // namespace ojs::detail

@@ -10,8 +10,7 @@
 #include "environment.ipp"
 
 namespace ojs::detail {
-
-// In their order. A stage ends when it is over, or at its deadline.
+// A stage ends when it is over, or at its deadline.
 enum class stage : std::uint8_t {
     ready,
     working,
@@ -25,21 +24,19 @@ enum class stage : std::uint8_t {
     over
 };
 
-// Of stop_timeout, the end is for the last heartbeat, what comes before for reports.
+// The last part of stop_timeout.
 constexpr milliseconds last_beat_time(const stop_times& times) noexcept {
     return detail::min(times.stop_timeout / 5, milliseconds(500));
 }
-
-// Of what is left then, half, at most 3 s, is for reports of what was cancelled.
+// Of what is left then, for reports of what was cancelled.
 inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
     return detail::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
 }
 // When cancelled handlers are no longer waited for.
 inline time_point cancelling_ends(time_point now, cancel_reason reason, const stop_times& times,
                                   time_point report_deadline) noexcept {
-    constexpr milliseconds hard_cancel_wait{1000};  // of stop_and_cancel() [WIRE 2]
     milliseconds wait = reason == cancel_reason::spot_reclaim ? times.reclaim_wait : times.cancel_wait;
-    if (reason == cancel_reason::cancelled && wait.count() == 0) wait = hard_cancel_wait;
+    if (reason == cancel_reason::cancelled && wait.count() == 0) wait = milliseconds(1000);  // [WIRE 2]
     return detail::min(now + wait, report_deadline - report_time(report_deadline - now));
 }
 
@@ -76,24 +73,21 @@ class stop_phase {
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
     bool may_take() const noexcept { return own.phase() == phase::running && shared.phase() == phase::running; }
-    // The later of the two phases. The shared lifecycle takes it as far as the drain.
+    // The later of the two; the shared one leads no further than to the drain.
     ojs::phase now() const noexcept {
         const ojs::phase self = own.phase();
-        if (self >= phase::draining) return self;
-        const ojs::phase other = shared.phase();
-        return other >= phase::draining ? phase::draining : self < other ? other : self;
+        return detail::max(self, detail::min(shared.phase(), phase::draining));
     }
     bool has_stop_begun() const noexcept { return now() >= phase::draining; }
-    // The lifecycle that signals change.
     lifecycle& signalled() noexcept { return &shared == &idle_ ? own : shared; }
-    // Notifies the descriptor of each change. False: too many follow the shared lifecycle.
+    // False: too many follow the shared lifecycle.
     bool subscribe(int fd) noexcept { return own.subscribe(fd) && shared.subscribe(fd); }
     void unsubscribe(int fd) noexcept {
         own.unsubscribe(fd);
         shared.unsubscribe(fd);
     }
 
-    // time_point::max(): no drain. Set as soon as the drain begins, even before the machine has noticed it.
+    // time_point::max(): no drain. Known even before the machine has noticed the drain.
     time_point drain_deadline() const noexcept {
         const time_point known = drain_deadline_.load(memory_order::acquire);
         if (known != never || !has_stop_begun()) return known;
@@ -108,7 +102,7 @@ class stop_phase {
         return drain_deadline_.compare_exchange_strong(known, ends) ? ends : known;
     }
 
-    // Applies the shared lifecycle's state to the own one, not its events: one SIGTERM must not count as a second one.
+    // Applies the shared state, not its events: one SIGTERM must not count as a second one.
     void follow(const lifecycle_state& before, const lifecycle_state& now) noexcept {
         const auto apply_if = [&](bool condition, event asked) {
             if (condition) own.apply(asked, now.cause);
@@ -124,8 +118,7 @@ class stop_phase {
         const bool forced = now.last_event == event::stop_signal && now.mode == stop_mode::forced;
         apply_if(forced && !first_wins, event::stop_signal);
     }
-    // SIGCONT also resumes what alone is quiet. A resume is counted before its change is made: where that is not noticed
-    // yet, follow() applies it.
+    // SIGCONT also resumes what alone is quiet. A resume is counted before its change, which follow() then applies.
     void resume() noexcept {
         if (shared.phase() != phase::running) return;
         const int number = lifecycle_access::resume_signal(shared);
@@ -140,5 +133,4 @@ class stop_phase {
     const loop_options& options_;
     mutable atomic<time_point> drain_deadline_{never};
 };
-
 }  // namespace ojs::detail

@@ -7,7 +7,6 @@
 #include "../transport.hpp"
 
 namespace ojs::detail {
-
 struct registered_handler {
     std::string type;
     job_handler call;
@@ -20,12 +19,11 @@ inline std::int64_t attempt_of(const job& claimed) noexcept {
     return says ? claimed.attempt : 0;
 }
 
-// How a job was reported. `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt.
-// `requeued`: it never ran. `gone`: the backend had reassigned it. `unreported`: listed by name.
+// `interrupted`: its run; the job is then requeued, or failed if that uses up an attempt. `requeued`: it never ran. `gone`:
+// the backend had reassigned it.
 enum class job_status : std::uint8_t { completed, failed, interrupted, requeued, gone, unreported };
 inline constexpr const char* status_messages[] = {"job completed", "job failed", "job interrupted", "job requeued"};
 
-// What to report about a job, an ACK or a FAIL, and what became of it.
 struct job_report {
     bool ack = false;
     std::string result_json;                    // ACK
@@ -49,7 +47,6 @@ struct job_report {
     bool accepted() const noexcept { return ended != job_status::gone && ended != job_status::unreported; }
 };
 
-// Shared by the thread that runs it, the list of those in flight, and the tasks that report it.
 struct active_job : work {
     // `default_lease` is for jobs without a visibility timeout.
     active_job(ojs::job&& claimed, split_source source, time_point claimed_at, milliseconds leased_since,
@@ -73,8 +70,8 @@ struct active_job : work {
     // for a heartbeat that renews the lease. [WIRE 8]
     bool lease_expired() const noexcept { return lease_clock() - leased_at >= lease; }
     void extend_lease(milliseconds from) noexcept { leased_at = detail::max(leased_at, from); }
-    // The backend has handed it out to this worker once more. True: this run, and its report, are for the new claim.
-    // False: the new claim is another job. A FAIL that may have arrived is not repeated: it would end the new claim.
+    // The backend has handed it out to this worker once more. True: this run is for the new claim. False: that is another
+    // job, as a FAIL may have arrived, whose repetition would end the new claim.
     bool claim_again(ojs::job& claimed, milliseconds from) noexcept {
         const std::int64_t latest = attempt_of(claimed);
         if (latest != 0 && latest < attempt) return true;  // the response is older than this claim
@@ -116,14 +113,11 @@ struct active_job : work {
     time_point listed_at{};      // when the latest heartbeat was sent whose response lists it
     time_point queried_at{};
 };
-using job_list = array<ref<active_job>>;
 
 inline active_job& as_job(const ref<work>& one) noexcept { return static_cast<active_job&>(*one); }
 
-// Never the arguments.
 inline std::vector<log_field> job_fields(const work& one) {
     return {field("job_id", one.job.id), field("job_type", one.job.type), field("queue", one.job.queue),
             field("attempt", one.job.attempt), field("elapsed_ms", milliseconds_since(one.since))};
 }
-
 }  // namespace ojs::detail

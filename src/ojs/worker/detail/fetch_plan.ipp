@@ -7,11 +7,7 @@
 #include "../../stop/job.hpp"
 
 namespace ojs::detail {
-
-inline constexpr backoff_range fetch_backoff = {std::chrono::milliseconds(100), std::chrono::milliseconds(10000)};
-
-// The pause after a FETCH that found nothing. Soon after a job, the next is likely. Where work is announced, `rare` is for a
-// job whose announcement is lost.
+// After a FETCH that found nothing. Soon after a job, the next is likely. `rare`: for a job whose announcement is lost.
 inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced,
                                              std::chrono::milliseconds usual, std::chrono::milliseconds rare) noexcept {
     const bool is_idle = since_job > std::chrono::minutes(1);
@@ -21,8 +17,7 @@ inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, b
                        detail::max(std::chrono::milliseconds(10), detail::min(eighth, std::chrono::milliseconds(250))));
 }
 
-// When the next FETCH is due: at once while jobs arrive or are expected, then after a pause; after a failure, when its
-// back-off ends. Guarded by the machine's mutex.
+// When the next FETCH is due: at once while jobs arrive or are expected. Guarded by the machine's mutex.
 class fetch_schedule {
   public:
     fetch_schedule(std::chrono::milliseconds usual, std::chrono::milliseconds rare) : usual_(usual), rare_(rare) {}
@@ -60,7 +55,7 @@ class fetch_schedule {
     time_point latest_job_at_ = time_point();  // the start of the clock: none
     std::uint64_t hints_ = 0;
     bool backing_off_ = false;
-    backoff backoff_{fetch_backoff};
+    backoff backoff_{std::chrono::milliseconds(100), std::chrono::seconds(10)};
 };
 
 // How many jobs a FETCH asks for at most. Guarded by the machine's mutex. [WIRE 7]
@@ -68,9 +63,8 @@ class fetch_limit {
   public:
     std::size_t max_count() const noexcept { return limit_; }
 
-    // Each lost response may use up an attempt of all jobs that it held, and one of them may make each response
-    // unreadable: its neighbours are not fetched with it again. For a minute no more are asked for, but where one job
-    // alone failed, the number was not the cause.
+    // Each lost response may use up an attempt of all its jobs, and one of them may make each response unreadable: for a
+    // minute, its neighbours are not fetched with it again. Where one job alone failed, the number was not the cause.
     void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
         const errc failure = fetched ? errc::cancelled : fetched.error().code;
         const bool is_unreadable = failure == errc::bad_response;
@@ -87,5 +81,4 @@ class fetch_limit {
     std::size_t limit_ = ~std::size_t{0};
     time_point grows_at_ = time_point::min();
 };
-
 }  // namespace ojs::detail

@@ -4,23 +4,22 @@
 #include "reports.ipp"
 
 namespace ojs::detail {
-
 class heartbeats : public reports {
   public:
     using reports::reports;
 
-    // Has the next one sent when it is due; returns when to call it again. For the turning thread. The backend must see
-    // them in order: one at a time. The last one waits for all calls, until last_due_at.
+    // Has the next one sent when it is due; returns when to call it again. One at a time: the backend must see them in
+    // order. The last one waits for all calls, until last_due_at.
     time_point send_due(time_point now) {
         for (;;) {
             unique_lock held(guard);
             if (beats.last_has_begun) return never;
             const bool is_finishing = beats.last_due_at != never;
-            time_point due = beats.requested_at;
-            if (!is_finishing) due = detail::min(due, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
-            if (beats.is_in_flight) due = never;
-            const bool is_last = now < due && is_finishing && (beats.calls == 0 || now >= beats.last_due_at);
-            if (now < due && !is_last) return detail::min(due, beats.last_due_at);
+            time_point next = beats.requested_at;
+            if (!is_finishing) next = detail::min(next, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
+            if (beats.is_in_flight) next = never;
+            const bool is_last = now < next && is_finishing && (beats.calls == 0 || now >= beats.last_due_at);
+            if (now < next && !is_last) return detail::min(next, beats.last_due_at);
             beats.requested_at = never;
             beats.begun_at = now;
             if (++beats.begun == 1) on_work_hint();  // FETCH may begin [WP 3.1]
@@ -42,15 +41,12 @@ class heartbeats : public reports {
     }
 
   private:
-    // A job that a heartbeat names, with the number of its claim then.
     struct named_job {
         ref<active_job> job;
-        std::uint32_t claims = 0;
+        std::uint32_t claims = 0;  // when the heartbeat began
         bool is_renewed = false;
     };
     using named_jobs = array<named_job>;
-
-    // ---- in tasks ----
 
     void send_beat() {
         const time_point begun_at = steady_clock::now();
@@ -61,19 +57,17 @@ class heartbeats : public reports {
         const bool is_outdated = !sent && sent.error().code == errc::cancelled;
         {
             const unique_lock held(guard);
-            if (is_outdated || (!sent && state != "running" && state != sent_state_)) request_again(sent.error());
+            // A changed state does not wait for the next interval.
+            if (!sent && sent.error().code != errc::rejected &&
+                (is_outdated || (state != "running" && state != sent_state_)))
+                request_beat_soon(sent.error().retry_after);
             if (sent) beats.answered = beats.begun;
             if (sent) sent_state_ = state;
             end_calls(missing.empty() ? 1 : 0);
         }
-        if (!sent && !is_outdated) log_failure("heartbeat failed", sent.error());
+        if (!sent && !is_outdated) log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
         note_response(sent, begun_at);
         if (!missing.empty()) query_claims(missing);
-    }
-    // A changed state does not wait for the next interval.
-    void request_again(const error& failure) noexcept {
-        if (failure.code == errc::rejected) return;
-        request_beat_soon(failure.retry_after);
     }
     // With the guard held.
     void end_calls(std::size_t count) noexcept {
@@ -82,7 +76,7 @@ class heartbeats : public reports {
         changed.notify_all();
         waker.notify();
     }
-    // The last request of all. Repeating it is harmless.
+    // Repeating it is harmless.
     void send_last() {
         constexpr milliseconds pause{50};
         const time_point latest = deadline_after(milliseconds(500));
@@ -94,7 +88,7 @@ class heartbeats : public reports {
             pause_for(pause);
             sent = send_and_apply(state, true, nullptr, unused);
         }
-        if (!sent) log_failure("cannot send the last heartbeat", sent.error());
+        if (!sent) log.write(log_level::warn, "cannot send the last heartbeat", {field("error", sent.error().text)});
         const unique_lock held(guard);
         end_calls(1);
     }
@@ -103,9 +97,6 @@ class heartbeats : public reports {
         if (phases.may_take()) return "running";
         const ojs::dialect& dialect = options.dialect;
         return phases.has_stop_begun() ? dialect.drain_state : "quiet";
-    }
-    void log_failure(const char* message, const error& failure) {
-        log.write(log_level::warn, message, {field("error", failure.text)});
     }
     time_point call_deadline() const {
         const milliseconds longest = detail::max(interval_, milliseconds(1000));
@@ -120,15 +111,15 @@ class heartbeats : public reports {
         const time_point sent_at = steady_clock::now();
         const milliseconds leased_at = lease_clock();
         named_jobs jobs = name_jobs(request, sent_at);
-        const result<heartbeat_response> response = call([&](ojs::transport& transport) -> result<heartbeat_response> {
+        const result<heartbeat_response> response = call([&](ojs::transport& backend) -> result<heartbeat_response> {
             if (request.should_send && !request.should_send())  // not every transport does
                 return error{errc::cancelled, 0, "cancelled: a newer state must be sent"};
-            return transport.heartbeat(request, call_deadline());
+            return backend.heartbeat(request, call_deadline());
         });
         if (!response && response.error().code == errc::cancelled) return response.error();
         call_extensions([&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         if (!response) return response.error();
-        note_connected();
+        is_connected = true;
         for (named_job& each : jobs) each.is_renewed = contains(response->jobs_extended, each.job->job.id);
         renew_leases(jobs, leased_at, sent_at);
         for (const named_job& each : jobs) {
@@ -140,7 +131,6 @@ class heartbeats : public reports {
     }
     named_jobs name_jobs(heartbeat_request& request, time_point sent_at) {
         named_jobs out;
-        bool has_claims = false;
         const unique_lock held(guard);
         for (const ref<work>& each : in_flight) {
             active_job& job = as_job(each);
@@ -148,10 +138,8 @@ class heartbeats : public reports {
             out.push_back({ref<active_job>(&job), job.claims});
             request.active_jobs.push_back(job.job.id);
             request.claims.push_back(job.claim);
-            has_claims = has_claims || !job.claim.empty();
             request_renewal(sent_at, job.lease);
         }
-        if (!has_claims) request.claims.clear();
         return out;
     }
     // One that is over is renewed only if the response names its job.
@@ -177,7 +165,6 @@ class heartbeats : public reports {
         }
         return out;
     }
-    // A query that fails changes nothing.
     void query_claims(const named_jobs& jobs) {
         const time_point deadline = deadline_after(detail::min(options.request_timeout, milliseconds(2000)));
         for (const named_job& each : jobs) {
@@ -189,7 +176,7 @@ class heartbeats : public reports {
                 asked.claim = job.claim;
             }
             const result<bool> ours =
-                call([&](ojs::transport& transport) { return transport.confirm_claim(asked, deadline); });
+                call([&](ojs::transport& backend) { return backend.confirm_claim(asked, deadline); });
             if (ours && !*ours) lose(*each.job, each.claims);
         }
         const unique_lock held(guard);
@@ -212,5 +199,4 @@ class heartbeats : public reports {
     bool lists_jobs_ = false;      // jobs_extended has named one
     time_point deadline_ = never;  // of the last one
 };
-
 }  // namespace ojs::detail

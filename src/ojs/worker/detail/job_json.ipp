@@ -7,7 +7,6 @@
 #include "../transport.hpp"
 
 namespace ojs::detail {
-
 inline constexpr std::int64_t max_exact_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
 
 inline void read_if_integer(std::string_view source, std::int64_t& out) {
@@ -60,5 +59,4 @@ inline job read_job(std::string_view source) {
 inline std::string details_of(const job_error& failure) {
     return is_json_object(failure.details_json) ? failure.details_json : "{}";
 }
-
 }  // namespace ojs::detail

@@ -4,7 +4,6 @@
 #include "worker_state.ipp"
 
 namespace ojs::detail {
-
 inline job_report completed(std::string result_json) {
     job_report out;
     out.ack = true;
@@ -86,22 +85,22 @@ inline job_report cut_short(const worker_state& worker, const active_job& job, c
 }
 
 // Of a handler that has returned. One that saw its cancellation and returns nothing is interrupted, not completed.
-inline job_report returned(const worker_state& worker, const active_job& job, const outcome& got) {
+inline job_report returned(const worker_state& worker, const active_job& job, outcome got) {
     const cancel_token token = job.cancel.token();
     const bool saw_cancel = token.seen();
-    switch (got.kind()) {
+    switch (got.kind) {
         case outcome_kind::implicit: return saw_cancel ? cut_short(worker, job, token.reason(), "") : completed("");
         case outcome_kind::interrupted:
-            return cut_short(worker, job, saw_cancel ? token.reason() : cancel_reason::cancelled, got.text());
-        case outcome_kind::retry: return failed({"handler_error", got.text(), true, "{}"});
-        case outcome_kind::discard: return failed({"handler_error", got.text(), false, "{}"});
+            return cut_short(worker, job, saw_cancel ? token.reason() : cancel_reason::cancelled, got.text);
+        case outcome_kind::retry: return failed({"handler_error", std::move(got.text), true, "{}"});
+        case outcome_kind::discard: return failed({"handler_error", std::move(got.text), false, "{}"});
         case outcome_kind::done: break;
     }
     // The protocol requires JSON; anything else is sent as a JSON string.
-    if (got.text().empty() || check_json(got.text(), true)) return completed(repair_utf8(got.text()));
+    if (got.text.empty() || check_json(got.text, true)) return completed(repair_utf8(got.text));
     worker.log.write(log_level::warn, "the handler's result is not JSON and is sent as a string",
                      {field("job_id", job.job.id), field("job_type", job.job.type)});
-    return completed(json_quote(got.text()));
+    return completed(json_quote(got.text));
 }
 
 // Throwing is also a way to return on cancellation.
@@ -110,5 +109,4 @@ inline job_report thrown(const worker_state& worker, const active_job& job, std:
     if (token.seen()) return cut_short(worker, job, token.reason(), message);
     return failed({"handler_error", std::move(message), true, "{}"});
 }
-
 }  // namespace ojs::detail

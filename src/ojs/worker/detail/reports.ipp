@@ -4,9 +4,6 @@
 #include "job_report.ipp"
 
 namespace ojs::detail {
-
-inline constexpr backoff_range report_backoff = {milliseconds(50), milliseconds(20000)};
-
 // After at most half of the time that a drain or stop has left, or half a second.
 inline time_point next_try_at(time_point now, time_point deadline, milliseconds delay) noexcept {
     const time_point earliest = now + detail::min(delay, milliseconds(500));
@@ -18,7 +15,6 @@ class reports : public worker_state {
   public:
     using worker_state::worker_state;
 
-    // Reports a job and logs that.
     void settle(active_job& job, job_report report) {
         {
             const unique_lock held(guard);
@@ -35,7 +31,7 @@ class reports : public worker_state {
     void settle_in_task(active_job& job, job_report report) {
         settle(job, std::move(report));
         const unique_lock held(guard);
-        if (phases.may_take()) on_work_hint();
+        on_work_hint();
     }
     void post(const ref<active_job>& job, job_report report) {
         threads.post(task_kind::report,
@@ -55,34 +51,29 @@ class reports : public worker_state {
     }
 
   private:
-    // The tries of one report.
     struct tries {
-        backoff delays{report_backoff};
+        backoff delays{milliseconds(50), milliseconds(20000)};
         int strays = 0;
         unsigned seen_changes = 0;
     };
 
     // An error: the job is unreported. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
     result<settle_result> send(active_job& job, job_report& report) {
-        for (tries so_far; begin_try(job, so_far);) {
+        for (tries so_far;;) {
+            {
+                const unique_lock held(guard);
+                if (steady_clock::now() >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
+                so_far.seen_changes = report_changes;
+                job.claimed_again = false;
+            }
             result<settle_result> response = try_once(job, report);
-            if (response && *response == settle_result::gone && !end_claim(job)) continue;
+            if (response && *response == settle_result::gone) {
+                const unique_lock held(guard);
+                if (job.claimed_again) continue;  // so the report is still due
+                job.is_superseded = true;         // what comes from now on is another job
+            }
             if (response || !await_next_try(job, report, response.error(), so_far)) return response;
         }
-        return error{errc::timed_out, 0, "the stop is over"};
-    }
-    // False: the stop is over.
-    bool begin_try(active_job& job, tries& so_far) {
-        const unique_lock held(guard);
-        so_far.seen_changes = report_changes;
-        job.claimed_again = false;
-        return steady_clock::now() < reports_end();
-    }
-    // False: it was claimed again meanwhile, so the report is still due.
-    bool end_claim(active_job& job) {
-        const unique_lock held(guard);
-        if (job.claimed_again) return false;
-        return job.is_superseded = true;  // what comes from now on is another job
     }
     result<settle_result> try_once(active_job& job, const job_report& report) {
         bool is_over = false;
@@ -111,15 +102,15 @@ class reports : public worker_state {
             about.attempt = job.attempt;
             if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
         }
-        result<settle_result> response = call([&](ojs::transport& transport) {
-            if (report.ack) return transport.ack({std::move(about), report.result_json}, deadline);
-            return transport.fail({std::move(about), report.failure, report.requeue, report.checkpoint}, deadline);
+        result<settle_result> response = call([&](ojs::transport& backend) {
+            if (report.ack) return backend.ack({std::move(about), report.result_json}, deadline);
+            return backend.fail({std::move(about), report.failure, report.requeue, report.checkpoint}, deadline);
         });
         note_response(response, sent_at);
         return response;
     }
-    // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx without
-    // an API error may be a proxy's: it is final when repeated.
+    // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx that may be
+    // a proxy's is final when repeated.
     bool await_next_try(const active_job& job, job_report& report, const error& failure, tries& so_far) {
         constexpr int max_strays = 6;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
@@ -144,7 +135,7 @@ class reports : public worker_state {
         }
         return retry_at != never;
     }
-    // How the claim ended, unless a stop has given it up first.
+    // Unless a stop has given it up first.
     void end_account(active_job& job, job_status ended) {
         const unique_lock held(guard);
         if (detail::exchange(job.is_over, true)) return;
@@ -177,5 +168,4 @@ class reports : public worker_state {
                         : "job could not be reported");
     }
 };
-
 }  // namespace ojs::detail

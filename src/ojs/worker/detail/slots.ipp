@@ -5,9 +5,7 @@
 #include "heartbeats.ipp"
 
 namespace ojs::detail {
-
-// At most `concurrency` threads. A thread fetches jobs itself, runs one, and hands the others on: each wakes the next only
-// when there is a job for it, so that few threads are awake.
+// A thread fetches jobs itself, runs one, and hands the others on: each wakes the next only when there is a job for it.
 class slots : public heartbeats {
   public:
     using heartbeats::heartbeats;
@@ -21,7 +19,6 @@ class slots : public heartbeats {
         const unique_lock held(guard);
         return limit_;
     }
-    // Ends the threads without a job.
     void close_slots() {
         const unique_lock held(guard);
         is_closed_ = true;
@@ -34,7 +31,7 @@ class slots : public heartbeats {
         leader_due_.notify_one();
     }
 
-    // Starts a missing thread when that is due; returns when to call it again. For the turning thread.
+    // Starts a missing thread when that is due; returns when to call it again.
     time_point retry_threads(time_point now) {
         unique_lock held(guard);
         if (now < retry_at_) return retry_at_;
@@ -44,20 +41,11 @@ class slots : public heartbeats {
         lacks_threads_ = retry_at_ != never;
         return retry_at_;
     }
-    // A held job goes back. For the turning thread.
-    void hand_back(const ref<active_job>& job) {
-        {
-            const unique_lock held(guard);
-            --held_jobs_;
-        }
-        return_unrun(job);
-    }
-
-  private:
     void return_unrun(const ref<active_job>& job) {
         post(job, phases.has_stop_begun() ? unstarted(*this) : unstartable(*this, *job));
     }
 
+  private:
     // ---- threads: the guard is held, and unlocked meanwhile ----
 
     result<void> start_thread(unique_lock& held) {
@@ -82,7 +70,7 @@ class slots : public heartbeats {
                   {field("concurrency", limit), field("error", added.error().text)});
         held.lock();
     }
-    // One runs the next ready job, or waits until a FETCH is due. The leader may do the former.
+    // One runs the next ready job, or waits until a FETCH is due, as the leader.
     void wake_next(unique_lock& held) {
         if (ready_.size() == 0 && (has_leader_ || is_closed_)) return;
         if (idle_ > 0) return slot_due_.notify_one();
@@ -101,36 +89,26 @@ class slots : public heartbeats {
             if (fetch_at == time_point::min() || (fetch_at != never && steady_clock::now() >= fetch_at)) {
                 fetch(held, detail::min(free, limit_of_fetch_.max_count()));
             } else if (has_leader_) {
-                idle(held, fetch_at);
+                if (fetch_at < leads_until_) leader_due_.notify_one();  // when it began to wait, no slot was free
+                ++idle_;
+                slot_due_.wait(held);
+                --idle_;
             } else {
-                lead(held, fetch_at);
+                has_leader_ = true;
+                leads_until_ = fetch_at;
+                leader_due_.wait_until(held, fetch_at);
+                has_leader_ = false;
             }
         }
         --threads_;
     }
-    // Waits until a FETCH is due, or a change.
-    void lead(unique_lock& held, time_point fetch_at) noexcept {
-        has_leader_ = true;
-        leads_until_ = fetch_at;
-        leader_due_.wait_until(held, fetch_at);
-        has_leader_ = false;
-    }
-    // Waits for a ready job or the lead.
-    void idle(unique_lock& held, time_point fetch_at) noexcept {
-        if (fetch_at < leads_until_) leader_due_.notify_one();  // when it began to wait, no slot was free
-        ++idle_;
-        slot_due_.wait(held);
-        --idle_;
-    }
     bool may_fetch() const noexcept { return phases.may_take() && beats.begun > 0 && fetches < max_fetches_; }
     // Without a job or a FETCH. Up to 100 held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = limit_ + detail::min<std::size_t>(held_jobs_, 100);
+        const std::size_t room = limit_ + detail::min<std::size_t>(held_jobs, 100);
         const std::size_t used = in_flight.size() + requested_ + unreturned.size();
         return used < room ? detail::min(room - used, limit_) : 0;
     }
-
-    // ---- FETCH ----
 
     void fetch(unique_lock& held, std::size_t count) {
         const std::uint64_t hints = schedule_.hints();
@@ -163,7 +141,7 @@ class slots : public heartbeats {
                                                    : fetch_status::empty;
         if (fetched || fetched.error().code != errc::cancelled)
             call_extensions([status](worker_extension& extension) { extension.on_fetch(status); });
-        if (fetched) note_connected();
+        if (fetched) is_connected = true;
         note_response(fetched, sent);
         // A bad response is an error, because it may have claimed jobs.
         if (failed)
@@ -172,14 +150,13 @@ class slots : public heartbeats {
     }
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent, bool& is_announced) {
         const fetch_request request{{&identity, [this] { return phases.may_take(); }}, count, taking()};
-        return call([&](ojs::transport& transport) {
-            result<std::vector<job>> fetched = transport.fetch(request, sent + options.request_timeout);
-            is_announced = transport.announces_work();
+        return call([&](ojs::transport& backend) {
+            result<std::vector<job>> fetched = backend.fetch(request, sent + options.request_timeout);
+            is_announced = backend.announces_work();
             return fetched;
         });
     }
 
-    // Returns the number of jobs. Those that cannot run are being reported, or held.
     std::size_t accept(std::vector<job>& claimed, time_point sent, milliseconds leased_at) {
         for (std::size_t i = claimed.size(); i-- > 1;) {  // one that the response holds twice counts once
             std::size_t first = 0;
@@ -198,27 +175,25 @@ class slots : public heartbeats {
     }
     // False: it is still here.
     bool admit(job& claimed, time_point sent, milliseconds leased_at) {
-        ref<active_job> job;
-        bool is_first_held = false;
-        bool is_refused = false;
-        {
-            const unique_lock held(guard);
-            if (!is_claimed_again(claimed, leased_at)) {
-                job = add_job(claimed, sent, leased_at);
-                is_refused = phases.has_stop_begun() || (!job->handler && !is_held(*job));
-                job->is_taken = is_refused;
-                if (!is_refused && job->handler) ready_.push_back(job);
-                if (!is_refused && !job->handler) is_first_held = hold(*job);
-            }
-        }
-        if (!job) {
+        unique_lock held(guard);
+        if (is_claimed_again(claimed, leased_at)) {
+            held.unlock();
             log.write(log_level::warn, "the backend handed out a job that is still running here; not started twice",
                       {field("job_id", claimed.id), field("attempt", claimed.attempt)});
             return false;
         }
+        const ref<active_job> job = add_job(claimed, sent, leased_at);
+        const bool is_malformed = !job->job.malformed.empty();
+        const bool is_requeued = is_malformed || options.on_unknown_type == unknown_type_action::requeue;
+        const bool is_refused = phases.has_stop_begun() || (!job->handler && !is_requeued);
+        job->is_taken = is_refused;
+        if (!is_refused && job->handler) ready_.push_back(job);
+        const bool is_first_held = !is_refused && !job->handler && hold(*job);
+        held.unlock();
         log_job(*job, log_level::debug, "job fetched");
-        if (is_refused) return_unrun(job);
-        if (!is_refused && !job->job.malformed.empty())
+        if (is_refused)
+            return_unrun(job);
+        else if (is_malformed)
             log_job(*job, log_level::error, "the job cannot be read; it is requeued", unstartable(*this, *job));
         else if (is_first_held)
             log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
@@ -255,12 +230,8 @@ class slots : public heartbeats {
         request_renewal(sent, out->lease);
         return out;
     }
-    // A job without a handler goes back later, because the only worker would fetch it again at once. It takes no slot:
-    // others need not wait.
-    bool is_held(const active_job& job) const noexcept {
-        return !job.job.malformed.empty() || options.on_unknown_type == unknown_type_action::requeue;
-    }
-    // All go back together, after a back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
+    // A job without a handler goes back later, as the only worker would fetch it again at once: all together, after a
+    // back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
     bool hold(active_job& job) noexcept {
         constexpr milliseconds min_delay{100};
         constexpr milliseconds max_delay{5000};
@@ -271,14 +242,13 @@ class slots : public heartbeats {
             held_until_ = now + hold_delay_;
         }
         job.due_at = held_until_;
-        ++held_jobs_;
+        ++held_jobs;
         check_soon(held_until_);
         return is_first;
     }
 
-    // ---- a job ----
+    // ---- a job: the guard is held, and unlocked meanwhile ----
 
-    // The guard is held, and unlocked meanwhile.
     void run_next(unique_lock& held) {
         const ref<active_job> job = ready_[0];
         ready_.remove(0);
@@ -313,7 +283,7 @@ class slots : public heartbeats {
                 const user_call inside(handler_calls);  // ends a child of fork() that returns
                 got = job.handler->call(context);
             }
-            return returned(*this, job, got);
+            return returned(*this, job, std::move(got));
         } catch (...) {
             return thrown(*this, job, printable(thrown_text(), 2000));
         }
@@ -341,7 +311,6 @@ class slots : public heartbeats {
     std::size_t threads_ = 0;
     std::size_t idle_ = 0;       // of these, waiting for work
     std::size_t requested_ = 0;  // by FETCHes in flight
-    std::size_t held_jobs_ = 0;
     bool has_leader_ = false;
     time_point leads_until_ = never;
     bool is_closed_ = false;
@@ -352,5 +321,4 @@ class slots : public heartbeats {
     time_point held_until_ = time_point::min();  // when held jobs go back
     milliseconds hold_delay_{0};
 };
-
 }  // namespace ojs::detail

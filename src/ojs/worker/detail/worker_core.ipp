@@ -5,12 +5,9 @@
 #include "slots.ipp"
 
 namespace ojs::detail {
-
 class worker_core final : public slots {
   public:
     using slots::slots;
-
-    // ---- before the start ----
 
     bool add_handler(std::string type, job_handler handler, handler_options wanted) {
         if (has_started()) {  // too late for run() and start() to report it
@@ -38,8 +35,6 @@ class worker_core final : public slots {
         return is_started;
     }
 
-    // ---- run() and start() ----
-
     // With `claim`, of run(). After an error nothing runs.
     result<void> start(run_claim* claim) {
         result<void> valid = check_options(options);
@@ -64,13 +59,12 @@ class worker_core final : public slots {
         changed.notify_all();  // callers that wait for the end return
         return outcome;
     }
-    // Works until the end.
     void run_to_end() {
         const user_call entered(callbacks);
         begin();
         run_turns();
     }
-    // Waits until it has ended. A child of fork() has none of the threads that it would wait for.
+    // A child of fork() has none of the threads that it would wait for.
     bool await_end(time_point deadline) {
         if (is_forked()) return false;
         const bool is_inside = in_own_call();
@@ -149,8 +143,6 @@ class worker_core final : public slots {
     }
     std::size_t hung_threads() const noexcept override { return handlers + beats.calls; }
 
-    // ---- of the turning thread ----
-
     void on_change(bool moved) override {
         if (moved) {
             const ojs::phase now = seen_.phase;
@@ -178,21 +170,18 @@ class worker_core final : public slots {
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
     void begin_reporting() override {
-        job_list rest;
         {
             const unique_lock held(guard);
             is_abandoning = true;
-            for (const ref<work>& each : in_flight) {
-                if (!as_job(each).is_taken) rest.push_back(ref<active_job>(&as_job(each)));
-            }
             changed.notify_all();
         }
         const cancel_reason reason = reason_of_stop();
-        for (const ref<active_job>& job : rest)
-            threads.post(task_kind::report, [this, job, reason] { abandon(job, reason); });
+        for (const ref<work>& each : works())
+            threads.post(task_kind::report,
+                         [this, job = ref<active_job>(&as_job(each)), reason] { abandon(job, reason); });
     }
     void abandon(const ref<active_job>& job, cancel_reason reason) {
-        if (!take(*job)) return;  // the handler was faster
+        if (!take(*job)) return;
         // A timeout or a cancellation from before the stop keeps its reason.
         const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
         settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
@@ -235,52 +224,38 @@ class worker_core final : public slots {
         return out;
     }
 
-    // ---- jobs that time out, are held back, or are stuck ----
-
-    struct overdue {
-        job_list timed_out;  // just cancelled
-        job_list held;       // without a handler, to be requeued now
-        job_list stuck;      // newly
-    };
-    // Returns when to check again.
     time_point check_jobs(time_point now) {
-        overdue found;
-        time_point next = never;
         {
             const unique_lock held(guard);
             if (now < next_check) return next_check;
-            for (const ref<work>& each : in_flight) {
-                if (!as_job(each).is_taken) next = detail::min(next, check(as_job(each), now, found));
-            }
-            next_check = next;
+            next_check = never;
         }
-        for (const ref<active_job>& job : found.timed_out) {
+        for (const ref<work>& each : works()) check(ref<active_job>(&as_job(each)), now);
+        const unique_lock held(guard);
+        return next_check;
+    }
+    void check(const ref<active_job>& job, time_point now) {
+        unique_lock held(guard);
+        if (job->is_taken) return;
+        if (!job->handler && (now >= job->due_at || phases.has_stop_begun())) {
+            job->is_taken = true;
+            --held_jobs;
+            held.unlock();
+            return return_unrun(job);
+        }
+        const bool times_out = now >= job->due_at && job->cancel_alone(cancel_reason::timeout);
+        if (now >= job->due_at) job->due_at = never;
+        const time_point cancelled_at = job->cancelled_since(all_cancelled_at);
+        const time_point stuck_at = cancelled_at == never || job->is_stuck ? never : cancelled_at + options.stuck_after;
+        const bool gets_stuck = now >= stuck_at && job->is_in_handler();
+        if (gets_stuck) job->is_stuck = true;
+        next_check = detail::min(next_check, now < stuck_at ? detail::min(job->due_at, stuck_at) : job->due_at);
+        held.unlock();
+        if (times_out) {
             deliver_cancellation(ref<work>(job.get()));
             log_job(*job, log_level::warn, "job cancelled: its timeout is over");
         }
-        for (const ref<active_job>& job : found.held) hand_back(job);
-        for (const ref<active_job>& job : found.stuck) handle_stuck(job);
-        return next;
-    }
-    // With the guard held. Returns when this job is to be checked again.
-    time_point check(active_job& job, time_point now, overdue& found) {
-        const ref<active_job> self(&job);
-        if (!job.handler) {
-            job.is_taken = now >= job.due_at || phases.has_stop_begun();
-            if (job.is_taken) found.held.push_back(self);
-            return job.is_taken ? never : job.due_at;
-        }
-        if (now >= job.due_at) {
-            job.due_at = never;
-            if (job.cancel_alone(cancel_reason::timeout)) found.timed_out.push_back(self);
-        }
-        const time_point cancelled = job.cancelled_since(all_cancelled_at);
-        if (cancelled == never || job.is_stuck) return job.due_at;
-        const time_point stuck_at = cancelled + options.stuck_after;
-        if (now < stuck_at) return detail::min(job.due_at, stuck_at);
-        job.is_stuck = job.is_in_handler();
-        if (job.is_stuck) found.stuck.push_back(self);
-        return job.due_at;
+        if (gets_stuck) handle_stuck(job);
     }
     // One that its own timeout or its backend has cancelled is reported; its slot stays taken. [WIRE 5]
     void handle_stuck(const ref<active_job>& job) {
@@ -299,5 +274,4 @@ class worker_core final : public slots {
     bool took_ = true;                // at the latest change
     bool was_stopped_stuck_ = false;  // the handlers of all slots were stuck
 };
-
 }  // namespace ojs::detail

@@ -6,14 +6,12 @@
 #include "active_job.ipp"
 
 namespace ojs::detail {
-
 // The request failed without a response of the backend; that of a proxy counts as none.
 constexpr bool is_unanswered(const error& failure) noexcept {
     return failure.code == errc::unreachable || failure.code == errc::disconnected || failure.code == errc::timed_out ||
            (failure.http_status >= 502 && failure.http_status <= 504);
 }
 
-// The heartbeats so far, and the next one.
 struct beat_facts {
     time_point requested_at = time_point::min();  // the first at once
     time_point begun_at = time_point::min();      // the latest
@@ -32,10 +30,7 @@ class worker_state : public held_options<worker_options>, public machine {
           machine(options, "worker", followed, "job", "job could not be reported before stop_timeout ended"),
           transport(given_transport) {}
 
-    // ---- calls to the backend ----
-
-    // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat, and the
-    // transport's owner can wait until no thread is in it.
+    // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat.
     template <class Call>
     auto call(Call request) -> decltype(request(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
@@ -67,8 +62,7 @@ class worker_state : public held_options<worker_options>, public machine {
             log.write(log_level::info, "backend reachable again",
                       {field("outage_ms", std::chrono::duration_cast<milliseconds>(now - began_at).count())});
     }
-    bool connected() const noexcept override { return is_connected_; }
-    void note_connected() noexcept { is_connected_ = true; }
+    bool connected() const noexcept override { return is_connected; }
     // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
     time_point try_deadline() const {
         constexpr milliseconds min_try_time{100};
@@ -78,15 +72,11 @@ class worker_state : public held_options<worker_options>, public machine {
         return now + detail::min<steady_clock::duration>(detail::max<steady_clock::duration>(half, min_try_time),
                                                          options.request_timeout);
     }
-    // The calling thread is in a handler, a callback, a hook, an extension or a transport call of this worker.
     bool in_own_call() const noexcept {
         return user_call::is_in(callbacks) || user_call::is_in(calls) || user_call::is_in(cancel_callbacks) ||
                user_call::is_in(handler_calls);
     }
 
-    // ---- jobs ----
-
-    // Null: none.
     registered_handler* find_handler(const std::string& type) noexcept {
         for (registered_handler& each : registered) {
             if (each.type == type) return &each;
@@ -129,7 +119,6 @@ class worker_state : public held_options<worker_options>, public machine {
         }
         revoke(job);
     }
-    // Nothing is reported for the job any more.
     void release(active_job& job) {
         const unique_lock held(guard);
         remove_work(in_flight, job);
@@ -181,7 +170,6 @@ class worker_state : public held_options<worker_options>, public machine {
     bool may_come() const noexcept override { return fetches > 0; }
     std::size_t open_fetches() const noexcept override { return fetches; }
     time_point reports_end() const noexcept { return reports_end_; }  // never: no stop
-    // Its thread no longer uses the job.
     void leave(active_job& job) noexcept {
         --handlers;
         remove_work(unreturned, job);
@@ -192,20 +180,20 @@ class worker_state : public held_options<worker_options>, public machine {
     transport_ref owned_transport;  // null: the caller's is used
     drain_barrier calls;            // to the transport
     drain_barrier handler_calls;
+    atomic<bool> is_connected{false};      // the backend has responded
     array<registered_handler> registered;  // before any thread starts
 
     // Guarded.
     beat_facts beats;
+    std::size_t held_jobs = 0;    // without a handler, for a while
     bool is_abandoning = false;   // jobs are reported without their handlers
     unsigned report_changes = 0;  // of what a report that waits for its next try depends on
     std::size_t fetches = 0;      // in flight, or with jobs not yet among those in flight
     std::size_t handlers = 0;     // threads that have called a handler and not left its job
 
   private:
-    atomic<bool> is_connected_{false};  // the backend has responded
     // Guarded.
     time_point outage_began_at_ = never;  // without an outage
     time_point latest_response_ = time_point::min();
 };
-
 }  // namespace ojs::detail

@@ -1,4 +1,4 @@
-// Reads the backend's HTTP responses. [WIRE 1]
+// Writes the bodies of HTTP requests, in full or with the members of the published schemas only; reads the responses. [WIRE 1]
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -7,6 +7,72 @@
 #include "job_json.ipp"
 
 namespace ojs::detail {
+inline std::string json_strings(const std::vector<std::string>& values) {
+    std::string out = "[";
+    for (const std::string& value : values) append(out, {out.size() > 1 ? "," : "", json_quote(value)});
+    return out + "]";
+}
+
+inline std::string fetch_body(const fetch_request& request) {
+    const worker_identity& worker = *request.worker;
+    return cat({"{\"queues\":", json_strings(worker.queues), ",\"count\":", request.count, ",\"worker_id\":",
+                json_quote(worker.worker_id), ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
+}
+
+inline std::string ack_body(const ack_request& request) {
+    const bool has_result = !request.result_json.empty();
+    return cat(
+        {"{\"job_id\":", json_quote(request.job_id), has_result ? ",\"result\":" : "", request.result_json, "}"});
+}
+
+// A code that the schema lacks goes into the details, and before the message. [WIRE]
+inline job_error schema_error(job_error failure) {
+    constexpr std::string_view known =
+        "handler_error timeout cancelled invalid_payload invalid_request not_found backend_error "
+        "rate_limited duplicate queue_paused schema_validation unsupported";
+    failure.details_json = details_of(failure);
+    if (!is_listed(failure.code, known)) {
+        const std::string prefix = failure.code + ": ";
+        if (!starts_with(failure.message, prefix)) failure.message = prefix + failure.message;
+        std::string& details = failure.details_json;
+        if (raw_member(details, "error_class").empty())
+            details.insert(details.find('{') + 1,
+                           cat({"\"error_class\":", json_quote(failure.code), json_iterator(details, '{') ? "," : ""}));
+        failure.code = "handler_error";
+    }
+    if (failure.message.empty()) failure.message = failure.code;
+    return failure;
+}
+
+enum class fail_form { full, without_checkpoint, schema };
+
+inline std::string fail_body(const fail_request& request, fail_form form) {
+    const bool is_full = form != fail_form::schema;
+    const bool has_checkpoint = form == fail_form::full && !request.checkpoint_json.empty();
+    const job_error failure = is_full ? request.error : schema_error(request.error);
+    const std::string code = json_quote(failure.code);
+    return cat({"{\"job_id\":", json_quote(request.job_id), ",\"error\":{\"code\":", code,
+                is_full ? cat({",\"type\":", code}) : "", ",\"message\":", json_quote(failure.message),
+                ",\"retryable\":", failure.retryable ? "true" : "false", ",\"details\":", details_of(failure), "}",
+                is_full && request.requeue ? ",\"requeue\":true" : "",
+                has_checkpoint ? cat({",\"meta\":{\"checkpoint\":", request.checkpoint_json, "}"}) : "", "}"});
+}
+
+// `active_jobs` as a list or a number, because documents disagree; other members carry both. [WIRE]
+inline std::string heartbeat_body(const heartbeat_request& request, bool is_full, bool active_jobs_as_count) {
+    const worker_identity& worker = *request.worker;
+    const std::string ids = json_strings(request.active_jobs);
+    const std::string count = cat({request.active_jobs.size()});
+    std::string out = cat({"{\"worker_id\":", json_quote(worker.worker_id)});
+    if (is_full)
+        append(out, {",\"hostname\":", json_quote(worker.hostname), ",\"pid\":", worker.pid,
+                     ",\"queues\":", json_strings(worker.queues), ",\"concurrency\":", worker.concurrency,
+                     ",\"labels\":", json_strings(worker.labels), ",\"started_at\":", json_quote(worker.started_at),
+                     ",\"state\":", json_quote(request.state), ",\"active_job_ids\":", ids,
+                     ",\"active_job_count\":", count});
+    return cat({out, ",\"active_jobs\":", is_full && active_jobs_as_count ? count : ids,
+                ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
+}
 
 // error.code of an API error; empty if the body is none.
 inline std::string api_error_code(const http_response& response) {
@@ -18,14 +84,14 @@ inline std::string api_error_code(const http_response& response) {
 }
 
 inline bool is_success(int status) noexcept { return status >= 200 && status < 300; }
-// Whether the API itself responds with one of these. Any other 4xx may be a proxy's, which knows nothing of the job.
+// Any other 4xx may be a proxy's, which knows nothing of the job.
 inline bool is_api_error(const http_response& response, std::string_view statuses) {
     return is_listed(std::to_string(response.status), statuses) && !api_error_code(response).empty();
 }
 inline bool rejects_body(const http_response& response) { return is_api_error(response, "400 422"); }
 inline bool ends_claim(const http_response& response) { return is_api_error(response, "404 409 410"); }
 
-// For a status other than 2xx. Quotes nothing but the error's code: a response may echo the request.
+// Quotes nothing but the error's code: a response may echo the request.
 inline error status_error(const std::string& request, const http_response& response) {
     const std::string status = std::to_string(response.status);
     const std::string code = api_error_code(response);
@@ -53,15 +119,14 @@ inline job read_claimed_job(std::string_view source) {
     return out;
 }
 
-// A response may have this many jobs more than requested; a larger one is refused, because each takes memory.
-inline constexpr std::size_t max_surplus_jobs = 1000;
+inline constexpr std::size_t max_surplus_jobs = 1000;  // beyond those requested, because each takes memory
 
 inline error refused_response(std::string_view why) {
     return {errc::bad_response, 0, cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
-// Reads each job by itself: an invalid one must not cost the others, which are claimed too. errc::bad_response if the
-// body is truncated, as part of a job might look like a job, or has not exactly one `jobs`.
+// An invalid job must not cost the others, which are claimed too. errc::bad_response: the body is truncated, as part of a
+// job might look like a job, or has not exactly one `jobs`.
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     std::vector<job> jobs;
     jobs.reserve(min<std::size_t>(requested, 64));
@@ -105,7 +170,7 @@ inline heartbeat_response read_heartbeat(std::string_view body, const std::vecto
     return out;
 }
 
-// A member of the job in the body, which has it in a member `job` or is the job.
+// Of the job, which the body has in a member `job`, or is.
 inline std::string_view job_member(std::string_view body, std::string_view name) {
     const std::string_view nested = raw_member(body, "job");
     return raw_member(nested.empty() ? body : nested, name);
@@ -116,7 +181,7 @@ inline std::string job_text(std::string_view body, std::string_view name) {
     return out;
 }
 
-// Reads the response to INFO: whether the claim of that worker, and of that attempt, holds. [WIRE 7]
+// INFO: whether the claim of that worker, and of that attempt, holds. [WIRE 7]
 inline result<bool> read_claim(std::string_view body, const job_request& query) {
     const std::string state = job_text(body, "state");
     if (is_listed(state, "completed cancelled discarded")) return false;
@@ -129,5 +194,4 @@ inline result<bool> read_claim(std::string_view body, const job_request& query) 
     if (state == "active" && (!owner.empty() || knows_attempt)) return true;
     return error{errc::unsupported, 0, "the response does not say whose the job is"};
 }
-
 }  // namespace ojs::detail
