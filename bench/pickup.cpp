@@ -21,7 +21,6 @@
 #include "roles.hpp"
 
 namespace {
-
 using bench::monotonic_ns;
 
 void add_handlers(ojs::worker& worker) {
@@ -50,7 +49,6 @@ int run_memory(ojs::worker_options options) {
     pusher.join();
     return status;
 }
-
 }  // namespace
 
 int main() {

@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace bench {
-
 using arguments = std::vector<std::string>;
 
 struct role {
@@ -37,5 +36,4 @@ inline void print(std::string line) {
 
 // To a port of loopback.
 int connected_socket(int port);
-
 }  // namespace bench

@@ -12,7 +12,6 @@
 
 namespace bench {
 namespace {
-
 constexpr std::string_view request =
     "GET /bench HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n";
 constexpr std::string_view response = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: keep-alive\r\n\r\nhello\n";
@@ -102,7 +101,6 @@ int load_client(const arguments& given) {
     print("rate " + std::to_string(responses * 1e9 / (monotonic_ns() - began)));
     return 0;
 }
-
 }  // namespace
 
 int connected_socket(int port) {
@@ -116,5 +114,4 @@ int connected_socket(int port) {
 
 const std::vector<role> server_roles = {
     {"draining_server", draining_server}, {"epoll_server", epoll_server}, {"load_client", load_client}};
-
 }  // namespace bench

@@ -9,7 +9,6 @@
 
 namespace bench {
 namespace {
-
 namespace fs = std::filesystem;
 
 constexpr int jobs_a_round = 100;
@@ -87,9 +86,7 @@ int spool(const arguments& given) {
     }
     return 0;
 }
-
 }  // namespace
 
 const std::vector<role> spool_roles = {{"spool", spool}};
-
 }  // namespace bench

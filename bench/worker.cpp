@@ -9,7 +9,6 @@
 
 namespace bench {
 namespace {
-
 // Counts jobs from all threads and prints how long they took, without the first 500.
 class stopwatch {
   public:
@@ -114,12 +113,10 @@ int bare_client(const arguments& given) {
     for (std::thread& each : threads) each.join();
     return 0;
 }
-
 }  // namespace
 
 const std::vector<role> worker_roles = {
     {"noop_worker", noop_worker}, {"sleeping_worker", sleeping_worker}, {"bare_client", bare_client}};
-
 }  // namespace bench
 
 int main(int argc, char** argv) {

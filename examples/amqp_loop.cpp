@@ -100,7 +100,6 @@ bool handle(const std::string& body, const ojs::cancel_token& interrupt) {
     ojs::write_log_line(STDOUT_FILENO, "done " + id);
     return true;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -14,7 +14,6 @@
 #include "ojs_amqp.hpp"
 
 namespace {
-
 ojs::outcome handle(ojs::job_context& job) {
     const std::string& body = job.job().body;
     const std::size_t blank = std::min(body.find(' '), body.size());
@@ -25,7 +24,6 @@ ojs::outcome handle(ojs::job_context& job) {
     ojs::write_log_line(STDOUT_FILENO, "done " + id);
     return ojs::outcome::done();
 }
-
 }  // namespace
 
 int main() {

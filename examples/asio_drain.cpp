@@ -17,7 +17,6 @@
 #include "ojs_shutdown.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
@@ -155,7 +154,6 @@ class server {
     bool is_accepting_ = false;
     ojs::item listening_ = loop_.begin("listener");  // the stop waits until it is closed
 };
-
 }  // namespace
 
 int main(int argc, char** argv) {

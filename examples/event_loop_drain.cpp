@@ -69,7 +69,6 @@ bool serve(line_peer& peer) {
     for (char& c : peer.unsent) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
     return peer.line.size() <= 65536;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

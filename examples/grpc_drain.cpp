@@ -21,7 +21,6 @@
 #include "ojs_shutdown.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 
 std::string text_of(const grpc::ByteBuffer& bytes) {
@@ -95,7 +94,6 @@ void serve(ojs::slot& slot, grpc::Server& server, std::chrono::milliseconds lame
     (void)item.token().sleep_for(lame_duck);
     server.Shutdown();
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -74,7 +74,6 @@ bool accept_all(int listener, int stop, ojs::drain_barrier& requests) {  // fals
     }
     return true;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -22,7 +22,6 @@
 #include "ojs_ledger.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 using settings = std::initializer_list<std::pair<const char*, std::string>>;
 using partition_list = rd_kafka_topic_partition_list_t;
@@ -221,7 +220,6 @@ bool stay_in_group(ojs::slot& slot, kafka_member& kafka) {
         if (slot.taking().sleep_for(1s)) kafka.keep_alive();
     return kafka.leave(membership.token());
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

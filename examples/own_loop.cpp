@@ -19,7 +19,6 @@
 #include "ojs_shutdown.hpp"  // or ojs_shutdown_loop.hpp: no worker, no sockets, no JSON
 
 namespace {
-
 using namespace std::chrono_literals;
 
 // Behind a condition variable.
@@ -86,7 +85,6 @@ void consume(ojs::slot& slot, Queue& queue, std::chrono::milliseconds time) {
         if (!process(*taken, time, item.token())) queue.put(*taken);
     }
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -14,7 +14,6 @@
 #include "ojs_shutdown.hpp"  // or ojs_shutdown_loop.hpp
 
 namespace {
-
 using namespace std::chrono_literals;
 
 // A script is atomic: what a crash between two commands would lose or leave behind, it cannot.
@@ -103,7 +102,6 @@ std::vector<std::string> renew(redis_queue& queue, const std::vector<std::string
     }
     return lost;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

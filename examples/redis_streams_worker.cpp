@@ -13,7 +13,6 @@
 #include "ojs_redis_streams.hpp"
 
 namespace {
-
 ojs::outcome process(ojs::job_context& job) {
     const std::string& body = job.job().body;
     const std::size_t blank = body.find(' ');
@@ -26,7 +25,6 @@ ojs::outcome process(ojs::job_context& job) {
     ojs::write_log_line(STDOUT_FILENO, "done " + id);
     return ojs::outcome::done();
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

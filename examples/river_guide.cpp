@@ -11,7 +11,6 @@
 #include "ojs_memory.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 
 void log(const char* text) {
@@ -48,7 +47,6 @@ void run_job(ojs::job_context& job) {
     if (job.type() == "deaf") return static_cast<void>(ojs::cancel_token().sleep_for(1min));
     if (!job.sleep_for(1min)) log("  job: cancelled, returning");
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

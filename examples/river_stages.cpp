@@ -14,7 +14,6 @@
 #include "ojs_memory.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 
 void print(const char* text) {
@@ -85,7 +84,6 @@ void print_record(const ojs::log_record& record, const std::string& type) {
         std::fflush(stdout);
     }
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -19,7 +19,6 @@
 #include "ojs_river.hpp"
 
 namespace {
-
 using std::chrono::milliseconds;
 
 std::string variable(const char* name) {
@@ -64,7 +63,6 @@ ojs::result<ojs::worker_options> read_options() {
     if (grace_is_set) options->times.shutdown_grace_period = grace;
     return options;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

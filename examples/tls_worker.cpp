@@ -10,12 +10,10 @@
 #include "ojs_tls.hpp"
 
 namespace {
-
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
     return value == nullptr ? std::string() : value;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -15,7 +15,6 @@
 #include "ojs_shutdown.hpp"
 
 namespace config_file {
-
 inline ojs::error wrong_usage(std::string text) { return {ojs::errc::invalid_argument, 0, std::move(text)}; }
 
 inline ojs::result<std::string> read_file(const std::string& path) {
@@ -156,5 +155,4 @@ inline ojs::result<picojson::object> read(const std::string& path, const std::st
     if (!out) return wrong_usage(path + ": " + out.error().text);
     return out;
 }
-
 }  // namespace config_file

@@ -42,7 +42,6 @@
 #include "ojs_spool.hpp"
 
 namespace {
-
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 using config_file::wrong_usage;
@@ -781,7 +780,6 @@ ojs::result<command_line> read_flags(const std::vector<std::string>& words) {
     if (out.mark_normal && out.reclaim) return wrong_usage("--mark-normal and --reclaim exclude each other");
     return out;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -20,7 +20,6 @@
 #include "ojs_spool.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 
 constexpr const char* group_names[] = {"mail", "images", "reports"};
@@ -191,7 +190,6 @@ int run_fleet(const char* program) {
     if (!well) where.keep();
     return well ? 0 : 1;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

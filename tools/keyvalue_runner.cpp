@@ -10,7 +10,6 @@
 #include "ojs_coordinator.hpp"
 
 namespace {
-
 using std::chrono::milliseconds;
 
 const char usage[] =
@@ -183,7 +182,6 @@ int work(const settings& options, ojs::coordinator_options coordination, ojs::li
         coordinator->run([&](const ojs::cancel_token& token) { return keys.drain(*http, token); });
     return drained ? 0 : failed(drained.error());
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -11,7 +11,6 @@
 #include "ojs_coordinator.hpp"
 
 namespace {
-
 using std::chrono::milliseconds;
 
 const char usage[] =
@@ -214,7 +213,6 @@ int work(const settings& options, ojs::lifecycle& life) {
     print_line(drained ? "drained" : drained.error().text);
     return drained ? 0 : 1;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

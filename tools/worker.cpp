@@ -39,7 +39,6 @@
 #include "ojs_spool.hpp"
 
 namespace {
-
 constexpr const char* usage =
     R"(usage: worker [--init | --doctor | --help]
        worker --signal quiet|resume|stop|reclaim [PID] [--wait]
@@ -463,7 +462,6 @@ int work() {
     worker.register_handler("fail", [](ojs::job_context&) { throw std::runtime_error("failing, as requested"); });
     return worker.run();
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

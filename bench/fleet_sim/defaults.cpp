@@ -8,7 +8,6 @@
 using namespace ojs;
 
 namespace {
-
 constexpr int samples = 2000;
 constexpr int steps = 12;  // of a back-off, more than any takes to reach its maximum
 
@@ -35,7 +34,6 @@ void print_backoff(const char* name, detail::backoff_range range) {
     }
     std::printf("],\n");
 }
-
 }  // namespace
 
 int main() {

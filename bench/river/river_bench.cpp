@@ -11,7 +11,6 @@
 #include "ojs_river.hpp"
 
 namespace {
-
 namespace river = ojs::detail::river;
 
 struct connection : river::postgres_connection {
@@ -48,7 +47,6 @@ void work(long long count) {
         }
     }
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

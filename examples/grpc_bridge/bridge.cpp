@@ -15,7 +15,6 @@
 #include "service.hpp"
 
 namespace {
-
 const char usage[] =
     R"(usage: grpc_bridge --to ADDRESS [--listen ADDRESS] [--limit TIME]
 Serves prism.interfaces.ProcessLifecycleInterface over gRPC, without TLS, and passes each call on to a coordinator.
@@ -96,7 +95,6 @@ int serve(const settings& how, ojs::lifecycle& life) {
     say(drained ? "drained" : drained.error().text);
     return drained ? 0 : 1;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -15,7 +15,6 @@
 #include "ojs_tls.hpp"
 
 namespace {
-
 int failed(const ojs::error& why) {
     std::printf("error %s %s\n", ojs::to_string(why.code), why.text.c_str());
     return 1;
@@ -28,7 +27,6 @@ int print(const ojs::result<ojs::http_response>& answer) {
     std::printf("ok %d %s\n", answer->status, body.c_str());
     return 0;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

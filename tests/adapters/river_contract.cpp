@@ -10,7 +10,6 @@
 #include "ojs_river.hpp"
 
 namespace {
-
 using ojs::detail::river::postgres_rows;
 using ojs::detail::river::postgres_statement;
 using ojs::detail::river::postgres_value;
@@ -79,8 +78,7 @@ class river_subject : public transport_contract::subject {
             .ask(
                 "WITH added AS (INSERT INTO river_job (kind, args, queue, max_attempts)"
                 " VALUES ($1, $2::jsonb, $3, $4::bigint) RETURNING id)"
-                " SELECT id, pg_notify(current_schema() || '.river_insert', json_build_object('queue', "
-                "$3)::text)"
+                " SELECT id, pg_notify(current_schema() || '.river_insert', json_build_object('queue', $3)::text)"
                 " FROM added",
                 {what.type, what.args_json, what.queue, what.max_attempts})
             .text(0, 0);
@@ -139,7 +137,6 @@ struct lone_worker : transport_contract::lone_worker {
         identity.visibility_timeout = std::chrono::seconds(30);
     }
 };
-
 }  // namespace
 
 TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH") {

@@ -9,7 +9,6 @@
 #include "ojs_river.hpp"
 
 namespace {
-
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
     return value == nullptr ? "" : value;
@@ -36,7 +35,6 @@ ojs::outcome spin(ojs::job_context& job) {
     }
     return ojs::outcome::done();
 }
-
 }  // namespace
 
 int main() {

@@ -6,7 +6,6 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 namespace {
-
 TEST_CASE("fill_standard_descriptors: 0, 1 and 2 are /dev/null where they were closed, in no program started") {
     const pid_t child = test::forked([] {
         ::close(0), ::close(2);
@@ -38,5 +37,4 @@ TEST_CASE("backoff: a Retry-After is the minimum of the delay, with up to half o
     CHECK(detail::backoff(100ms, 350ms).next(1ms) > 50ms);
     CHECK(detail::backoff(100ms, 350ms).next(milliseconds::max()) > 24h);
 }
-
 }  // namespace

@@ -8,7 +8,6 @@
 using namespace ojs;
 
 namespace {
-
 using std::chrono::milliseconds;
 
 // [GS 6.1]
@@ -26,8 +25,7 @@ TEST_CASE("parse_duration: units h, m, s and ms in descending order, or a plain 
 
 TEST_CASE("parse_duration: an invalid duration is refused with an error that quotes it, escaped and truncated") {
     std::vector<std::string> bad = test::words(
-        "-1s -0 +5s +5 1e9s 1.5s 0x10 1s1m 1m1m 1ms1s 1ms1ms ms s h 1d 1us 1S 1min 1sec 1hh 1m30 30s5 1,5s "
-        "\xd9\xa3s "
+        "-1s -0 +5s +5 1e9s 1.5s 0x10 1s1m 1m1m 1ms1s 1ms1ms ms s h 1d 1us 1S 1min 1sec 1hh 1m30 30s5 1,5s \xd9\xa3s "
         "2147483648ms 2147483648 2147484s 597h 596h31m23s648ms 18446744073709551616 18446744073709551617ms "
         "99999999999999999999999999h 9223372036854775807h");
     for (const std::string_view each : {"", " ", "30 s", " 30s", "30s ", "30s\n", "5 5"}) bad.emplace_back(each);
@@ -331,5 +329,4 @@ TEST_CASE("thread: a thread that cannot be started -> start() returns errc::syst
     CHECK(started.error().sys_errno != 0);
     CHECK(witness.use_count() == 1);
 }
-
 }  // namespace

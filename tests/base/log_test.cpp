@@ -12,7 +12,6 @@
 using namespace ojs;
 
 namespace {
-
 using detail::field;
 using test::eventually;
 using test::holds;
@@ -311,5 +310,4 @@ TEST_CASE("log: a child forked while another thread writes a line can log") {
     CHECK(status == 0);
 }
 #endif
-
 }  // namespace

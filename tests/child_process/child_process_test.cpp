@@ -11,7 +11,6 @@ using stream = child_stream;
 using namespace test;
 
 namespace {
-
 // Returns `path`.
 std::string made_file(const std::string& path, const std::string& text, mode_t mode) {
     write_file(path, text);
@@ -651,5 +650,4 @@ TEST_CASE("child_reset: after a custom fork(), no signal is blocked or ignored")
     });
     CHECK(status_of(other) == 0);
 }
-
 }  // namespace

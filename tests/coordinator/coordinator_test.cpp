@@ -10,7 +10,6 @@ using test::environment_variable;
 using test::holds;
 
 namespace {
-
 // One end of the protocol as `curl` would be it.
 class launcher_end {
   public:
@@ -143,7 +142,6 @@ class draining_program {
     cancel_token token_;
     std::thread thread_;
 };
-
 }  // namespace
 
 TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each state and reports completion") {
@@ -159,8 +157,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
 
     draining_program program(coordinator);
     const shutdown_ack first = from_outside.shut_down(
-        "{\"processId\":\"kv-1\",\"reason\":\"test\",\"gracePeriodSeconds\":60,"
-        "\"maxShutdownSeconds\":90}");
+        "{\"processId\":\"kv-1\",\"reason\":\"test\",\"gracePeriodSeconds\":60,\"maxShutdownSeconds\":90}");
     CHECK(first.acknowledged);
     CHECK(first.estimated_seconds == 60);
     CHECK(life.state().cause.kind == cause_kind::rpc);

@@ -9,7 +9,6 @@ using test::any_message;
 using test::every_message;
 
 namespace {
-
 using texts = std::vector<std::string>;
 
 // Every field gets a value that no other one has; `next` counts on.
@@ -242,5 +241,4 @@ TEST_CASE("launcher messages: an error names the field and type, never parts of 
     CHECK(test::holds(broken, "invalid JSON"));
     CHECK_FALSE(test::holds(broken, "hunter"));
 }
-
 }  // namespace

@@ -7,7 +7,6 @@ using detail::rpc_service;
 using test::holds;
 
 namespace {
-
 const std::string path = "/prism.interfaces.ProcessLifecycleInterface/";
 
 result<shutdown_ack> ack(const shutdown_request& asked) {
@@ -43,7 +42,6 @@ void check_refused(const http_response& answer, int status, const char* code) {
     CHECK(find_header(answer.headers, "Content-Type") == "application/json");
     CHECK(find_header(answer.headers, "Cache-Control") == "no-store");
 }
-
 }  // namespace
 
 TEST_CASE("rpc: calls as connect-node, connect-go and curl send them get a JSON response with 200") {

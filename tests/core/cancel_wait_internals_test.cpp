@@ -9,7 +9,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 // Tells, once it is watched, when somebody wants it.
 struct watched_mutex {
     void lock() {
@@ -57,9 +56,7 @@ TEST_CASE("cancel_token: a cancellation ends a condition variable wait with any 
     check_wait_ends<std::condition_variable_any, std::shared_mutex, std::shared_lock<std::shared_mutex>>();
 }
 
-TEST_CASE(
-    "cancel_token: a cancellation while wait() first calls the predicate -> wait() returns without "
-    "sleeping") {
+TEST_CASE("cancel_token: a cancellation while wait() first calls the predicate -> wait() returns without sleeping") {
     std::mutex mutex;
     std::condition_variable changed;
     detail::split_source source;
@@ -179,5 +176,4 @@ TEST_CASE("cancel_token: fd() called by several threads during a cancellation re
         CHECK(std::set<int>(descriptors.begin(), descriptors.end()).size() == 1);
     }
 }
-
 }  // namespace

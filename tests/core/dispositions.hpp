@@ -3,7 +3,6 @@
 #include "processes.hpp"
 
 namespace test {
-
 inline ojs::signals claim(ojs::lifecycle& target, ojs::signal_options options = {}) {
     ojs::result<ojs::signals> installed = ojs::signals::install(target, options);
     if (!installed) MESSAGE(installed.error().text);
@@ -38,5 +37,4 @@ class with_disposition {
 };
 
 inline void send_self(int number) { REQUIRE(::kill(::getpid(), number) == 0); }
-
 }  // namespace test

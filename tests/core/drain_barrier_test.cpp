@@ -7,12 +7,10 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 time_point guard() {
     return deadline_after(20s);  // only a hang takes this long
 }
 time_point passed() { return steady_clock::now() - 1s; }
-
 }  // namespace
 
 TEST_CASE("drain_barrier: after close() no entry is admitted, and only the last leave() returns true") {

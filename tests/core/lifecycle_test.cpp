@@ -5,7 +5,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping, phase::terminated};
 static_assert(sizeof all_phases / sizeof all_phases[0] == detail::phase_count);
 
@@ -92,7 +91,6 @@ std::string walk(const std::vector<event>& events, bool first_signal_wins = fals
     }
     return out;
 }
-
 }  // namespace
 
 // [GS 4.2 (c)] [WP 2.1 (a)] [WP 2.3 (a)]

@@ -6,7 +6,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 std::string shown(const std::vector<step_result>& results) {
     std::string out;
     for (const step_result& each : results)
@@ -60,8 +59,7 @@ TEST_CASE("shutdown sequence: steps run once, in order, and a step that fails or
           "silence:threw:an exception without a text fails:failed:is full last:done ");
     CHECK(progress ==
           "first:running first:done throws:running throws:threw anything:running anything:threw "
-          "silence:running silence:threw fails:running fails:failed "
-          "last:running last:done ");
+          "silence:running silence:threw fails:running fails:failed last:running last:done ");
     CHECK(tested.run().empty());
     CHECK(ran == "13");
 }
@@ -143,5 +141,4 @@ TEST_CASE("shutdown sequence: a step runs in a named thread that takes signals, 
     CHECK(sigismember(&blocked, SIGTERM) == 0);  // a program that the step starts inherits the mask
 }
 #endif
-
 }  // namespace

@@ -8,10 +8,7 @@ using test::disposition_of;
 using test::send_self;
 
 namespace {
-
-TEST_CASE(
-    "signals: an installer left SIGHUP handled, and the next does not claim it -> the next restores "
-    "SIG_DFL") {
+TEST_CASE("signals: an installer left SIGHUP handled, and the next does not claim it -> the next restores SIG_DFL") {
     for (const int sent : {SIGHUP, SIGUSR1}) {
         CAPTURE(sent);
         const signal_options options{true, {SIGHUP, SIGINT}};
@@ -41,5 +38,4 @@ TEST_CASE("signals: a refused signal_claim stays inactive after the active one i
     holds = {};
     CHECK_FALSE(refused->active());
 }
-
 }  // namespace

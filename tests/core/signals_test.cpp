@@ -17,7 +17,6 @@ using test::send_self;
 using test::with_disposition;
 
 namespace {
-
 constexpr int claimed[] = {SIGTERM, SIGINT, SIGTSTP, SIGCONT, SIGTTIN};
 
 time_point guard() { return deadline_after(test::hang_guard); }
@@ -486,5 +485,4 @@ TEST_CASE("signals: wait() returns number 0 once its token is cancelled, and a l
     CHECK(installed.wait(time_point::max(), source.token()).number == SIGTSTP);  // it came all the same
     CHECK(installed.wait(passed()).number == 0);
 }
-
 }  // namespace

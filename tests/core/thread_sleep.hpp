@@ -15,7 +15,6 @@
 #include "text.hpp"
 
 namespace test {
-
 inline long thread_id() { return ::syscall(SYS_gettid); }
 
 // False: it did not sleep within hang_guard.
@@ -30,6 +29,5 @@ inline bool await_sleep(long thread) {
     }
     return sleeps;
 }
-
 }  // namespace test
 #endif

@@ -6,7 +6,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 // "type|data" of each event, and the retry time.
 std::string read_events(const std::string& stream) {
     detail::event_parser parser;
@@ -72,7 +71,6 @@ class listening {
     const std::shared_ptr<test::counter> notified = std::make_shared<test::counter>();
     const detail::ref<detail::event_listener> listener;
 };
-
 }  // namespace
 
 TEST_CASE("event parser: a stream gives the events that the SSE standard defines") {

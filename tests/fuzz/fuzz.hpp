@@ -16,7 +16,6 @@
 #include "../support/files.hpp"
 
 namespace fuzz {
-
 // A promise that was broken ends the process: libFuzzer then writes the input down.
 inline void expect(bool holds, const char* promise, const std::string& seen = {}) {
     if (holds) return;
@@ -91,5 +90,4 @@ inline bool fits_picojson(std::string_view json) {
     const bool has_surrogate = json.find("\\ud") != json.npos || json.find("\\uD") != json.npos;
     return !has_surrogate && ojs::detail::check_json(json, true).has_value();
 }
-
 }  // namespace fuzz

@@ -16,7 +16,6 @@
 #undef main
 
 namespace {
-
 constexpr struct {
     const char* name;
     void (*run)(fuzz::input);
@@ -30,7 +29,6 @@ constexpr struct {
     {"duration", fuzz::duration},     {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
 };
 void (*chosen)(fuzz::input) = nullptr;
-
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {

@@ -6,14 +6,12 @@ using ojs::detail::container_info;
 using ojs::detail::detect_container;
 
 namespace {
-
 // "docker in a container"; "": no platform.
 std::string look(const file_tree& tree, const variables& set = {}) {
     const container_info info = detect_container(probe(tree.root(), set));
     return (info.platform != nullptr ? info.platform->id : std::string()) +
            (info.in_container ? " in a container" : "");
 }
-
 }  // namespace
 
 TEST_CASE("container: each file or variable of a platform identifies it") {

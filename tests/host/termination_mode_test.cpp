@@ -11,7 +11,6 @@ using ojs::termination_evidence;
 using ojs::termination_mode;
 
 namespace {
-
 // A folder of its own, gone with all in it at the end.
 struct folder {
     termination_mode with(const std::string& content) const {
@@ -31,7 +30,6 @@ void check_reclaim(const termination_mode& mode, termination_evidence evidence, 
     CHECK(mode.found.find('\n') == std::string::npos);
     CHECK(mode.found.size() < 400);
 }
-
 }  // namespace
 
 // [Spot file NORMAL_SHUTDOWN]

@@ -12,7 +12,6 @@
 #include "transport_contract.hpp"
 
 namespace {
-
 using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;
@@ -77,7 +76,6 @@ class server_subject : public transport_contract::subject {
     ojs::http_client client_;
     traits can_;
 };
-
 }  // namespace
 
 int main(int argc, char** argv) {

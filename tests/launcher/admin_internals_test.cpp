@@ -8,7 +8,6 @@ using namespace std::chrono_literals;
 using namespace test;
 
 namespace {
-
 const std::string service = "/prism.interfaces.ProcessManagerInterface/";
 
 launcher_options served_options() {
@@ -90,7 +89,6 @@ std::string sample(const std::string& page, const std::string& name) {
     const std::size_t from = at + name.size() + 2;
     return page.substr(from, page.find('\n', from) - from);
 }
-
 }  // namespace
 
 TEST_CASE("launcher_admin: unknown names and invalid requests get an error response and change no process") {

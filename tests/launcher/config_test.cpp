@@ -4,7 +4,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 // What is wrong with a file of one group with these keys beside its name and its command.
 std::string fault(const std::string& members) {
     const result<launcher_options> read = read_launcher_config(
@@ -20,7 +19,6 @@ std::string fault_of_file(const std::string& json) {
     const result<launcher_options> read = read_launcher_config(json);
     return read ? "" : read.error().text;
 }
-
 }  // namespace
 
 TEST_CASE("launcher_config: each key of the configuration file sets its option") {

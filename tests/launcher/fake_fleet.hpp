@@ -10,7 +10,6 @@ struct ojs::detail::launcher_access {
 };
 
 namespace test {
-
 using namespace ojs;
 using texts = std::vector<std::string>;
 
@@ -320,5 +319,4 @@ struct launched {
     fake_fleet fleet;
     launcher kept;
 };
-
 }  // namespace test

@@ -9,13 +9,11 @@ using detail::restart_history;
 using namespace test;
 
 namespace {
-
 group_options restarted_at_once(int desired) {
     group_options out = kv_group(desired, 0, 1);
     out.restart.initial_backoff = out.restart.max_backoff = 0ms;
     return out;
 }
-
 }  // namespace
 
 TEST_CASE("process_group: a process that was asked to end is not restarted, whatever the policy") {

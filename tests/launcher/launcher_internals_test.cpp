@@ -9,7 +9,6 @@ using namespace std::chrono_literals;
 using namespace test;
 
 namespace {
-
 launcher_options two_groups() {
     launcher_options out;
     out.log.level = log_level::off;
@@ -27,7 +26,6 @@ std::string fault_of(const launcher_options& options, fake_fleet& fleet) {
     CHECK(started.error().code == errc::invalid_argument);
     return started.error().text;
 }
-
 }  // namespace
 
 TEST_CASE("launcher: start() starts the processes of all groups, and request_stop() ends them") {

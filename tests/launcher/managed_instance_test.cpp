@@ -6,7 +6,6 @@ using namespace ojs::detail;
 using namespace std::chrono_literals;
 
 namespace {
-
 using state = instance_state;
 using states = std::vector<state>;
 
@@ -170,7 +169,6 @@ shutdown_timeouts timeouts(std::chrono::milliseconds grace_period, std::chrono::
     out.kill_delay = kill_delay;
     return out;
 }
-
 }  // namespace
 
 TEST_SUITE_BEGIN("managed_instance");

@@ -7,13 +7,11 @@ using namespace std::chrono_literals;
 using namespace test;
 
 namespace {
-
 std::size_t index_of(const texts& all, const std::string& what) {
     const auto found = std::find(all.begin(), all.end(), what);
     REQUIRE_MESSAGE(found != all.end(), what);
     return static_cast<std::size_t>(found - all.begin());
 }
-
 }  // namespace
 
 TEST_CASE("rollout: up to max_surge processes are started, and are routable before old ones drain") {

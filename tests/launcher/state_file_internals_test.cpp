@@ -10,7 +10,6 @@ using namespace ojs::detail;
 using namespace std::chrono_literals;
 
 namespace {
-
 bool group_is_there(pid_t group) { return ::kill(-group, 0) == 0; }
 
 // Runs until it is killed; the constructor waits for its start.
@@ -100,7 +99,6 @@ class faulty_disk {
     bool hangs_ = true;
     int busy_ = 0;
 };
-
 }  // namespace
 
 TEST_SUITE_BEGIN("state_file");

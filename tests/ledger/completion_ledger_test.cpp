@@ -7,7 +7,6 @@
 using namespace ojs;
 
 namespace {
-
 using ticket = completion_ledger::ticket;
 
 // What the ledger promises, in the simplest words: all items since forget(), in the order they began.
@@ -28,7 +27,6 @@ struct naive_ledger {
         return next;
     }
 };
-
 }  // namespace
 
 TEST_CASE("completion_ledger: a ticket is movable, and only its last holder ends the item") {
@@ -105,9 +103,7 @@ TEST_CASE("completion_ledger: once in_flight() is 0 the ledger may be destroyed 
     }
 }
 
-TEST_CASE(
-    "completion_ledger: forget() while older tickets end -> only items begun afterwards change "
-    "next_position()") {
+TEST_CASE("completion_ledger: forget() while older tickets end -> only items begun afterwards change next_position()") {
     for (int round = 0; round < 200; ++round) {
         completion_ledger ledger;
         ticket tickets[3];

@@ -3,9 +3,7 @@
 #include "other_version.hpp"
 
 namespace {
-
 ojs::lifecycle life(std::chrono::milliseconds(0));
-
 }  // namespace
 
 const char* other_version() { return OJS_SHUTDOWN_VERSION; }

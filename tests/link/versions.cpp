@@ -10,7 +10,6 @@ bool other_install();
 int other_runs_a_job();
 
 namespace {
-
 int failures = 0;
 
 void check(bool holds, const char* what) {
@@ -28,7 +27,6 @@ void check_signals() {
     ::raise(SIGTERM);
     check(life.phase() == ojs::phase::draining, "ours does not drive its lifecycle");
 }
-
 }  // namespace
 
 int main() {

@@ -9,7 +9,6 @@ using namespace std::chrono_literals;
 using test::counter;
 
 namespace {
-
 // Without a record on standard error; each record's message is kept.
 struct fixture {
     fixture() {
@@ -45,7 +44,6 @@ std::uint64_t in_flight(const loop& of) {
     const worker_report now = of.report();
     return now.claimed - now.completed - now.requeued - now.gone;
 }
-
 }  // namespace
 
 TEST_CASE_FIXTURE(fixture,

@@ -2,7 +2,6 @@
 #include "contract/doctest.hpp"
 
 namespace {
-
 using ojs::memory_job;
 using ojs::memory_transport;
 using ojs::settle_result;
@@ -168,5 +167,4 @@ TEST_CASE("memory_transport: only the latest settled jobs are kept, up to the li
     CHECK(ack(nothing_kept, "job-1") == settle_result::accepted);
     CHECK(nothing_kept.jobs().empty());
 }
-
 }  // namespace

@@ -26,7 +26,6 @@
 #undef atomic
 
 namespace model {
-
 using ojs::detail::memory_order;
 
 using view = std::array<std::uint16_t, 160>;  // for each atomic, the oldest value that may be read
@@ -310,5 +309,4 @@ class atomic {
     }
     const std::size_t place_;
 };
-
 }  // namespace model

@@ -22,7 +22,6 @@ inline void nanosleep(const timespec*, std::nullptr_t) { model::the_checker().yi
 }  // namespace ojs
 
 namespace {
-
 // A mutex of the library, of the model's atomics.
 using model_mutex = model::atomic<bool>;
 model_mutex& model_of(pthread_mutex_t* native) { return *reinterpret_cast<model_mutex*>(native); }
@@ -34,7 +33,6 @@ void lock_model(pthread_mutex_t* native) {
     }
 }
 void unlock_model(pthread_mutex_t* native) { model_of(native).store(false, model::memory_order::release); }
-
 }  // namespace
 
 #define pthread_mutex_init(native, attributes) new (native) model_mutex(false)
@@ -48,10 +46,8 @@ void unlock_model(pthread_mutex_t* native) { model_of(native).store(false, model
 #undef pthread_mutex_unlock
 
 namespace {
-
 model::atomic<bool>* subscriber_has_left = nullptr;
 bool wrote_to_nobody = false;
-
 }  // namespace
 
 // A notification of a subscriber.
@@ -78,7 +74,6 @@ inline ssize_t model_write(int, const void*, std::size_t size) {
 void ojs::detail::write_line(int, const std::string&, ojs::log_format) {}
 
 namespace {
-
 using ojs::event;
 using ojs::phase;
 using ojs::detail::take_change;
@@ -235,7 +230,6 @@ template <class Scenario>
 void explore(const char* name, std::initializer_list<void (Scenario::*)()> threads) {
     wrong += model::the_checker().explore<Scenario>(name, threads);
 }
-
 }  // namespace
 
 int main() {

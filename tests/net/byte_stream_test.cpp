@@ -5,7 +5,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 std::string masked(std::string text) {
     for (char& each : text) each = static_cast<char>(each ^ 0x55);
     return text;
@@ -144,7 +143,6 @@ error failed(http_client& client, const http_call& call = peer::call()) {
     REQUIRE_FALSE(got);
     return got.error();
 }
-
 }  // namespace
 
 TEST_CASE("byte stream: three requests and their responses go through one stream on one connection") {

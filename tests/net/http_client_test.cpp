@@ -5,7 +5,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 // What comes back when the peer answers the one request with `raw` and closes.
 result<http_response> answered(const std::string& raw, const std::string& method = "GET", bool byte_by_byte = false) {
     peer::server server([&](int fd, int) {
@@ -258,9 +257,7 @@ TEST_CASE("http_client: a kept connection is dead -> all idle connections are cl
     }
 }
 
-TEST_CASE(
-    "http_client: a request on a kept connection gets no response -> connections idle since before are "
-    "closed") {
+TEST_CASE("http_client: a request on a kept connection gets no response -> connections idle since before are closed") {
     test::counter requests;
     test::event closed, end;
     const parallel_server server([&](int fd, int number) {
@@ -391,9 +388,7 @@ TEST_CASE("http_client: a request that is cancelled or past its deadline is not 
     CHECK(requests == 1);
 }
 
-TEST_CASE(
-    "http_client: a body of 4 MB is sent whole, and a 413 that the server sends before the body's end is "
-    "read") {
+TEST_CASE("http_client: a body of 4 MB is sent whole, and a 413 that the server sends before the body's end is read") {
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });
@@ -483,5 +478,4 @@ TEST_CASE("http_client: an interruption at any moment ends the call without a re
         CHECK(server.connections() == 2);
     }
 }
-
 }  // namespace

@@ -7,7 +7,6 @@ using detail::request_parser;
 using status = detail::http_parser::status;
 
 namespace {
-
 status feed(http_parser& parser, const std::string& text, bool byte_by_byte) {
     parser.begin();
     if (!byte_by_byte) return parser.feed(text);
@@ -48,7 +47,6 @@ std::string zeros(std::string text) {
 const std::string get = "GET / HTTP/1.1\r\nHost: h\r\n";
 const std::string chunked = get + "Transfer-Encoding: chunked\r\n\r\n";
 const http_limits small{1000, 5};
-
 }  // namespace
 
 TEST_CASE("http_parser: a request is parsed alike whole and byte by byte") {

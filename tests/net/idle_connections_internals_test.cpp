@@ -8,7 +8,6 @@ using namespace ojs;
 using namespace std::chrono_literals;
 
 namespace {
-
 detail::connection_ref make_connection() {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -17,7 +16,6 @@ detail::connection_ref make_connection() {
 }
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
-
 }  // namespace
 
 TEST_CASE("idle connections: the one that was returned last is taken first") {

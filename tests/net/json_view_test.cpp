@@ -10,7 +10,6 @@ using namespace ojs;
 using namespace ojs::detail;
 
 namespace {
-
 std::string repeat(const std::string& text, int times) {
     std::string out;
     for (int i = 0; i < times; ++i) out += text;
@@ -37,7 +36,6 @@ template <class T>
 result<T> as(std::string_view text) {
     return json_view(text).as<T>();
 }
-
 }  // namespace
 
 TEST_CASE("json: valid JSON parses, with white space inside and around it") {

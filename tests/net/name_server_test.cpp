@@ -9,7 +9,6 @@
 using namespace ojs;
 
 namespace {
-
 constexpr const char* backend_name = "backend.name-server-test";
 
 // What the name server does with the next lookup of the backend.
@@ -42,7 +41,6 @@ struct backend_by_name {
     std::unique_ptr<peer::server> second;
     std::unique_ptr<http_client> client;
 };
-
 }  // namespace
 
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {

@@ -7,7 +7,6 @@ using detail::parse_listen_address;
 using detail::parse_url;
 
 namespace {
-
 errc fault(std::string_view url) {
     CAPTURE(url);
     const result<endpoint> parsed = parse_url(url, false);
@@ -22,7 +21,6 @@ std::string shown(const result<endpoint>& url) {
     return detail::cat({url->is_secure ? "secure " : "", url->host, " ", url->port, " ", url->base, " ", url->name, " ",
                         url->unix_path});
 }
-
 }  // namespace
 
 TEST_CASE("url: a URL is split into host, port and base, or a unix socket path") {

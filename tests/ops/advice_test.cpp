@@ -11,7 +11,6 @@ using ojs::detail::check_budget;
 using std::chrono::milliseconds;
 
 namespace {
-
 ojs::worker_options with(milliseconds grace, milliseconds container, milliseconds prestop = 0ms,
                          milliseconds stop = 5s) {
     ojs::worker_options out;
@@ -21,7 +20,6 @@ ojs::worker_options with(milliseconds grace, milliseconds container, millisecond
     out.times.stop_timeout = stop;
     return out;
 }
-
 }  // namespace
 
 TEST_CASE("budget: the timeouts of shutdown steps count toward the time that a stop needs") {
@@ -37,9 +35,7 @@ TEST_CASE("budget: the timeouts of shutdown steps count toward the time that a s
     CHECK(holds(check_budget(with(ojs::no_limit, 60s))[0].fix, "set OJS_SHUTDOWN_GRACE_PERIOD to 50s"));
 }
 
-TEST_CASE(
-    "budget: container_grace_period is unset -> the platform's default counts, and findings name the "
-    "platform") {
+TEST_CASE("budget: container_grace_period is unset -> the platform's default counts, and findings name the platform") {
     const std::string any = "terminationGracePeriodSeconds, stop_grace_period or docker stop -t";
     const struct {
         const char* variable;
@@ -115,9 +111,7 @@ TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with t
 
 // [GS 6.3 (a)] [GS 6.3 (b)] [GS 8.1 (b)] [GS 8.2 (b)] [Website Grace period (b)] [Website Kubernetes]
 // [Website preStop]
-TEST_CASE(
-    "budget: the grace period exceeds or barely fits container_grace_period -> the finding has values that "
-    "fit") {
+TEST_CASE("budget: the grace period exceeds or barely fits container_grace_period -> the finding has values that fit") {
     const struct {
         milliseconds grace, container, prestop, stop;
         const char* id = nullptr;  // null: it fits
@@ -179,7 +173,6 @@ TEST_CASE("budget: a grace period no longer than the heartbeat interval is a war
 #if OJS_SHUTDOWN_USE_PROC
 
 namespace {
-
 std::vector<finding> look(const file_tree& tree, const variables& set = {}, pid_t pid = 7) {
     std::vector<finding> out;
     for (const finding& each : doctor(quiet_options(), ojs::ops_options(), 500ms, probe(tree.root(), set, pid))) {
@@ -194,7 +187,6 @@ std::vector<finding> findings_of(const std::string& comm, const std::string& com
     with_us(tree).process("1", 1, 0, comm, command, "other").file("/.dockerenv", "");
     return look(tree, set);
 }
-
 }  // namespace
 
 // [GS 4.3 (c)]

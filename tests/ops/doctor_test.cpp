@@ -11,7 +11,6 @@ using ojs::severity;
 using ojs::worker_options;
 
 namespace {
-
 std::vector<finding> ask(const worker_options& options, const ojs::detail::container_probe& where = probe(),
                          std::chrono::milliseconds timeout = hang_guard,
                          const ojs::result<ojs::ops_options>& ops = ojs::ops_options()) {
@@ -65,7 +64,6 @@ std::vector<finding> ask_url(const std::string& url, const std::string& token = 
     options.auth_token = token;
     return ask(options);
 }
-
 }  // namespace
 
 TEST_CASE("doctor: findings are printed with their fix and counted") {

@@ -16,7 +16,6 @@ using test::holds;
 using test::samples;
 
 namespace {
-
 // Again if the server has closed the connection as idle, for which it waits a second.
 http_response send(const std::string& address, const std::string& method, const std::string& target) {
     http_client client = peer::make_client("http://" + address);
@@ -513,7 +512,6 @@ TEST_CASE("metrics: job outcomes appear under the names and labels of the observ
     const double age = static_cast<double>(::time(nullptr)) - std::stod(page.at("process_start_time_seconds"));
     CHECK(std::abs(age) < 86400);
 }
-
 }  // namespace
 
 TEST_CASE("health: a loop has the probes, metrics and drain of a worker") {

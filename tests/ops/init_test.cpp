@@ -10,7 +10,6 @@ using namespace std::chrono_literals;
 using test::pipe_ends;
 
 namespace {
-
 void send(int fd, int number) {
     if (::write(fd, &number, sizeof number) != sizeof number) ::_exit(90);
 }
@@ -59,7 +58,6 @@ sigset_t set_of(std::initializer_list<int> numbers) {
 
 const std::initializer_list<int> forwarded = {SIGTERM, SIGINT,  SIGTSTP, SIGTTIN, SIGTTOU, SIGHUP,
                                               SIGUSR1, SIGUSR2, SIGQUIT, SIGCONT, SIGWINCH};
-
 }  // namespace
 
 TEST_CASE("as_init: a call in a process other than PID 1 does nothing") {

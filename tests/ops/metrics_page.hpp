@@ -7,7 +7,6 @@
 #include "test.hpp"
 
 namespace test {
-
 // Samples by name and labels, comments left out; each must appear once.
 inline std::map<std::string, std::string> samples(const std::string& page) {
     std::map<std::string, std::string> out;
@@ -20,5 +19,4 @@ inline std::map<std::string, std::string> samples(const std::string& page) {
     }
     return out;
 }
-
 }  // namespace test

@@ -9,7 +9,6 @@ using ojs::errc;
 using ojs::result;
 
 namespace {
-
 // We are process 50, called ./worker.
 file_tree& with_me(file_tree& tree, int parent = 0) {
     tree.process("self", 50, parent, "worker", "./worker|--signal|quiet", "worker");
@@ -17,7 +16,6 @@ file_tree& with_me(file_tree& tree, int parent = 0) {
 }
 
 result<pid_t> find(const file_tree& tree) { return ojs::detail::find_other_process(tree.root()); }
-
 }  // namespace
 
 TEST_CASE("signal_worker: PID 1 or the only other run of the program is found, and several runs are refused") {

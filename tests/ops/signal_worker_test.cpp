@@ -11,7 +11,6 @@ using ojs::result;
 using ojs::signal_worker;
 
 namespace {
-
 // A child that has handlers for the signals, and ends with the number of the first one.
 struct target {
     target() {
@@ -28,7 +27,6 @@ struct target {
     int received() const { return status_of(pid); }
     pid_t pid;
 };
-
 }  // namespace
 
 TEST_CASE("signal_worker: each command sends its signal, and stop sends the first of a valid OJS_STOP_SIGNALS") {

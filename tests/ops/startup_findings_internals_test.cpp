@@ -10,9 +10,7 @@ using ojs::detail::known_variables;
 using ojs::detail::startup_findings;
 using ojs::detail::unknown_variables;
 
-TEST_CASE(
-    "startup findings: an unknown OJS_ variable is named in a warning, and doctor() suggests the right "
-    "name") {
+TEST_CASE("startup findings: an unknown OJS_ variable is named in a warning, and doctor() suggests the right name") {
     const std::pair<const char*, const char*> set[] = {
         {"OJS_GRACE_PEROID", "OJS_GRACE_PERIOD"}, {"OJS_LOGLEVEL", "OJS_LOG_LEVEL"}, {"OJS_ABRACADABRA", ""}};
     const char* const fine[] = {"OJS_SERVICE_HOST", "OJS_PORT_80_TCP_ADDR", "OJS_LABELS", "XOJS_URL"};

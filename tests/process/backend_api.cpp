@@ -8,7 +8,6 @@
 using namespace test;
 
 namespace {
-
 struct answer {
     int status = 0;
     json body;
@@ -67,7 +66,6 @@ std::string next_second() {
     std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
     return text;
 }
-
 }  // namespace
 
 TEST_CASE("dev_backend: an invalid request -> its status, a message that says why, and no job") {

@@ -8,7 +8,6 @@
 using namespace test;
 
 namespace {
-
 constexpr int no_store = 74;
 
 std::string store_path() { return scratch_file("store"); }
@@ -70,7 +69,6 @@ std::string replaced(std::string text, const std::string& from, const std::strin
     REQUIRE(at != std::string::npos);
     return text.replace(at, from.size(), to);
 }
-
 }  // namespace
 
 TEST_CASE("store: SIGKILL and restart of dev_backend -> every job is unchanged and its claim still valid") {

@@ -5,7 +5,6 @@
 using namespace test;
 
 namespace {
-
 std::string write_text() {
     std::string path = scratch_file("text");
     std::ofstream out(path, std::ios::binary);
@@ -20,7 +19,6 @@ process count_worker(const std::string& url, const std::string& id) {
                                  "OJS_VISIBILITY_TIMEOUT=60s",
                                  {{"OJS_URL", url}, {"OJS_WORKER_ID", id}}));
 }
-
 }  // namespace
 
 // [GS 1] [GS 7.1 (a)] [GS 7.2 (3)] [Website In-flight (c)] [WP 10.1 - 10.3]

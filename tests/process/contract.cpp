@@ -7,7 +7,6 @@
 using namespace test;
 
 namespace {
-
 using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;
@@ -56,7 +55,6 @@ class http_subject : public transport_contract::subject {
     backend backend_{{"--dead-after", "1h", "--retry-delay", "0s", "--quiet"}};
     transport_contract::relay relay_{backend_.port()};
 };
-
 }  // namespace
 
 TEST_CASE("http_transport: all contract checks pass on dev_backend, except the one for on_work_available") {

@@ -12,7 +12,6 @@ using namespace test;
 namespace fs = std::filesystem;
 
 namespace {
-
 // Every byte there is, several times over.
 std::string job_bytes() {
     std::string out;
@@ -210,7 +209,6 @@ void check_requeued(stage& on, bool named) {
         on.logs({{"warning", "Spot instance reclamation detected" + by}, {"warning", initiating}, {"info", complete}}));
     CHECK(on.logs({{"warning", killing}, {"info", reputting}, {"info", complete}}));
 }
-
 }  // namespace
 
 // ---- the guide's tests and use cases ----

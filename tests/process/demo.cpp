@@ -6,7 +6,6 @@
 using namespace test;
 
 namespace {
-
 process play(std::vector<std::string> flags) {
     flags.insert(flags.begin(), program("demo"));
     return process(flags, {});
@@ -20,7 +19,6 @@ pid_t pid_after(const std::string& output, const std::string& text) {
 }
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
-
 }  // namespace
 
 // At the same time, as each waits most of its time.

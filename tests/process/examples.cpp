@@ -7,7 +7,6 @@
 using namespace test;
 
 namespace {
-
 // A program that prints "... on 127.0.0.1:PORT".
 class own_server {
   public:
@@ -34,7 +33,6 @@ std::string line_from(const peer::client& server) {
 }
 
 const std::string request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-
 }  // namespace
 
 // [GS 9.1]

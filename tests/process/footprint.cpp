@@ -12,7 +12,6 @@
 using namespace test;
 
 namespace {
-
 // The program footprint; what it takes, by its own counts and by /proc.
 class footprint {
   public:
@@ -100,7 +99,6 @@ class footprint {
 constexpr long size = 1000000;  // of a response: large beside all else that a worker holds
 using counted = std::map<std::string, int>;
 const std::set<int> all_signals = {SIGHUP, SIGINT, SIGTERM, SIGCONT, SIGTSTP, SIGTTIN};
-
 }  // namespace
 
 TEST_CASE("footprint: signals, lifecycle and barrier take no thread, a pipe, five handlers and 100 bytes") {

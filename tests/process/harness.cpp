@@ -14,7 +14,6 @@ extern char** environ;
 
 namespace test {
 namespace {
-
 json convert(const picojson::value& from) {
     json out;
     if (from.is<bool>()) {
@@ -102,7 +101,6 @@ pid_t spawn(std::vector<std::string> command, const environment& extra, const st
     REQUIRE_MESSAGE(failed == 0, command.front() << ": " << std::strerror(failed));
     return pid;
 }
-
 }  // namespace
 
 int count_marked(const std::string& mark) {
@@ -338,5 +336,4 @@ process start_worker(const std::string& url, const std::string& id, const enviro
                    settings_from("OJS_HEARTBEAT_INTERVAL=100ms OJS_POLL_INTERVAL=20ms OJS_SIGNAL_DEBOUNCE=50ms",
                                  std::move(settings)));
 }
-
 }  // namespace test

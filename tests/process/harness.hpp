@@ -5,7 +5,6 @@
 #include "test.hpp"
 
 namespace test {
-
 using clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;

@@ -4,7 +4,6 @@
 using namespace test;
 
 namespace {
-
 // A worker with its health server, on a free port unless `extra` says where.
 struct served {
     explicit served(const std::string& url, environment extra = {}) {
@@ -33,7 +32,6 @@ struct served {
 };
 
 bool becomes_quiet(backend& jobs) { return jobs.event(beat_in_state("w", "quiet")).what == json::kind::object; }
-
 }  // namespace
 
 // [GS-R004] [WP 4.6 (b)] [WP 4.6 (c)]

@@ -4,13 +4,11 @@
 using namespace test;
 
 namespace {
-
 constexpr const char* soft = "Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)";
 constexpr const char* succeeded = "Soft stop succeeded";
 constexpr const char* again = "Received SIGINT/SIGTERM again; initiating hard stop (cancel everything)";
 constexpr const char* timeout = "Soft stop timeout; initiating hard stop (cancel everything)";
 constexpr const char* unsafe = "Hard stop timeout; ignoring stop procedure and exiting unsafely";
-
 }  // namespace
 
 // [River Stop] [River hard stop] [River stuck programs (a)] [River shutdown code (a)] [River shutdown code (b)]

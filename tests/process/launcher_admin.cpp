@@ -6,7 +6,6 @@
 using namespace test;
 
 namespace {
-
 // A launcher with a configuration of its own, on a socket of its own.
 class daemon_of {
   public:
@@ -63,7 +62,6 @@ pid_t pid_in(const std::string& text, const std::string& id) {
     const std::size_t at = text.find("pid ", text.find("  " + id + " "));
     return at == std::string::npos ? 0 : static_cast<pid_t>(std::atoi(text.c_str() + at + 4));
 }
-
 }  // namespace
 
 TEST_CASE("launcher_admin: an operator can list, preview, roll, stop and watch the processes of a group") {

@@ -12,7 +12,6 @@
 using namespace test;
 
 namespace {
-
 bool is_built() { return ::access(program("static_worker").c_str(), X_OK) == 0; }
 
 // What becomes it: first of all `before` runs, by a shell with this process id.
@@ -37,7 +36,6 @@ bool keeps_term(pid_t pid) {
     }
     return false;
 }
-
 }  // namespace
 
 TEST_CASE("static_worker: the build contains the static worker on Linux x86_64 and aarch64") {

@@ -7,7 +7,6 @@
 using namespace test;
 
 namespace {
-
 constexpr milliseconds probe_limit{180000};
 using words = std::vector<std::string>;
 
@@ -120,7 +119,6 @@ probe_run& default_grace_run() {
     }
     return run;
 }
-
 }  // namespace
 
 // [GS-003] [GS 5.2 (b)] [WP 2.3 (b)] [WP 9.4] [GS-001] [GS 4.2 (b)] [GS 5.1 (a)] [GS 5.2 (a)] [GS 5.3 (c)]

@@ -5,7 +5,6 @@
 using namespace test;
 
 namespace {
-
 // A client of one stream.
 class stream {
   public:
@@ -57,7 +56,6 @@ ojs::worker_options events_only(const backend& jobs) {
     options.log.level = ojs::log_level::off;
     return options;
 }
-
 }  // namespace
 
 TEST_CASE("queue events: an idle worker runs a pushed or retried job without waiting for its next poll") {

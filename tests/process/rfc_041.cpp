@@ -8,7 +8,6 @@ using namespace test;
 using namespace std::chrono_literals;
 
 namespace {
-
 using words = std::vector<std::string>;
 using ojs::instance_state;
 
@@ -102,7 +101,6 @@ ojs::group_options runners(int desired, const words& flags) {
     out.process.shutdown.poll_interval = 20ms;
     return out;
 }
-
 }  // namespace
 
 // ---- the seven of the RFC ----
@@ -197,7 +195,6 @@ TEST_CASE("rfc_041: TestRollingReplacement stops an old process only after a new
 
 #ifdef __linux__  // elsewhere there is no /proc to find anybody by
 namespace {
-
 // Configurations of launchers that share a state file, and a mark on all that they start.
 struct estate {
     std::string state = scratch_file("launcher.state");
@@ -231,7 +228,6 @@ struct estate {
         CHECK(count_marked(state) == 0);
     }
 };
-
 }  // namespace
 
 TEST_CASE("rfc_041: a launcher is killed in a drain or a rollout -> the next launcher ends its processes") {

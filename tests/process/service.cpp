@@ -8,7 +8,6 @@
 using namespace test;
 
 namespace {
-
 // Messages in the order they came.
 class manager_end {
   public:
@@ -27,7 +26,6 @@ class manager_end {
     const notify_socket socket_{scratch_file("notify")};
     std::vector<std::string> messages_;
 };
-
 }  // namespace
 
 // [River stuck programs (b)]

@@ -13,7 +13,6 @@ using namespace test;
 namespace fs = std::filesystem;
 
 namespace {
-
 // Visible names only: what begins with a dot is no job.
 std::multiset<std::string> names_in(const fs::path& folder) {
     std::multiset<std::string> out;
@@ -49,7 +48,6 @@ int add_runs(process& worker, std::int64_t killed, std::map<std::string, std::ve
     }
     return static_cast<int>(open.size());
 }
-
 }  // namespace
 
 TEST_CASE("spool: 8 workers killed at random -> each job ends once in done/, never run by two at once") {

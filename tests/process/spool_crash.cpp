@@ -16,7 +16,6 @@ using namespace test;
 namespace fs = std::filesystem;
 
 namespace {
-
 const std::string envelope = "{\"type\":\"noop\",\"args\":[12345678901234567890],\"x\":{\"kept\":1.10}}\n";
 
 struct ending {
@@ -200,7 +199,6 @@ scenario lay_out(const std::string& directory, const ending& end, bool any_file)
     write_file(fs::path(directory) / "request" / "job", envelope);
     return {end, any_file, directory};
 }
-
 }  // namespace
 
 TEST_CASE("spool: a process killed after any file-changing system call leaves its job whole in one folder") {

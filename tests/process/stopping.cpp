@@ -4,12 +4,10 @@
 using namespace test;
 
 namespace {
-
 // Returns once the first beat of `worker` is in the ledger: it runs, and the backend knows it.
 void await_beat(backend& jobs, const std::string& worker) {
     REQUIRE(jobs.event(worker_event(worker, "beat")).what == json::kind::object);
 }
-
 }  // namespace
 
 TEST_CASE("worker: a stop signal after run() ends the process, but not within signal_debounce") {

@@ -12,7 +12,6 @@
 #include "plain_amqp.hpp"
 
 namespace {
-
 using transport_contract::eventually;
 using transport_contract::new_job;
 using transport_contract::share;
@@ -191,7 +190,6 @@ void reconnect(transport_contract::relay& wire, lone_worker& worker) {
     CHECK(eventually([&] { return !worker.fetch(0); }));
     CHECK(eventually([&] { return worker.fetch(0).has_value(); }));
 }
-
 }  // namespace
 
 TEST_CASE("open_amqp: an invalid URL is refused with an error that does not show its password") {

@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace {
-
 grpc::ByteBuffer bytes_of(const std::string& text) {
     const grpc::Slice slice(text);
     return grpc::ByteBuffer(&slice, 1);
@@ -70,7 +69,6 @@ int load(grpc::GenericStub& stub, int callers, const std::string& time) {
     print("ok " + std::to_string(ok) + " refused " + std::to_string(refused) + " failed " + std::to_string(failed));
     return 0;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

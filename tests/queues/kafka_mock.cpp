@@ -18,7 +18,6 @@
 #include <string>
 
 namespace {
-
 [[noreturn]] void fail(const std::string& what) {
     std::fprintf(stderr, "kafka_mock: %s\n", what.c_str());
     std::exit(1);
@@ -89,7 +88,6 @@ class cluster {
     rd_kafka_t* producer_;
     std::map<std::string, int> partitions_;  // of a topic
 };
-
 }  // namespace
 
 int main() {

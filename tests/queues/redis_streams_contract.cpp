@@ -13,7 +13,6 @@
 #include "ojs_redis_streams.hpp"
 
 namespace {
-
 using namespace std::chrono_literals;
 using transport_contract::job_state;
 using transport_contract::jobs;
@@ -175,7 +174,6 @@ void check_refused(const ojs::result<jobs>& got, ojs::errc code, const std::stri
     CHECK(got.error().code == code);
     CHECK(got.error().text == "Redis: " + text);
 }
-
 }  // namespace
 
 TEST_CASE("redis_streams: the transport contract passes, without the check for checkpoints in a FAIL") {

@@ -11,7 +11,6 @@ using namespace std::string_literals;
 using namespace test;
 
 namespace {
-
 draining_server start(http_handler handler = &echo, draining_server_options options = {},
                       const std::string& address = "0") {
     return started_server<draining_server>(std::move(handler), std::move(options), address);
@@ -94,7 +93,6 @@ bool refuses(std::uint16_t port) { return !unconnected().connect(port); }
 void await_connections(const draining_server& server, std::size_t count) {
     REQUIRE(eventually([&] { return server.connections() == count; }));
 }
-
 }  // namespace
 
 TEST_CASE("draining server: requests on one connection are served in order, pipelined or not") {

@@ -13,7 +13,6 @@ using namespace std::chrono_literals;
 using namespace test;
 
 namespace {
-
 http_server start(http_handler handler = &echo, http_server_options options = {}, const std::string& address = "0") {
     return started_server<http_server>(std::move(handler), options, address);
 }
@@ -224,5 +223,4 @@ TEST_CASE("http_server: the server uses one thread plus one per connection, and 
 }
 
 #endif
-
 }  // namespace

@@ -6,7 +6,6 @@
 #include "text.hpp"
 
 namespace test {
-
 inline ojs::http_response echo(const ojs::http_request& request) {
     return {200, {}, request.method + " " + request.target + " " + request.body};
 }
@@ -69,5 +68,4 @@ inline std::size_t await_threads(std::size_t count) {
     return sleeps;
 }
 #endif
-
 }  // namespace test

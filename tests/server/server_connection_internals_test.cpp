@@ -7,7 +7,6 @@ using namespace test;
 using detail::server_connection;
 
 namespace {
-
 // A connection whose events the test hands out. From the first response on, every deadline passes at once.
 class overdue_connection {
   public:
@@ -52,7 +51,6 @@ class overdue_connection {
     detail::ref<server_connection> served_;
     server_connection::next next_ = server_connection::next::read;
 };
-
 }  // namespace
 
 TEST_CASE("server connection: an overdue request that has arrived is answered, and the connection is kept") {

@@ -8,7 +8,6 @@ using ojs::service_notifier;
 using manager = test::notify_socket;
 
 namespace {
-
 using test::variables;
 
 ojs::result<service_notifier> notifier_of(const variables& set) {
@@ -29,7 +28,6 @@ std::string watchdog_of(const char* usec, const std::string& pid) {
     const auto made = notifier_of(set);
     return made ? ojs::format_duration(made->watchdog_interval()) : ojs::to_string(made.error().code);
 }
-
 }  // namespace
 
 TEST_CASE("service_notifier: without NOTIFY_SOCKET every call does nothing and succeeds") {

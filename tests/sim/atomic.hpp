@@ -10,7 +10,6 @@
 #undef atomic
 
 namespace ojs::detail {
-
 template <class T>
 class atomic : public plain_atomic<T> {
     using base = plain_atomic<T>;
@@ -54,5 +53,4 @@ class atomic : public plain_atomic<T> {
         return base::compare_exchange_strong(expected, desired);
     }
 };
-
 }  // namespace ojs::detail

@@ -384,11 +384,9 @@ class group_system final : public system {
     process_group* group_ = nullptr;
     bool quiet_ = false, draining_ = false, finishing_ = false, finished_ = false;
 };
-
 }  // namespace
 
 std::unique_ptr<system> make_group(std::uint64_t seed, const limits& most) {
     return std::make_unique<group_system>(seed, most);
 }
-
 }  // namespace sim

@@ -203,11 +203,9 @@ class loop_system final : public system {
     std::vector<state> states_;
     std::optional<ojs::loop> one_;
 };
-
 }  // namespace
 
 std::unique_ptr<system> make_loop(std::uint64_t seed, const limits& most) {
     return std::make_unique<loop_system>(seed, most);
 }
-
 }  // namespace sim

@@ -26,12 +26,10 @@
 #include <vector>
 
 namespace sim {
-
 bool traces = false;
 static const bool traces_points = ::getenv("POINTS") != nullptr;
 
 namespace {
-
 constexpr std::size_t stack_size = 256 * 1024;
 constexpr nanoseconds never = INT64_MAX;
 constexpr nanoseconds tick = 200;                    // what passing a point takes
@@ -429,7 +427,6 @@ void machine::enter() {
     if (self.detached) on.forget(self.id);  // its stack is used until the next fiber runs, and nobody takes it before
     on.go_on();
 }
-
 }  // namespace
 
 ending run(const plan& how, const std::function<void()>& body) {
@@ -509,7 +506,6 @@ void note(const char* format, ...) {
 }
 
 namespace {
-
 // What the library's mutexes, conditions and locks hold in place of the C library's. All zero where they are new.
 struct sim_mutex {
     std::uint64_t owner;  // fiber; 0: free
@@ -585,7 +581,6 @@ long delete_timer(int) {
     ++timer.id;
     return 0;
 }
-
 }  // namespace
 }  // namespace sim
 

@@ -17,7 +17,6 @@
 #include "system.hpp"
 
 namespace {
-
 // Of all processes.
 struct totals {
     std::uint64_t next_seed;
@@ -191,7 +190,6 @@ int usage() {
                  "       sim --seed SEED [--ITEMS N] [--CALLS N] [--FAULTS N] [--SWITCHES N] [--trace]\n");
     return 64;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

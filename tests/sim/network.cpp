@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace sim {
-
 nanoseconds some_time(nanoseconds limit) {
     const nanoseconds upper = dice().one_in(8) ? limit : limit / 20 + 1;
     return static_cast<nanoseconds>(dice().below(static_cast<std::uint64_t>(upper)));
@@ -76,7 +75,6 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
 // ---- what happens to a request ----
 
 namespace {
-
 enum class fault { none, lost_request, lost_response, late_response, overdue_response, reset, unavailable, rejected };
 
 nanoseconds until(ojs::time_point deadline) {
@@ -87,7 +85,6 @@ ojs::result<T> give_up(nanoseconds end) {
     sleep_until(end);
     return ojs::error{ojs::errc::timed_out, 0, "no response"};
 }
-
 }  // namespace
 
 network::network(backend& to, faults& wrong, std::string worker, reporter violate)
@@ -306,5 +303,4 @@ void network::cancel(const std::string& id) {
     const std::lock_guard<std::mutex> held(calling_back_);
     if (on_cancelled_) on_cancelled_(id);
 }
-
 }  // namespace sim

@@ -13,7 +13,6 @@
 #include "system.hpp"
 
 namespace sim {
-
 // What goes wrong, and how often.
 struct faults {
     std::uint64_t one_in = 0;  // of the requests; 0: none
@@ -144,5 +143,4 @@ class network : public ojs::transport {
 
 // Up to `limit`, mostly short.
 nanoseconds some_time(nanoseconds limit);
-
 }  // namespace sim

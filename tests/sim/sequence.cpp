@@ -186,11 +186,9 @@ class sequence_system final : public system {
     std::deque<sequence_record> records_;
     const std::shared_ptr<int> step_count_ = std::make_shared<int>();
 };
-
 }  // namespace
 
 std::unique_ptr<system> make_sequence(std::uint64_t seed, const limits& most) {
     return std::make_unique<sequence_system>(seed, most);
 }
-
 }  // namespace sim

@@ -9,7 +9,6 @@
 #include "machine.hpp"
 
 namespace sim {
-
 // At most so many; a failure is shrunk by lowering them.
 struct limits {
     std::uint64_t items = UINT64_MAX;  // jobs, processes, steps
@@ -49,5 +48,4 @@ std::unique_ptr<system> make_worker(std::uint64_t seed, const limits& most);
 std::unique_ptr<system> make_group(std::uint64_t seed, const limits& most);
 std::unique_ptr<system> make_sequence(std::uint64_t seed, const limits& most);
 std::unique_ptr<system> make_loop(std::uint64_t seed, const limits& most);
-
 }  // namespace sim

@@ -10,11 +10,9 @@
 #include "network.hpp"
 
 namespace sim {
-
 using namespace std::chrono_literals;
 
 namespace {
-
 // What a run has, drawn from its seed.
 struct scenario {
     std::uint64_t jobs = 6;
@@ -74,7 +72,6 @@ scenario draw(std::uint64_t seed, const limits& most) {
 }
 
 constexpr int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1};
-
 }  // namespace
 
 void renew_process() {
@@ -90,7 +87,6 @@ void renew_process() {
 }
 
 namespace {
-
 class worker_world : public system {
   public:
     worker_world(std::uint64_t seed, const limits& most);
@@ -630,7 +626,6 @@ void worker_world::check_end(const ending& how) {
                 violate("_exit(0), but " + id + " is claimed and not reported");
     }
 }
-
 }  // namespace
 
 void send_signal(int number) {
@@ -651,5 +646,4 @@ void send_signal(int number) {
 std::unique_ptr<system> make_worker(std::uint64_t seed, const limits& most) {
     return std::make_unique<worker_world>(seed, most);
 }
-
 }  // namespace sim

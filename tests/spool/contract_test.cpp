@@ -3,7 +3,6 @@
 #include "spool_dir.hpp"
 
 namespace {
-
 using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;
@@ -66,7 +65,6 @@ class spool_subject : public transport_contract::subject {
     spool_dir dir_{folder_.path() / "spool"};
     std::map<std::string, std::string> files_;
 };
-
 }  // namespace
 
 TEST_CASE("spool: every transport contract check that applies to a directory passes") {

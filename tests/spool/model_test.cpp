@@ -22,7 +22,6 @@ extern "C" int inotify_init1(int flags) noexcept(noexcept(::inotify_init1(flags)
 #endif
 
 namespace {
-
 // A job that was put there: found again by its number, which is in its content and nowhere else.
 struct model_job {
     std::string id;
@@ -167,7 +166,6 @@ class sequence {
     std::map<int, model_job> jobs_;
     int last_ = 0;
 };
-
 }  // namespace
 
 TEST_CASE("spool: random names, collisions, worker deaths -> every job is settled once, runs counted") {

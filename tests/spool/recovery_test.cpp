@@ -176,7 +176,6 @@ TEST_CASE("spool: the .owner record contains pid, start time, boot id, PID names
 }
 
 namespace {
-
 // A file system of 64 KiB, if we may mount one.
 class small_disk {
   public:
@@ -208,7 +207,6 @@ class small_disk {
   public:
     const fs::path path;
 };
-
 }  // namespace
 
 TEST_CASE("spool: on a full disk what needs no room works, and an ACK is accepted without its result") {

@@ -4,7 +4,6 @@
 using namespace spool_test;
 
 namespace {
-
 // What the kernel answers to who asks for a read lease: EAGAIN if it sees a writer, EACCES for another user's file.
 int lease_error([[maybe_unused]] const fs::path& file) {
     int out = ENOSYS;
@@ -14,7 +13,6 @@ int lease_error([[maybe_unused]] const fs::path& file) {
 #endif
     return out;
 }
-
 }  // namespace
 
 TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are refused once, and kept") {
@@ -64,8 +62,7 @@ TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are r
 
 TEST_CASE("spool: backup, temporary and partial files are refused once, unless any_name is set") {
     const names side = test::words(
-        "a~ #a# a.json.bak a.BAK a.orig a.tmp a.part a.swp a.filepart a.rej a.crdownload a.rpmsave "
-        "a.dpkg-old "
+        "a~ #a# a.json.bak a.BAK a.orig a.tmp a.part a.swp a.filepart a.rej a.crdownload a.rpmsave a.dpkg-old "
         "a.ucf-new 4913 sedAb1dEf ~$a.json a.sync-conflict-20260101.json",
         {"a (copy).json", "a (2nd copy).json"});
     const names jobs = test::words("a.1 a.json.1 49130 sed sedate.json a.bak.json (copyright).json part a-tmp");

@@ -7,7 +7,6 @@
 #include "text.hpp"
 
 namespace spool_test {
-
 using namespace ojs;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -202,5 +201,4 @@ inline settle_result requeue(transport& to, const std::string& id) {
 
 // Bytes that are no JSON, no text and not even UTF-8.
 inline const std::string odd_bytes("\0\xff\xfe{\"type\":\n", 12);
-
 }  // namespace spool_test

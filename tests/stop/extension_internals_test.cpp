@@ -13,7 +13,6 @@ using detail::worker_extension;
 using test::holds;
 
 namespace {
-
 // Records the calls of a test's extensions in order; outlives them.
 struct trace {
     void add(const std::string& line) {
@@ -89,7 +88,6 @@ error refused_start(const worker_options& options) {
     CHECK(wire.calls().empty());
     return started.error();
 }
-
 }  // namespace
 
 TEST_CASE("extensions: the first call of an extension is start(), and the last is stop()") {

@@ -6,7 +6,6 @@ using namespace std::chrono_literals;
 using ojs::worker_options;
 
 namespace {
-
 // "ID: PROBLEM" of each.
 std::vector<std::string> warnings(const worker_options& options, const ojs::detail::container_probe& where = probe(),
                                   std::chrono::milliseconds steps_timeout = 0ms) {
@@ -21,7 +20,6 @@ std::vector<std::string> warnings(const worker_options& options, const ojs::deta
     ojs::detail::warn_at_start(ojs::detail::logger(log, "worker"), options, steps_timeout, where);
     return out;
 }
-
 }  // namespace
 
 TEST_CASE("start-up: a drain plus reports longer than container_grace_period is a budget finding") {
@@ -32,8 +30,7 @@ TEST_CASE("start-up: a drain plus reports longer than container_grace_period is 
     CHECK(holds(warnings(options, probe(), 1s).at(0), "budget-tight"));
     options.container_grace_period = 30s;
     CHECK(warnings(options).at(0) ==
-          "budget-exceeded: the drain (30s) and the reports after it (5s) need more than the 30s that the "
-          "container "
+          "budget-exceeded: the drain (30s) and the reports after it (5s) need more than the 30s that the container "
           "grants");
     options.container_grace_period = 0s;
     CHECK(warnings(options, probe(), ojs::no_limit).empty());

@@ -497,14 +497,11 @@ TEST_CASE("stopping: the log shows the options at start-up, the progress of the 
     const log_record end = log.records("info worker stopped").at(0);
     for (const log_field& each : end.fields) fields += each.value.empty() ? "" : each.name + " ";
     CHECK(fields ==
-          "status claimed completed failed interrupted requeued gone unreported uptime_ms stop_ms mode "
-          "cause ");
+          "status claimed completed failed interrupted requeued gone unreported uptime_ms stop_ms mode cause ");
     CHECK(log.text().find("threads have not ended") == std::string::npos);
 }
 
-TEST_CASE(
-    "stopping: stop() and wait() inside a handler or callback of the worker return false at once, and it "
-    "stops") {
+TEST_CASE("stopping: stop() and wait() inside a handler or callback of the worker return false at once, and it stops") {
     enum { handler, transition, fetch, cancelled, place_count };
     for (int place = 0; place < place_count; ++place) {
         CAPTURE(place);
@@ -552,7 +549,6 @@ TEST_CASE(
 // ---- what a stop signal means where there is a termination-mode file, or where the first signal wins ----
 
 namespace {
-
 const char* const read_file = "info File ";  // the line about a file that says NORMAL_SHUTDOWN
 const char* const reclaim_lines[] = {"warn Spot instance reclamation detected",
                                      "warn Initiating immediate shutdown to requeue job before VM termination"};
@@ -566,7 +562,6 @@ struct mode_file {
     test::file_tree tree;
     worker_options options = patient();
 };
-
 }  // namespace
 
 TEST_CASE("termination mode: a stop signal reads the file before on_transition is called for the drain") {

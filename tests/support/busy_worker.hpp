@@ -4,7 +4,6 @@
 #include "recorder.hpp"
 
 namespace recorder {
-
 using shared_event = std::shared_ptr<event>;
 
 inline shared_event make_event() { return std::make_shared<event>(); }
@@ -57,5 +56,4 @@ struct busy_worker {
   private:
     busy_worker() = default;
 };
-
 }  // namespace recorder

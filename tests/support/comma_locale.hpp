@@ -6,7 +6,6 @@
 #include "files.hpp"
 
 namespace test {
-
 class comma_locale {
   public:
     comma_locale() {
@@ -27,5 +26,4 @@ class comma_locale {
   private:
     temporary_folder scratch_;
 };
-
 }  // namespace test

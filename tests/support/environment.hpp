@@ -5,7 +5,6 @@
 #include <string>
 
 namespace test {
-
 class environment_variable {
   public:
     environment_variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
@@ -16,5 +15,4 @@ class environment_variable {
   private:
     const char* name_;
 };
-
 }  // namespace test

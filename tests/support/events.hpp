@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace test {
-
 // Only a hang ever takes this long, also beside a hundred busy threads.
 inline constexpr std::chrono::seconds hang_guard{120};
 
@@ -81,5 +80,4 @@ void at_once(int count, Body body) {
     }
     for (std::thread& each : threads) each.join();
 }
-
 }  // namespace test

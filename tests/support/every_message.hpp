@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace test {
-
 class any_message {
   public:
     virtual ~any_message() = default;
@@ -53,5 +52,4 @@ inline std::vector<std::unique_ptr<any_message>> every_message() {
         ojs::group_status, ojs::rollout_request, ojs::rollout_response, ojs::cancel_rollout_request,
         ojs::cancel_rollout_response, ojs::list_groups_request, ojs::list_groups_response>();
 }
-
 }  // namespace test

@@ -4,7 +4,6 @@
 #include "test.hpp"
 
 namespace test {
-
 class file_tree {
   public:
     const std::string& root() const { return root_; }
@@ -55,5 +54,4 @@ inline ojs::environment_lookup lookup(variables set) {
         return found == set.end() ? nullptr : found->second.c_str();
     };
 }
-
 }  // namespace test

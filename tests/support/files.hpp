@@ -12,7 +12,6 @@
 #include <system_error>
 
 namespace test {
-
 // A folder of its own, removed at the end with all in it, unless OJS_TEST_KEEP is set.
 class temporary_folder {
   public:
@@ -64,5 +63,4 @@ inline std::string block_of(const std::string& document, const std::string& lang
 inline void write_file(const std::filesystem::path& path, std::string_view text) {
     std::ofstream(path, std::ios::binary) << text;
 }
-
 }  // namespace test

@@ -4,7 +4,6 @@
 #include "text.hpp"
 
 namespace test {
-
 // We are process 7 there, called ./worker, started by `parent`.
 inline file_tree& with_us(file_tree& tree, int parent = 1) {
     tree.process("self", 7, parent, "worker", "./worker", "worker");
@@ -44,5 +43,4 @@ inline void check_found(const std::vector<ojs::finding>& all, const char* id, oj
     CHECK(holds(found->problem, what));
     CHECK((level == ojs::severity::info || !found->fix.empty()));
 }
-
 }  // namespace test

@@ -6,7 +6,6 @@
 #include "test.hpp"
 
 namespace test {
-
 class notify_socket {
   public:
     explicit notify_socket(std::string name)
@@ -38,5 +37,4 @@ class notify_socket {
     const std::string name_;
     const int fd_;
 };
-
 }  // namespace test

@@ -10,7 +10,6 @@
 #include "test.hpp"
 
 namespace test {
-
 // A child that runs `body`; what it returns is the exit status.
 template <class Body>
 pid_t forked(Body body) {
@@ -104,5 +103,4 @@ class no_descriptors {
   private:
     rlimit before_{};
 };
-
 }  // namespace test

@@ -9,7 +9,6 @@
 #include "test.hpp"
 
 namespace peer {
-
 using namespace std::chrono_literals;
 
 inline ojs::time_point soon() { return ojs::steady_clock::now() + 20s; }
@@ -191,5 +190,4 @@ inline void expire_after_should_send(ojs::http_call& call, int nth) {
         return true;
     };
 }
-
 }  // namespace peer

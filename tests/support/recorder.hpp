@@ -10,7 +10,6 @@
 #include "test.hpp"
 
 namespace recorder {
-
 using namespace std::chrono_literals;
 
 using test::counter;
@@ -375,5 +374,4 @@ class kept_log {
     };
     const std::shared_ptr<entries> all_ = std::make_shared<entries>();
 };
-
 }  // namespace recorder

@@ -2,7 +2,6 @@
 #include "processes.hpp"
 
 namespace test {
-
 // What `call` writes to standard error; at most what a pipe holds, and at least one byte.
 template <class Call>
 std::string standard_error_of(Call call) {
@@ -19,5 +18,4 @@ std::string standard_error_of(Call call) {
     REQUIRE(!out.empty());
     return out;
 }
-
 }  // namespace test

@@ -26,11 +26,9 @@
 #include <thread>
 
 namespace test {
-
 // Why it failed; nothing where it did not.
 template <class T>
 std::optional<ojs::errc> code_of(const ojs::result<T>& from) {
     return from ? std::nullopt : std::optional<ojs::errc>(from.error().code);
 }
-
 }  // namespace test

@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace test {
-
 inline bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // What stands between blanks and line ends, and `more`, which has some.
@@ -17,5 +16,4 @@ inline std::vector<std::string> words(const std::string& text, std::initializer_
     for (std::string each; in >> each;) out.push_back(each);
     return out;
 }
-
 }  // namespace test

@@ -15,7 +15,6 @@
 #include "contract/whole_worker.hpp"
 
 namespace transport_contract {
-
 struct contract_case {
     const char* name;
     void (*body)(trial&);
@@ -68,5 +67,4 @@ inline verdict run(const contract_case& which, subject& on) {
     }
     return {running.broken(), running.left_out(), running.checks()};
 }
-
 }  // namespace transport_contract

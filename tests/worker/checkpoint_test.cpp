@@ -6,7 +6,6 @@ using namespace recorder;
 using happening = recorder::event;
 
 namespace {
-
 using strings = std::vector<std::string>;
 
 // The checkpoint of each FAIL.
@@ -25,7 +24,6 @@ void run_job(recorder::transport& wire, Handler handler, job given = make_job("a
 }
 
 std::string code_of(const result<void>& saved) { return saved ? "ok" : to_string(saved.error().code); }
-
 }  // namespace
 
 TEST_CASE("checkpoint: checkpoint() returns the last saved state digit for digit, and nothing after null") {

@@ -6,7 +6,6 @@ using namespace ojs;
 using namespace recorder;
 
 namespace {
-
 ojs::job claimed_as(std::string id, std::string claim, std::int64_t attempt = 1) {
     ojs::job out = make_job(std::move(id));
     out.claim = std::move(claim);
@@ -33,13 +32,11 @@ class long_poll : public recorder::transport {
     counter ended;
     std::vector<ojs::phase> phases;
 };
-
 }  // namespace
 
 // [WP 5.4] [Progress 6.3]
 TEST_CASE(
-    "claim: an ACK or FAIL has the job and the claim text that FETCH returned, and a heartbeat has the claim "
-    "text") {
+    "claim: an ACK or FAIL has the job and the claim text that FETCH returned, and a heartbeat has the claim text") {
     recorder::transport wire;
     std::vector<std::string> seen;
     wire.on.ack = [&](const ack_request& request, time_point) {
@@ -94,9 +91,7 @@ TEST_CASE("claim: a job claimed again while it runs -> its latest claim is settl
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE(
-    "claim: claims_lost in a heartbeat response -> jobs not in jobs_extended are cancelled and not "
-    "reported") {
+TEST_CASE("claim: claims_lost in a heartbeat response -> jobs not in jobs_extended are cancelled and not reported") {
     recorder::transport wire;
     counter running;
     wire.on.beat = [&](const heartbeat_request& request) {

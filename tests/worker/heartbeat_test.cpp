@@ -107,7 +107,6 @@ TEST_CASE("heartbeat: a last heartbeat whose connection broke is sent again with
 // ---- jobs that a heartbeat response leaves out: the claim query, and the effect of its response ----
 
 namespace {
-
 // A worker with the jobs "a" and "b", which end by the test or by cancellation, and the most frequent heartbeats.
 struct holding {
     explicit holding(const result<bool>& claim) {
@@ -150,7 +149,6 @@ struct holding {
     recorder::event over;
     std::unique_ptr<worker> body;
 };
-
 }  // namespace
 
 TEST_CASE("claim: the backend says that a claim is gone -> the job is cancelled, not renewed and not reported") {
@@ -167,9 +165,7 @@ TEST_CASE("claim: the backend says that a claim is gone -> the job is cancelled,
     CHECK(sums(*tested.body) == "claimed 2 completed 1 gone 1 exit 0");
 }
 
-TEST_CASE(
-    "claim: a job not in jobs_extended is queried once, and continues if the claim holds or the query "
-    "fails") {
+TEST_CASE("claim: a job not in jobs_extended is queried once, and continues if the claim holds or the query fails") {
     for (const result<bool>& claim : {result<bool>(true), result<bool>(error{errc::unreachable, 0, "no"}),
                                       result<bool>(error{errc::rejected, 0, "GET /jobs/{id} answered 404", 404})}) {
         holding tested(claim);

@@ -8,7 +8,6 @@ using namespace std::chrono_literals;
 using recorder::parse;
 
 namespace {
-
 // A backend that keeps every request and answers what the test says.
 class backend {
   public:
@@ -104,7 +103,6 @@ void check_identity(const picojson::value& body) {
     CHECK(body.get("labels").serialize() == "[\"x\"]");
     CHECK(body.get("started_at").to_str() == "2026-01-02T03:04:05.000Z");
 }
-
 }  // namespace
 
 // [WP 5.2] [WP 6.2] [WP 6.3] [WP 6.4, 6.5]
@@ -347,9 +345,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
 }
 
 // [WP 4.6 (a)]
-TEST_CASE(
-    "http: every form of a body is rejected -> the next is sent in full, and ACK and FETCH are not "
-    "repeated") {
+TEST_CASE("http: every form of a body is rejected -> the next is sent in full, and ACK and FETCH are not repeated") {
     downgrading tested([](const picojson::value&) { return false; });
     for (int i = 0; i < 2; ++i) {
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
@@ -470,8 +466,7 @@ TEST_CASE("http: a FETCH response over the size limit, or that is cut off, is an
 // [WP 5.3]
 TEST_CASE("http: FETCH reads every field of a job and keeps numbers digit for digit") {
     const std::string envelope =
-        "{\"id\":\"j1\",\"type\":\"t\",\"queue\":\"q\",\"args\":[9007199254740993, "
-        "1.10,{\"a\":\"]\"}],\"attempt\":2,"
+        "{\"id\":\"j1\",\"type\":\"t\",\"queue\":\"q\",\"args\":[9007199254740993, 1.10,{\"a\":\"]\"}],\"attempt\":2,"
         "\"max_attempts\":5,\"timeout_ms\":1500,\"visibility_timeout_ms\":60000,"
         "\"meta\":{\"n\":18446744073709551615},\"custom\":[1]}";
     const result<std::vector<job>> got = fetch(*connect(backend(200, "{\"jobs\":[" + envelope + "]}")));

@@ -5,13 +5,11 @@ using namespace ojs;
 using namespace recorder;
 
 namespace {
-
 job with_timeout(std::chrono::milliseconds timeout, const std::string& id = "a") {
     job out = make_job(id);
     out.timeout = timeout;
     return out;
 }
-
 }  // namespace
 
 // [Timeouts 7.2]
@@ -87,7 +85,6 @@ TEST_CASE("timeout: after a timeout or revocation, a result is an ACK, and anyth
 }
 
 namespace {
-
 worker_options for_stuck(std::int64_t concurrency) {
     worker_options out = recorder::options(concurrency);
     out.stuck_after = 10ms;
@@ -114,7 +111,6 @@ struct deaf_worker {
     const kept_log log;
     worker body;
 };
-
 }  // namespace
 
 // [River diagnose]
@@ -195,9 +191,7 @@ TEST_CASE("on_cancel: callbacks that block do not delay the callback of another 
     CHECK(worker->report().interrupted == 3);
 }
 
-TEST_CASE(
-    "reclaim_wait: a handler returns in time -> the FAIL has the handler's message, and the job is "
-    "requeued") {
+TEST_CASE("reclaim_wait: a handler returns in time -> the FAIL has the handler's message, and the job is requeued") {
     worker_options options = patient();
     options.times.reclaim_wait = 50s;
     busy_worker busy(options, [](job_context& job) {

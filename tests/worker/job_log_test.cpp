@@ -5,7 +5,6 @@ using namespace ojs;
 using namespace recorder;
 
 namespace {
-
 // Runs one job whose handler returns `returned`, and returns its record "job failed".
 log_record record_of_failure(recorder::transport& wire, const outcome& returned, job given = make_job("a"),
                              worker_options options = recorder::options()) {
@@ -22,7 +21,6 @@ log_record record_of_failure(recorder::transport& wire, const outcome& returned,
 const std::string again = "backend reachable again";
 const error unreachable{errc::unreachable, 0, "connection refused"};
 const error rejected{errc::rejected, 0, "no"};
-
 }  // namespace
 
 TEST_CASE("job log: the record of a failed job has the error and the attempt") {

@@ -6,7 +6,6 @@ using namespace ojs;
 using recorder::make_job;
 
 namespace {
-
 template <class Handler>
 recorder::call settle_with(const std::string& args_json, Handler handler, const std::string& meta_json = "{}") {
     job given = make_job("a", "work", args_json);
@@ -15,7 +14,6 @@ recorder::call settle_with(const std::string& args_json, Handler handler, const 
 }
 
 picojson::value number(double of) { return picojson::value(of); }
-
 }  // namespace
 
 TEST_CASE("job values: arguments are read as picojson values, or the error names the argument") {

@@ -7,7 +7,6 @@ using namespace std::chrono_literals;
 using test::holds;
 
 namespace {
-
 // Looks up each row in docs/options.md: name, variables, default, and in the rest of the line the constraints.
 class documented_options {
   public:
@@ -73,7 +72,6 @@ class documented_options {
         return code(names);
     }
 };
-
 }  // namespace
 
 TEST_CASE("options: docs/options.md lists every option with its variables, default and bounds") {

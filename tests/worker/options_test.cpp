@@ -9,7 +9,6 @@ using namespace std::chrono_literals;
 using test::holds;
 
 namespace {
-
 using variables = std::map<std::string, std::string>;
 
 result<worker_options> read(const variables& set, const std::string& root = "/nonexistent") {
@@ -84,7 +83,6 @@ const duration_variable duration_variables[] = {
     {"OJS_SIGNAL_DEBOUNCE", nullptr, &worker_options::signal_debounce},
     {"OJS_PROGRESS_INTERVAL", nullptr, &worker_options::progress_interval},
 };
-
 }  // namespace
 
 // [GS-003] [WP 4.2 (a)] [WP 5.2] [WP 8.1]
@@ -242,9 +240,7 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
     refused("auth_token (OJS_AUTH_TOKEN) begins or ends", [](auto& o) { o.auth_token = "b\n"; });
 }
 
-TEST_CASE(
-    "options: a variable has white space in a queue or job type -> an error says that commas separate "
-    "names") {
+TEST_CASE("options: a variable has white space in a queue or job type -> an error says that commas separate names") {
     const char* const fault = "contains white space; names are separated by commas";
     for (const char* value : {"default email", "a,b c", "a\nb", "a,b\tc"}) {
         for (const char* name : {"OJS_QUEUES", "OJS_QUEUE"}) check_refused(name, value, fault);
@@ -317,8 +313,7 @@ TEST_CASE("options: validate() refuses values that are out of range, alone or in
                 [&](worker_options& o) { (each.own == nullptr ? o.times.*each.of_times : o.*each.own) = -1ms; });
     }
     refused(
-        "times.shutdown_grace_period (OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT) is "
-        "2147483648; ",
+        "times.shutdown_grace_period (OJS_SHUTDOWN_GRACE_PERIOD OJS_GRACE_PERIOD OJS_SHUTDOWN_TIMEOUT) is 2147483648; ",
         [](auto& o) { o.times.shutdown_grace_period = 2147483648ms; });
     refused("heartbeat_interval (OJS_HEARTBEAT_INTERVAL) is 9; ", [](auto& o) { o.heartbeat_interval = 9ms; });
     refused("times.stop_timeout (OJS_STOP_TIMEOUT) is 99; ", [](auto& o) { o.times.stop_timeout = 99ms; });

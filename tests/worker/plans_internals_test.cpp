@@ -50,8 +50,7 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
 }
 
 TEST_CASE(
-    "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a "
-    "ceiling") {
+    "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a ceiling") {
     constexpr std::size_t many = ~std::size_t{0};
     const time_point now = steady_clock::now();
     const auto lost = [](errc code) { return result<std::size_t>(error{code, 0, "lost"}); };

@@ -4,7 +4,6 @@ using namespace ojs;
 using namespace recorder;
 
 namespace {
-
 // One worker, one job whose handler returns a result, stopped once the slot is free again.
 struct settled_job {
     explicit settled_job(recorder::transport& wire) {
@@ -14,7 +13,6 @@ struct settled_job {
     }
     std::unique_ptr<worker> body;
 };
-
 }  // namespace
 
 TEST_CASE("settlement: an ACK or FETCH is not repeated before its Retry-After is over") {

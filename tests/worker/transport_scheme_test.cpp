@@ -6,7 +6,6 @@ using namespace ojs;
 using test::holds;
 
 namespace {
-
 // Counts those that live.
 class counted_queue : public memory_transport {
   public:
@@ -45,7 +44,6 @@ void check_refused(const result<void>& started, errc code, const std::string& pa
     CHECK(started.error().code == code);
     CHECK(holds(started.error().text, part));
 }
-
 }  // namespace
 
 TEST_CASE("scheme: a scheme that a program adds opens the transport, also for copied options") {

@@ -407,7 +407,6 @@ TEST_CASE("worker: the log shows job arguments only if a handler's error quotes 
 // ---- jobs of types that no handler is registered for ----
 
 namespace {
-
 // A backend that returns job "u" of an unknown type first, whenever it is not claimed.
 struct insistent : recorder::transport {
     insistent() {
@@ -436,7 +435,6 @@ struct insistent : recorder::transport {
 };
 
 const char* const no_handler = "warn no handler for this job type";
-
 }  // namespace
 
 TEST_CASE("unknown type: the option unknown_type decides between requeue, fail and discard") {

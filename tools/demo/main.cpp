@@ -23,7 +23,6 @@
 
 namespace demo {
 namespace {
-
 using std::chrono::seconds;
 
 constexpr const char* usage =
@@ -448,7 +447,6 @@ fs::path own_folder(const char* argv0) {
     const fs::path link = fs::read_symlink("/proc/self/exe", failed);
     return (failed ? fs::absolute(argv0) : link).parent_path();
 }
-
 }  // namespace
 }  // namespace demo
 

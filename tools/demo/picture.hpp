@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace picture {
-
 // Times are seconds from the left edge.
 struct band {
     std::string phase;
@@ -211,5 +210,4 @@ class drawing {
     const timeline& timeline_;
     std::string out_;
 };
-
 }  // namespace picture

@@ -28,7 +28,6 @@
 extern char** environ;
 
 namespace demo {
-
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using texts = std::vector<std::string>;
@@ -382,5 +381,4 @@ class stage {
     std::string address_;
     ojs::http_client client_;
 };
-
 }  // namespace demo

@@ -15,7 +15,6 @@
 #include "store.hpp"
 
 namespace dev_backend {
-
 struct backend {
     explicit backend(const settings& chosen)
         : options(chosen),
@@ -81,5 +80,4 @@ ojs::http_response set_directive(backend& on, const incoming& in);
 ojs::http_response set_faults(backend& on, const incoming& in);
 ojs::http_response set_delay(backend& on, const incoming& in);
 ojs::http_response reset(backend& on, const incoming& in);
-
 }  // namespace dev_backend

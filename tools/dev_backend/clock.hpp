@@ -9,7 +9,6 @@
 #include <string>
 
 namespace dev_backend {
-
 inline std::int64_t monotonic_ns() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -60,5 +59,4 @@ inline std::optional<std::int64_t> parse_iso_time(const std::string& text) {
     if (*rest != '\0' || ms < 0) return std::nullopt;
     return ms;
 }
-
 }  // namespace dev_backend

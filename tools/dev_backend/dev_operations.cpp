@@ -10,7 +10,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 ojs::http_response health(backend& on, const incoming&) {
     const bool is_failing = on.disk.is_failing();
     const json_object out = json_object().text("status", is_failing ? "degraded" : "ok").text("version", "1.0");
@@ -38,7 +37,6 @@ ojs::http_response manifest(backend& on, const incoming&) {
 }
 
 namespace {
-
 // Of a query; empty: absent.
 std::string_view parameter(std::string_view target, std::string_view name) {
     for (std::size_t at = target.find('?'); at != target.npos; at = target.find('&', at + 1)) {
@@ -60,7 +58,6 @@ std::vector<std::string> texts_parameter(std::string_view target, std::string_vi
     }
     return out;
 }
-
 }  // namespace
 
 ojs::http_response list_events(backend& on, const incoming& in) {
@@ -131,5 +128,4 @@ ojs::http_response reset(backend& on, const incoming&) {
     on.jobs.clear();
     return json_response(200, "{}");
 }
-
 }  // namespace dev_backend

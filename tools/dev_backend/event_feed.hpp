@@ -10,7 +10,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 // With the lock of the store held.
 class event_feed {
   public:
@@ -48,5 +47,4 @@ class event_feed {
     std::deque<entry> events_;
     std::int64_t last_number_ = 0;
 };
-
 }  // namespace dev_backend

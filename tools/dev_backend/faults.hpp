@@ -13,7 +13,6 @@
 #include "ojs_server.hpp"
 
 namespace dev_backend {
-
 using std::chrono::milliseconds;
 
 // The faults of one request.
@@ -89,5 +88,4 @@ class pauses {
     std::condition_variable end_;
     bool stopping_ = false;
 };
-
 }  // namespace dev_backend

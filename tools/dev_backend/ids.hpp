@@ -10,7 +10,6 @@
 #include "clock.hpp"
 
 namespace dev_backend {
-
 class id_maker {
   public:
     // Milliseconds, a counter that keeps ids of one millisecond in order, random bits.
@@ -29,5 +28,4 @@ class id_maker {
     unsigned long long last_ = 0;  // milliseconds, and 12 bits of the counter
     std::mt19937_64 random_{std::random_device{}()};
 };
-
 }  // namespace dev_backend

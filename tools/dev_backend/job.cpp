@@ -7,7 +7,6 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 json_object open_envelope(const job& shown, std::string prefix) {
     json_object out(std::move(prefix.append(shown.fixed)));
     out.raw("meta", shown.meta);
@@ -28,7 +27,6 @@ json_object open_envelope(const job& shown, std::string prefix) {
 // ---- records ----
 
 namespace {
-
 std::int64_t wall_ms_of(ojs::time_point when) {
     if (when == never) return 0;
     return wall_ms() + std::chrono::duration_cast<milliseconds>(when - ojs::steady_clock::now()).count();
@@ -39,7 +37,6 @@ job_state state_of(const std::string& name) {
     if (found == state_names.end()) refuse_shape("no state is called " + name);
     return static_cast<job_state>(found - state_names.begin());
 }
-
 }  // namespace
 
 std::string record_of(const job& kept) {
@@ -77,5 +74,4 @@ std::unique_ptr<job> job_of(std::string_view fixed, json_view record) {
     out->is_stored = true;
     return out;
 }
-
 }  // namespace dev_backend

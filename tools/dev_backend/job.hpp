@@ -15,7 +15,6 @@
 #include "retry_policy.hpp"
 
 namespace dev_backend {
-
 enum class job_state { scheduled, available, active, completed, retryable, discarded, cancelled };
 constexpr std::array<const char*, 7> state_names = {"scheduled", "available", "active",   "completed",
                                                     "retryable", "discarded", "cancelled"};
@@ -103,5 +102,4 @@ inline std::string_view checkpoint_of(const job& of) {  // JSON; empty: none
 std::string record_of(const job& kept);
 // Restores all but the links to workers, queues and timers. Throws a refusal for an invalid member.
 std::unique_ptr<job> job_of(std::string_view fixed, json_view record);
-
 }  // namespace dev_backend

@@ -10,9 +10,7 @@
 #include "push_request.hpp"
 
 namespace dev_backend {
-
 namespace {
-
 std::string array_of(const std::vector<const job*>& jobs) {
     std::string out = "[";
     for (const job* each : jobs) out = envelope(*each, std::move(out.append(out.size() > 1 ? "," : "")));
@@ -28,7 +26,6 @@ new_job read_job_of_batch(json_view source, std::size_t index, bool hyphens) {
         throw;
     }
 }
-
 }  // namespace
 
 ojs::http_response push(backend& on, const incoming& in) {
@@ -91,5 +88,4 @@ ojs::http_response remove_dead_letter(backend& on, const incoming& in) {
     on.jobs.remove(on.jobs.find_dead_letter(in.id));
     return json_response(200, json_object().flag("deleted", true).text("job_id", in.id).str());
 }
-
 }  // namespace dev_backend

@@ -13,9 +13,7 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 namespace {
-
 constexpr std::string_view first_line = "dev_backend store 2\n";
 
 bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
@@ -27,7 +25,6 @@ bool sync_folder(const std::string& path) {
     const ojs::detail::unique_fd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     return opened && ::fsync(opened.get()) == 0;
 }
-
 }  // namespace
 
 ojs::error journal::fault_of(const std::string& why) const { return {ojs::errc::system, 0, path_ + ": " + why}; }
@@ -131,5 +128,4 @@ ojs::result<void> journal::append(const std::string& text) {
     size_ += text.size();
     return {};
 }
-
 }  // namespace dev_backend

@@ -9,7 +9,6 @@
 #include "store.hpp"
 
 namespace dev_backend {
-
 // A line for each commit: a JSON array of the records of all jobs that changed. Concurrent requests share a commit. The
 // file only grows.
 class journal {
@@ -40,5 +39,4 @@ class journal {
     std::string unsaved_;      // taken from the store, not on disk
     std::uint64_t saved_ = 0;  // store::changes() that are on disk
 };
-
 }  // namespace dev_backend

@@ -5,7 +5,6 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 std::string with_raw_member(std::string_view object, std::string_view key, std::string_view value) {
     json_object out;
     for (ojs::detail::json_iterator at(object, '{'); at; ++at) {
@@ -85,5 +84,4 @@ std::optional<std::vector<std::string>> texts_of(json_view value) {
     }
     return out;
 }
-
 }  // namespace dev_backend

@@ -12,7 +12,6 @@
 #include "ojs_server.hpp"
 
 namespace dev_backend {
-
 using ojs::json_type;
 using ojs::json_view;
 using ojs::detail::raw_member;
@@ -82,5 +81,4 @@ json_view member(json_view from, std::string_view key);  // no value: absent or 
 
 // The strings of an array; nullopt: absent, or no array of strings.
 std::optional<std::vector<std::string>> texts_of(json_view value);
-
 }  // namespace dev_backend

@@ -13,7 +13,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 class ledger {
   public:
     bool open(const std::string& path) {
@@ -43,5 +42,4 @@ class ledger {
   private:
     ojs::detail::unique_fd file_;
 };
-
 }  // namespace dev_backend

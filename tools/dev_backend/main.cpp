@@ -17,7 +17,6 @@
 #include "ojs_server.hpp"
 
 namespace {
-
 // Many workers need more than the usual soft limit of 1024 descriptors.
 void raise_descriptor_limit() {
     rlimit limit{};
@@ -64,7 +63,6 @@ bool shut_down(dev_backend::backend& on, ojs::draining_server& server, const ojs
     for (const ojs::step_result& each : steps.run(options)) in_order &= each.status == ojs::step_status::done;
     return in_order;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

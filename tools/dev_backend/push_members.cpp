@@ -7,9 +7,7 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 namespace {
-
 // Where a member may be, in bits.
 enum push_place : unsigned { in_batch = 1, in_job = 2, in_options = 4, in_retry = 8, in_unique = 16 };
 
@@ -94,7 +92,6 @@ void require_known(json_view given, push_place place) {
         if ((places & place) == 0) refuse_member("\"" + name + "\" belongs into " + name_of_first(places));
     }
 }
-
 }  // namespace
 
 bool is_extension_member(std::string_view name) { return name.substr(0, 2) == "x_" || name.substr(0, 4) == "ext_"; }
@@ -110,5 +107,4 @@ void require_known_members(json_view push) {
 }
 
 void require_known_batch_members(json_view batch) { require_known(batch, in_batch); }
-
 }  // namespace dev_backend

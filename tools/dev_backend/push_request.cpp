@@ -7,9 +7,7 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 namespace {
-
 // Parts joined by dots; each is a letter, then lower-case letters, digits and underscores.
 // [OJS core 5.1]
 bool is_job_type(std::string_view text, bool hyphens) {
@@ -108,7 +106,6 @@ void read_extra(json_view from, new_job& out) {
             ojs::detail::append(out.extra, {",", key.text(), ":", value.text()});
     }
 }
-
 }  // namespace
 
 new_job read_push(json_view from, bool hyphens) {
@@ -133,5 +130,4 @@ new_job read_new_push(json_view from, bool hyphens) {
     read_extra(from, out);
     return out;
 }
-
 }  // namespace dev_backend

@@ -18,7 +18,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 // One thread sends. What happens to a queue meanwhile becomes one event. A subscriber that does not read is
 // disconnected once its socket is full.
 class queue_events {
@@ -123,5 +122,4 @@ class queue_events {
     std::map<std::string, news> news_;  // by queue; not sent yet
     std::uint64_t last_number_ = 0;
 };
-
 }  // namespace dev_backend

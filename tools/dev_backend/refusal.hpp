@@ -4,7 +4,6 @@
 #include <utility>
 
 namespace dev_backend {
-
 // Thrown by a handler; becomes the error response. The codes are those of the HTTP binding and its OpenAPI description.
 struct refusal {
     int status;
@@ -23,5 +22,4 @@ struct refusal {
 }
 
 [[noreturn]] inline void refuse_duplicate(std::string why) { throw refusal{409, "duplicate", std::move(why)}; }
-
 }  // namespace dev_backend

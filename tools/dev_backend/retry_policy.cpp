@@ -9,9 +9,7 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 namespace {
-
 // Months and years have no fixed length.
 double ms_of_unit(char name, bool is_time) {
     switch (name) {
@@ -45,7 +43,6 @@ std::optional<double> iso_duration_ms(const std::string& text) {
 }
 
 std::string text_of(json_view value) { return value.string().value_or(""); }
-
 }  // namespace
 
 milliseconds duration_or(json_view given, const char* key, milliseconds fallback, const char* policy) {
@@ -118,5 +115,4 @@ bool is_non_retryable(const retry_policy& policy, std::string_view error_type) {
         return error_type.substr(0, prefix.size()) == prefix;
     });
 }
-
 }  // namespace dev_backend

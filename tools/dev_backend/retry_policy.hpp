@@ -9,7 +9,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 enum class backoff { exponential, linear, polynomial, none };
 
 struct retry_policy {
@@ -32,5 +31,4 @@ milliseconds duration_or(json_view given, const char* key, milliseconds fallback
 // The delay before the next attempt; `random` is in [0, 1). [OJS retry 3, 5]
 milliseconds delay_after(const retry_policy& policy, std::int64_t attempt, double random);
 bool is_non_retryable(const retry_policy& policy, std::string_view error_type);
-
 }  // namespace dev_backend

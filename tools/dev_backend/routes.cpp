@@ -12,9 +12,7 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 namespace {
-
 struct route {
     const char* method;
     const char* path;     // {NAME} is any text without a slash
@@ -178,7 +176,6 @@ void refuse_web_pages(const ojs::http_request& request) {
     if (host.data() != nullptr && !is_local(host))
         throw refusal{403, "x_forbidden", "the Host is neither an address nor localhost"};
 }
-
 }  // namespace
 
 ojs::http_response json_response(int status, std::string body) {
@@ -209,5 +206,4 @@ ojs::http_response handle(backend& on, const ojs::http_request& request) {
     }
     return out;
 }
-
 }  // namespace dev_backend

@@ -4,7 +4,6 @@
 #include <utility>
 
 namespace dev_backend {
-
 const char* const usage =
     R"(usage: dev_backend [flags]
 An Open Job Spec backend, on loopback, for development and tests.
@@ -101,5 +100,4 @@ ojs::result<settings> read_flags(int argc, char** argv) {
     out.shutdown_timeout = *shutdown_timeout;
     return out;
 }
-
 }  // namespace dev_backend

@@ -7,7 +7,6 @@
 #include "ojs_server.hpp"
 
 namespace dev_backend {
-
 struct settings {
     std::string address;
     std::string ledger_path;
@@ -27,5 +26,4 @@ struct settings {
 extern const char* const usage;
 ojs::error wrong_flag(std::string text);
 ojs::result<settings> read_flags(int argc, char** argv);
-
 }  // namespace dev_backend

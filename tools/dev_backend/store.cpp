@@ -9,11 +9,9 @@
 #include "refusal.hpp"
 
 namespace dev_backend {
-
 // ---- jobs ----
 
 namespace {
-
 std::string fixed_part(const new_job& given, const job& added) {
     const std::string now = iso_time(added.created_ms);
     json_object out;
@@ -38,7 +36,6 @@ ojs::time_point moment_of(std::int64_t wall) {
 }
 
 std::size_t index_of(job_state state) { return static_cast<std::size_t>(state); }
-
 }  // namespace
 
 template <class Timed>
@@ -413,5 +410,4 @@ void store::clear() {
     requeued_ = 0;
     directive_for_new_ = "running";
 }
-
 }  // namespace dev_backend

@@ -23,7 +23,6 @@
 #include "timers.hpp"
 
 namespace dev_backend {
-
 // A failed attempt.
 struct failure {
     std::string error;  // JSON
@@ -127,5 +126,4 @@ class store {
     std::vector<job*> changed_;
     std::vector<std::string> removed_;
 };
-
 }  // namespace dev_backend

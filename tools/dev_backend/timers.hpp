@@ -6,7 +6,6 @@
 #include "job.hpp"
 
 namespace dev_backend {
-
 template <class Timed>
 class timers {
   public:
@@ -23,5 +22,4 @@ class timers {
   private:
     std::set<std::pair<ojs::time_point, Timed*>> all_;
 };
-
 }  // namespace dev_backend

@@ -9,7 +9,6 @@
 #include "json.hpp"
 
 namespace dev_backend {
-
 ojs::http_response fetch(backend& on, const incoming& in) {
     const json_view body = parse_object(in.request.body);
     const auto queues = texts_of(member(body, "queues"));
@@ -42,7 +41,6 @@ ojs::http_response fetch(backend& on, const incoming& in) {
 // ---- reports ----
 
 namespace {
-
 // Lets `apply(job, event)` change the job `id` that the sender holds, and records the request in any case.
 template <class Apply>
 ojs::http_response report(backend& on, const char* event, const incoming& in, const std::string& id, Apply apply) {
@@ -88,7 +86,6 @@ std::string type_of(json_view error) {
     const auto error_class = error.member("details").member("error_class").string();
     return text_or(error, "type", error_class.value_or(text_or(error, "code", "")));
 }
-
 }  // namespace
 
 ojs::http_response ack(backend& on, const incoming& in) {
@@ -172,5 +169,4 @@ ojs::http_response worker_health(backend& on, const incoming& in) {
     out.number("active_jobs", static_cast<std::int64_t>(of.jobs.size()));
     return json_response(of.state == "running" ? 200 : 503, out.str());
 }
-
 }  // namespace dev_backend

@@ -5,7 +5,6 @@
 
 namespace launcher_program {
 namespace {
-
 constexpr std::chrono::seconds event_wait{1};  // per request for events
 
 void print(const std::string& text) {
@@ -241,7 +240,6 @@ int dry_run(admin_peer& peer, const settings& given) {
     print(draw(*found, false));
     return 0;
 }
-
 }  // namespace
 
 int report(const ojs::error& failure) {
@@ -260,5 +258,4 @@ int run_client(const settings& given) {
     if (given.command == "dry-run") return dry_run(*peer, given);
     return watch(*peer);
 }
-
 }  // namespace launcher_program

@@ -5,7 +5,6 @@
 #include "launcher.hpp"
 
 namespace launcher_program {
-
 // A line of GET /events: a change of a process or of its group.
 struct event {
     std::string time;
@@ -59,5 +58,4 @@ std::string line_of(const event& of);
 int watch(admin_peer& peer);
 // Prints the error, and returns its exit status.
 int report(const ojs::error& failure);
-
 }  // namespace launcher_program

@@ -4,7 +4,6 @@
 
 namespace launcher_program {
 namespace {
-
 ojs::result<ojs::launcher_options> read_config(const std::string& file) {
     const ojs::result<std::string> text = config_file::read_file(file);
     if (!text) return text.error();
@@ -22,7 +21,6 @@ ojs::result<ojs::group_options> read_group(const std::string& file, const std::s
     }
     return ojs::error{ojs::errc::invalid_argument, 0, file + " no longer has the group " + name};
 }
-
 }  // namespace
 
 ojs::result<std::string> read_token(const std::string& file) {
@@ -54,5 +52,4 @@ int run_launcher(const settings& given) {
     options->reload = [file = given.config](const std::string& name) { return read_group(file, name); };
     return ojs::launcher(*options).run();
 }
-
 }  // namespace launcher_program

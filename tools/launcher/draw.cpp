@@ -9,7 +9,6 @@
 
 namespace launcher_program {
 namespace {
-
 const char* colour_of(ojs::instance_state state) {
     if (state == ojs::instance_state::ready) return "\033[32m";
     if (state == ojs::instance_state::complete) return "\033[2m";
@@ -63,7 +62,6 @@ std::string draw_all(const std::vector<ojs::group_status>& groups, bool coloured
     for (const ojs::group_status& each : groups) out += draw(each, false, coloured);
     return out;
 }
-
 }  // namespace
 
 std::string shown(std::string_view text) {
@@ -100,7 +98,6 @@ std::string draw(const ojs::process_status& of, bool coloured) {
 }
 
 namespace {
-
 // "1 of 3, PAUSING, retries: 2, failed: kv-4 was not ready within 30s".
 std::string progress_of(const ojs::rollout_status& of) {
     std::string out = std::to_string(of.replaced) + " of " + std::to_string(of.total) + ", " + to_string(of.phase);
@@ -109,7 +106,6 @@ std::string progress_of(const ojs::rollout_status& of) {
     if (!of.error.empty()) out += ", failed: " + shown(of.failed_id) + " " + shown(of.error);
     return out;
 }
-
 }  // namespace
 
 std::string draw(const ojs::group_status& of, bool all, bool coloured) {
@@ -158,5 +154,4 @@ int watch(admin_peer& peer) {
         }
     }
 }
-
 }  // namespace launcher_program

@@ -8,7 +8,6 @@
 #include "ojs_launcher.hpp"
 
 namespace launcher_program {
-
 struct settings {
     std::string command;                // "run", "status", ...
     std::vector<std::string> operands;  // ids and names
@@ -39,5 +38,4 @@ ojs::result<std::string> default_address();
 
 int run_launcher(const settings& given);
 int run_client(const settings& given);
-
 }  // namespace launcher_program

@@ -8,7 +8,6 @@
 
 namespace launcher_program {
 namespace {
-
 constexpr const char* usage =
     R"(usage: launcher run --config FILE [--admin ADDRESS] [--token-file FILE]
                     [--status-page FILE]
@@ -211,7 +210,6 @@ int run_program(int argc, char** argv) {
     }
     return run_client(given);
 }
-
 }  // namespace
 
 ojs::result<std::string> default_address() {
@@ -223,7 +221,6 @@ ojs::result<std::string> default_address() {
     if (::geteuid() == 0) return std::string("unix:/run/ojs-launcher.sock");
     return wrong("no launcher address: set --admin ADDRESS, LAUNCHER_ADMIN or XDG_RUNTIME_DIR");
 }
-
 }  // namespace launcher_program
 
 int main(int argc, char** argv) {

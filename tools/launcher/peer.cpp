@@ -5,7 +5,6 @@
 
 namespace launcher_program {
 namespace {
-
 constexpr std::chrono::seconds call_timeout{10};
 
 std::string text_of(const picojson::value& of, const char* key) {
@@ -32,7 +31,6 @@ event event_of(const picojson::value& line) {
     out.missed = line.contains("missed");
     return out;
 }
-
 }  // namespace
 
 ojs::result<admin_peer> admin_peer::create(const settings& given) {
@@ -107,5 +105,4 @@ ojs::result<std::vector<ojs::group_status>> ask_groups(admin_peer& peer) {
     }
     return out;
 }
-
 }  // namespace launcher_program

@@ -20,7 +20,6 @@ extern char** environ;
 
 namespace probe {
 namespace {
-
 constexpr std::size_t max_lines = 4000;
 constexpr std::size_t max_line_length = 4000;
 
@@ -81,7 +80,6 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 bool make_pipe(int (&ends)[2]) { return ::pipe2(ends, O_CLOEXEC) == 0; }
-
 }  // namespace
 
 void child::kill_all() noexcept {
@@ -226,5 +224,4 @@ std::int64_t child::resident_kb() const {
     std::fclose(file);
     return kb;
 }
-
 }  // namespace probe

@@ -14,7 +14,6 @@
 #include "recorder.hpp"
 
 namespace probe {
-
 using environment = std::map<std::string, std::string>;
 
 struct line {
@@ -64,5 +63,4 @@ class child {
     std::thread watcher_;
     int stop_pipe_[2] = {-1, -1};
 };
-
 }  // namespace probe

@@ -16,7 +16,6 @@
 #include "session.hpp"
 
 namespace {
-
 using probe::clock;
 
 constexpr const char* usage =
@@ -244,7 +243,6 @@ class run {
     probe::findings findings_;
     std::vector<std::future<void>> background_;  // never destroyed: that would wait for them
 };
-
 }  // namespace
 
 int main(int argc, char** argv) {

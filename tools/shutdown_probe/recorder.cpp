@@ -20,7 +20,6 @@
 
 namespace probe {
 namespace {
-
 constexpr std::size_t largest_request = 16 * 1024 * 1024;
 
 bool send_text(int fd, const std::string& text) {
@@ -174,7 +173,6 @@ request describe(const std::string& method, const std::string& target, const std
     read_error(body, out);
     return out;
 }
-
 }  // namespace
 
 // ---- sockets ----
@@ -485,5 +483,4 @@ recorder::reply recorder::answer_beat(const request& about) const {
     return {
         200, "{" + say_ + ",\"jobs_extended\":[" + extended + "],\"server_time\":\"2025-01-01T00:00:00Z\"}", {}, false};
 }
-
 }  // namespace probe

@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace probe {
-
 using clock = std::chrono::steady_clock;
 using moment = clock::time_point;
 using std::chrono::milliseconds;
@@ -136,5 +135,4 @@ class recorder {
     bool strict_ = false;
     bool expired_ = false;
 };
-
 }  // namespace probe

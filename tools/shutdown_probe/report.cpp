@@ -10,7 +10,6 @@
 
 namespace probe {
 namespace {
-
 const char* word(verdict::kind what) {
     constexpr std::array<const char*, 3> words = {"PASS", "FAIL", "skipped"};
     return words[static_cast<std::size_t>(what)];
@@ -109,7 +108,6 @@ bool print(const check& one) {
     out += indented(result.details, "    ") + indented(result.output, "        ");
     return std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
-
 }  // namespace
 
 void findings::add(const std::string& id, const std::string& scenario, const verdict& what) {
@@ -224,5 +222,4 @@ std::string findings::as_junit(double took) const {
     }
     return out + "</testsuite>\n";
 }
-
 }  // namespace probe

@@ -8,7 +8,6 @@
 #include "verdicts.hpp"
 
 namespace probe {
-
 // One check over all scenarios: it fails if it fails in one of them.
 struct check {
     std::string id;
@@ -52,5 +51,4 @@ class findings {
     std::vector<check> checks_;
     std::map<std::string, std::vector<double>> figures_;
 };
-
 }  // namespace probe

@@ -15,7 +15,6 @@
 
 namespace probe {
 namespace {
-
 void measure_stop(session& at, const record& run) {
     const request* quiet = quiet_beat(run);
     const request* settled = last_settlement(run);
@@ -702,7 +701,6 @@ void cancelled_at_backend(findings& out) {
     at.judge("CANCELLED", ended ? not_reported(at.finish(), job, "it no longer belongs to this worker")
                                 : fails("its slot is not free after 10 s"));
 }
-
 }  // namespace
 
 const std::vector<named_check> all_checks = {
@@ -796,5 +794,4 @@ const std::vector<scenario> scenarios = {
     {"frozen", "SIGSTOP for longer than the lease", {"FROZEN"}, frozen, false},
     {"cancelled", "a job in its handler is cancelled at the backend", {"CANCELLED"}, cancelled_at_backend, false},
 };
-
 }  // namespace probe

@@ -6,7 +6,6 @@
 #include "report.hpp"
 
 namespace probe {
-
 struct named_check {
     const char* id;
     const char* what;
@@ -28,5 +27,4 @@ struct scenario {
 };
 extern const scenario handshake;  // before all others: whether there is something to judge
 extern const std::vector<scenario> scenarios;
-
 }  // namespace probe

@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace schemas {
-
 // One member of an object.
 struct field {
     const char* name;
@@ -100,5 +99,4 @@ inline std::string fault_of_request(std::string_view path, const picojson::value
                                                             {"details", false, is_object}});
     return inside.empty() ? inside : "error: " + inside;
 }
-
 }  // namespace schemas

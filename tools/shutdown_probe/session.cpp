@@ -5,7 +5,6 @@
 
 namespace probe {
 namespace {
-
 constexpr seconds start_limit{30};  // some runtimes take their time
 constexpr std::size_t max_lines_shown = 6;
 
@@ -35,7 +34,6 @@ bool running(const std::vector<request>& requests, const std::vector<std::string
     }
     return false;
 }
-
 }  // namespace
 
 session::session(findings& out, const char* scenario, const environment& extra)
@@ -148,5 +146,4 @@ void session::give_up(const std::string& why) {
     const record run = so_far();
     throw gives_up{with_evidence(fails(why + "; " + (run.ended ? ended_how(run) : "it is running")))};
 }
-
 }  // namespace probe

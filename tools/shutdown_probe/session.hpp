@@ -6,7 +6,6 @@
 #include "scenarios.hpp"
 
 namespace probe {
-
 using std::chrono::seconds;
 
 // Thrown when a scenario cannot reach its test; every check that it has not judged yet fails.
@@ -57,5 +56,4 @@ class session {
     environment settings_;
     record run_;
 };
-
 }  // namespace probe

@@ -11,7 +11,6 @@
 
 namespace probe {
 namespace {
-
 // A FETCH sent before the worker noticed the signal may still arrive a moment after the beat.
 constexpr milliseconds fetch_latency{100};
 
@@ -25,7 +24,6 @@ std::string describe(const record& run, const request& each) {
     if (!each.job.empty()) out += " of job " + each.job;
     return out + " at " + run.when(each.at);
 }
-
 }  // namespace
 
 const char* name_of(kind what) {
@@ -416,5 +414,4 @@ verdict not_reported(const record& run, const std::string& job, const char* why_
     }
     return run.ended ? fails(ended_how(run)) : passes();
 }
-
 }  // namespace probe

@@ -7,7 +7,6 @@
 #include "recorder.hpp"
 
 namespace probe {
-
 // A signal that was sent.
 struct mark {
     int signal = 0;  // 0: another event
@@ -95,5 +94,4 @@ verdict accepted_by_strict(const record& run);
 verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least);
 verdict not_reported(const record& run, const std::string& job,
                      const char* why_not);  // after the first signal
-
 }  // namespace probe

@@ -59,6 +59,5 @@ result<transport_ref> open_amqp(amqp_options options);
 /// The scheme amqp: for worker_options::transports, see the header's first lines. Events go to the worker's
 /// log, unless `on_event` is set.
 transport_scheme amqp(amqp_options options = {});
-
 }  // namespace v0_1_0
 }  // namespace ojs

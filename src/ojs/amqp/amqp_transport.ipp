@@ -22,7 +22,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 namespace rabbitmq {
-
 enum class verb { ack, fail, requeue, reject };  // fail: publish, then ack
 
 // A message that is not settled. A call that waits for its end shares it.
@@ -670,7 +669,6 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base, 
         };
     return open_amqp(std::move(options));
 }
-
 }  // namespace rabbitmq
 }  // namespace detail
 
@@ -694,6 +692,5 @@ OJS_SHUTDOWN_INLINE transport_scheme amqp(amqp_options options) {
     };
     return {"amqp", open, nullptr};
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

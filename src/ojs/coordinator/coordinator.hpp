@@ -24,7 +24,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// How a shutdown_coordinator reaches its launcher, and is reached.
 struct coordinator_options {
     /// unix:/PATH (mode 0600; its folder belongs to us or root, and no other user may remove files there) or
@@ -113,6 +112,5 @@ class shutdown_coordinator {
     explicit shutdown_coordinator(detail::ref<detail::coordinator_body> body) noexcept;
     detail::ref<detail::coordinator_body> body_;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

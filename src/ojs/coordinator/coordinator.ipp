@@ -9,7 +9,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_environment(
     const environment_lookup& lookup) {
     coordinator_options out;
@@ -129,6 +128,5 @@ OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(const function<result
     return body_->run(drain, abort);
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) { body_->finish(std::move(message)); }
-
 }  // namespace v0_1_0
 }  // namespace ojs

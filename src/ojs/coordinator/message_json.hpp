@@ -24,7 +24,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // The values of an enumeration, from 0 up. Its name includes its message: "ShutdownStatus.State".
 struct enum_type {
     const char* name;
@@ -126,7 +125,6 @@ message_field::message_field(const char* id, Other& at) : name(id) {
 
 result<void> read_fields(std::string_view json, const message_view& into);
 std::string write_fields(const message_view& from);
-
 }  // namespace detail
 
 /// Reads a message: `read_message<shutdown_request>(body)`. errc::bad_response: not such a message. Thread-safe; throws
@@ -144,6 +142,5 @@ template <class Message>
 std::string write_message(Message message) {
     return detail::write_fields(detail::view_of(message));
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

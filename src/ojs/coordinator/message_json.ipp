@@ -12,7 +12,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // ---- the messages, as RFC-041 lists them ----
 
 inline constexpr const char* shutdown_state_names[] = {"RUNNING",          "SHUTDOWN_REQUESTED", "SHUTDOWN_DRAINING",
@@ -328,11 +327,9 @@ OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const messag
     if (fault.empty()) return {};
     return error{errc::bad_response, 0, cat({into.name, fault})};
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept { return detail::enum_name(state); }
 OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept { return detail::enum_name(state); }
-
 }  // namespace v0_1_0
 }  // namespace ojs

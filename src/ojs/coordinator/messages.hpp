@@ -11,7 +11,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The service of the methods below; each is called by POST to /SERVICE/METHOD. [RFC-041, WIRE 4]
 inline constexpr const char* lifecycle_service = "prism.interfaces.ProcessLifecycleInterface";
 
@@ -124,6 +123,5 @@ struct ready_notification {
 struct ready_ack {
     bool acknowledged = false;  ///< received
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // When to notify the worker. If others were faster with the jobs of the latest events, a random moment later, up to
 // max_spread: of many idle workers a few then ask first, and the rest need not ask at the same time.
 class announcement_schedule {
@@ -194,10 +193,8 @@ inline result<transport_ref> open_with_events(const detail::transport_setup& set
     return transport_ref(
         new event_transport(std::move(*client), options.dialect.active_jobs_as_count, std::move(listener), setup.log));
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE detail::http_opener queue_events() { return detail::open_with_events; }
-
 }  // namespace v0_1_0
 }  // namespace ojs

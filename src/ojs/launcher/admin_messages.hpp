@@ -12,7 +12,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The full service name, as in a request's path.
 inline constexpr const char* manager_service = "prism.interfaces.ProcessManagerInterface";
 /// It also serves StopProcess, which is ShutdownProcess, and GetProcessStatus under this name. [RFC-041 "Admin
@@ -202,6 +201,5 @@ message_view json_fields(cancel_rollout_response& message, adl_tag);
 message_view json_fields(list_groups_request& message, adl_tag);
 message_view json_fields(list_groups_response& message, adl_tag);
 }  // namespace detail
-
 }  // namespace v0_1_0
 }  // namespace ojs

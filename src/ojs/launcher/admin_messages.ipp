@@ -6,7 +6,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr const char* instance_state_names[] = {
     "SPAWNING",           "STARTING", "WARMING",  "READY",  "UNHEALTHY",
     "SHUTDOWN_REQUESTED", "DRAINING", "COMPLETE", "FORCED", "CRASHED"};
@@ -92,12 +91,10 @@ OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_request&, adl_tag) { re
 OJS_SHUTDOWN_INLINE message_view json_fields(list_groups_response& message, adl_tag) {
     return {"ListGroupsResponse", {item("groups", message.groups)}};
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE const char* to_string(instance_state state) noexcept { return detail::enum_name(state); }
 OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept { return detail::enum_name(policy); }
 OJS_SHUTDOWN_INLINE const char* to_string(rollout_phase phase) noexcept { return detail::enum_name(phase); }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -12,7 +12,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 namespace detail {
 class launcher_body;
 struct launcher_access;  // for tests
@@ -81,6 +80,5 @@ class launcher {
     detail::thread background_;
     pid_t process_ = ::getpid();
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

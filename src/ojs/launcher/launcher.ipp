@@ -15,7 +15,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // The pid of the peer of a Unix socket; 0: unknown.
 inline pid_t peer_process(int socket) noexcept {
 #if defined(__linux__)
@@ -391,7 +390,6 @@ inline instance_starter real_process_starter(const log_options& log) {
         return start_instance(spec, std::move(changed), sink);
     };
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE launcher::launcher(launcher_options options)
@@ -472,6 +470,5 @@ OJS_SHUTDOWN_INLINE result<rollout_report> launcher::rollout(const std::string& 
     if (!fits) return fits.error();
     return (*found)->roll(target, options, cancel);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -17,7 +17,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// True when the process has exited.
 constexpr bool is_final(instance_state state) noexcept {
     return state == instance_state::complete || state == instance_state::forced || state == instance_state::crashed;
@@ -243,6 +242,5 @@ result<void> check_group(const group_options& group);
 /// keys, invalid values and contradictions. OJS_LOG_LEVEL and OJS_LOG_FORMAT set `log`, with the same errors.
 /// Thread-safe if `lookup` is.
 result<launcher_options> read_launcher_config(std::string_view json, const environment_lookup& lookup = nullptr);
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -13,14 +13,12 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 OJS_SHUTDOWN_INLINE const char* to_string(restart_policy policy) noexcept {
     constexpr const char* names[] = {"never", "on_failure", "always"};
     return names[static_cast<std::size_t>(policy)];
 }
 
 namespace detail {
-
 // Whether the text can be part of ids and file names.
 inline bool is_plain_name(std::string_view text) noexcept {
     if (text.empty() || text.size() > 48 || text.front() == '.') return false;
@@ -406,7 +404,6 @@ inline std::string read_config(std::string_view source, std::vector<group_option
     }
     return find_name_conflict(out);
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<void> check_group(const group_options& group) {
@@ -438,6 +435,5 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     if (fault.empty()) return out;
     return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -10,7 +10,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// Finds the position to commit in a queue that acknowledges a prefix only (Kafka offsets, Pulsar's cumulative
 /// acknowledgement, AMQP's multiple=true). One per partition or channel. Thread-safe, not async-signal-safe: each call
 /// takes a mutex, for a time that does not depend on the number of items. It keeps 40 bytes for each item in flight, to
@@ -118,6 +117,5 @@ class completion_ledger {
     std::uint64_t stop_ = UINT64_MAX;         // next_position() at most
     std::uint64_t in_flight_ = 0;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

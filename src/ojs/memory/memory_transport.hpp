@@ -6,7 +6,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// A job and its state in the queue.
 struct memory_job {
     ojs::job job;                     ///< its meta_json has the checkpoint
@@ -67,6 +66,5 @@ class memory_transport : public transport {
 
 /// The scheme memory: for worker_options::transports: an empty queue. To push jobs, pass a memory_transport to the worker.
 transport_scheme memory();
-
 }  // namespace v0_1_0
 }  // namespace ojs

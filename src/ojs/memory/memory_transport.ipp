@@ -7,7 +7,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline std::string with_checkpoint(std::string_view meta, std::string_view checkpoint) {
     std::string out = cat({"{\"checkpoint\":", checkpoint});
     for (json_iterator at(meta, '{'); at; ++at) {
@@ -15,7 +14,6 @@ inline std::string with_checkpoint(std::string_view meta, std::string_view check
     }
     return out + "}";
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t max_settled) : max_settled_(max_settled) {}
@@ -140,6 +138,5 @@ OJS_SHUTDOWN_INLINE transport_scheme memory() {
     };
     return {"memory", open, nullptr};
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

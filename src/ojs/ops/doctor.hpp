@@ -13,7 +13,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // Checks that container_grace_period covers the grace period, the preStop delay, reporting and exiting (5 s, or
 // stop_timeout if that is longer) and `steps_timeout` (those of worker::on_shutdown()). Fixes recommend 10 s for
 // reporting, as the specification does. [GS 6.2, 6.3] Findings:
@@ -23,7 +22,6 @@ namespace detail {
 // heartbeat is due; "cancel-wait-cut" (warning): stop_timeout is too short for cancel_wait or reclaim_wait.
 std::vector<finding> check_budget(const worker_options& options, std::chrono::milliseconds steps_timeout = {},
                                   const container_info& info = {});
-
 }  // namespace detail
 
 /// Checks everything a stop depends on: the options (validate() and the budgets of a stop), unknown variables OJS_*,
@@ -48,6 +46,5 @@ severity max_severity(const std::vector<finding>& findings) noexcept;
 
 /// Two lines per finding (problem, fix) and one with the counts, each with its newline. Thread-safe.
 std::string format_findings(const std::vector<finding>& findings);
-
 }  // namespace v0_1_0
 }  // namespace ojs

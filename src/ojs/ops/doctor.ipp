@@ -24,7 +24,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline void check_container(const container_probe& probe, const container_info& info, std::vector<finding>& out) {
     if (info.in_container)
         out.push_back({severity::info, "container", cat({"runs in a container (", info.platform->id, ")"}), ""});
@@ -193,7 +192,6 @@ std::vector<finding> diagnose(const loop_options& options, const result<ops_opti
     check_limits(options, out);
     return out;
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const result<ops_options>& ops,
@@ -232,6 +230,5 @@ OJS_SHUTDOWN_INLINE std::string format_findings(const std::vector<finding>& find
                          counts[1] == 1 ? " warning\n" : " warnings\n"});
     return out;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

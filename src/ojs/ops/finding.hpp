@@ -5,7 +5,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// How bad a finding is.
 enum class severity { info, warning, error };
 
@@ -21,6 +20,5 @@ struct finding {
     std::string problem;                           ///< one line for a person
     std::string fix;                               ///< one line; empty: nothing to do
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

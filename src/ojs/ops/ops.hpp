@@ -9,7 +9,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The HTTP server of ops().
 struct ops_options {
     /// The address of GET /healthz, /readyz, /livez and /metrics, as http_server::start() takes it; empty: none. If it is
@@ -51,6 +50,5 @@ struct init_options {
 ///
 /// A worker started this way sees PID 1 as the sender of forwarded signals.
 result<void> as_init(init_options options = {});
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -19,7 +19,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 class ops_extension final : public worker_extension {
   public:
     explicit ops_extension(const ops_options& options) : options_(options) {}
@@ -153,7 +152,6 @@ inline void take_terminal() {
     ::setpgid(0, 0);
     ::tcsetpgrp(STDIN_FILENO, ::getpid());
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<ops_options> ops_options::from_environment(const environment_lookup& lookup) {
@@ -199,6 +197,5 @@ OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
     return error{errc::system, failed,
                  detail::cat({"cannot start the program below PID 1: ", detail::errno_text(failed)})};
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// Sends the signal of `command`: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM, or the first of
 /// OJS_STOP_SIGNALS in the caller's environment) [GS 4.1], or "reclaim" (SIGUSR1), which is not sent to a process that
 /// neither handles, blocks nor ignores it: that process would end. [Spot]
@@ -31,6 +30,5 @@ result<pid_t> signal_worker(std::string_view command, pid_t pid = 0);
 /// The process that signal_worker() would signal, for a caller that prepares something first; with the same errors. A
 /// "reclaim" to an init whose program has ended is a system error with ESRCH. Thread-safe.
 result<pid_t> find_worker(std::string_view command, pid_t pid = 0);
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -19,7 +19,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 struct worker_command {
     std::string_view name;
     int number;
@@ -138,7 +137,6 @@ inline error cannot_signal(pid_t pid, int failed) {
             failed == EPERM ? cat({"not allowed to signal process ", pid, ": it belongs to another user"})
                             : cat({"cannot signal process ", pid, ": ", errno_text(failed)})};
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<pid_t> find_worker(std::string_view command, pid_t pid) {
@@ -165,6 +163,5 @@ OJS_SHUTDOWN_INLINE result<pid_t> signal_worker(std::string_view command, pid_t 
     if (target && (number == SIGTSTP || number == SIGCONT)) detail::await_delivery(*target, number);
     return target;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

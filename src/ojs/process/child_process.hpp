@@ -33,7 +33,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The kinds of child_stream, made by its functions of the same names.
 enum class child_stream_kind { null, inherit, file, pipe, lines, output };
 
@@ -189,6 +188,5 @@ class child_process {
 /// For a custom fork(): resets the child's signal dispositions and then empties its signal mask. Fork with all signals
 /// blocked, and call it in the child before exec(). Async-signal-safe.
 void child_reset() noexcept;
-
 }  // namespace v0_1_0
 }  // namespace ojs

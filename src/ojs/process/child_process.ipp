@@ -24,7 +24,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr std::chrono::milliseconds group_poll_interval{10};  // once the leader has ended
 inline constexpr std::chrono::milliseconds min_output_time{100};     // after terminate() and kill()
 
@@ -245,7 +244,6 @@ class child_state : public ref_counted {
 };
 
 inline error no_child() { return {errc::invalid_argument, 0, "there is no child"}; }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {
@@ -347,6 +345,5 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::millisec
     state_->request_exit(SIGKILL, time_point::min());
     return state_->wait(deadline_after(kill_timeout), -1);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

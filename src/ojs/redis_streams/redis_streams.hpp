@@ -20,7 +20,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// Options of redis_streams() and open_redis_streams().
 struct redis_streams_options {
     /// redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], with percent-encoding; or redis:/PATH of a unix socket.
@@ -57,6 +56,5 @@ transport_scheme redis_streams(redis_streams_options options = {});
 
 /// The transport itself, for worker's constructor. Connects with the first request. Error: invalid_argument.
 result<transport_ref> open_redis_streams(redis_streams_options options);
-
 }  // namespace v0_1_0
 }  // namespace ojs

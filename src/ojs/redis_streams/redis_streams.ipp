@@ -18,7 +18,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 namespace redis {
-
 // From {entry, deliveries, attempt, max_attempts, {name, value, ...}}. Without id and claim.
 OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queue, const std::string& default_type) {
     job out;
@@ -226,7 +225,6 @@ class redis_transport final : public transport {
     script renew_{renew_source};
     script leave_{leave_source};
 };
-
 }  // namespace redis
 }  // namespace detail
 
@@ -251,6 +249,5 @@ OJS_SHUTDOWN_INLINE transport_scheme redis_streams(redis_streams_options options
     };
     return {"redis", open, nullptr};
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

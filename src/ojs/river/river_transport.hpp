@@ -17,7 +17,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// For options.use(): River's three stages. A soft stop of 10 s; a hard stop, in which cancelled jobs have 10 s to return;
 /// the exit, with 70 if a handler has not returned. A signal in one stage begins the next.
 inline dialect river_dialect() {
@@ -57,6 +56,5 @@ class river_transport : public transport {
     /// A handler returns it: the job is cancelled. Thread-safe.
     virtual outcome cancel(const job_context& job, std::string reason) = 0;
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -18,7 +18,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 namespace river {
-
 class river_worker : public river_transport {
   public:
     river_worker(const std::string& url, river_options options) : db_(url, std::move(options)) {}
@@ -146,7 +145,6 @@ OJS_SHUTDOWN_INLINE bool is_connection_string(const std::string& url) {
     PQconninfoFree(parsed);
     return parsed != nullptr;
 }
-
 }  // namespace river
 }  // namespace detail
 
@@ -162,6 +160,5 @@ OJS_SHUTDOWN_INLINE result<river_ref> river_transport::create(std::string url, r
     if (!opened && opened.error().code == errc::unsupported) return opened.error();
     return out;
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -23,7 +23,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// Returns the response to one request. Called from several threads at once. An exception becomes a 500; if the handler
 /// ends its thread, or the response has status 0, the connection is closed without one.
 using http_handler = function<http_response(const http_request&)>;
@@ -136,7 +135,6 @@ class draining_server {
 };
 
 namespace detail {
-
 // The request as handlers receive it.
 struct served_request : http_request {
     int socket = -1;
@@ -144,8 +142,6 @@ struct served_request : http_request {
 
 // Whether the client of a request has disconnected, for a handler that waits. Thread-safe.
 bool is_abandoned(const http_request& request) noexcept;
-
 }  // namespace detail
-
 }  // namespace v0_1_0
 }  // namespace ojs

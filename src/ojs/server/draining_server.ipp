@@ -19,7 +19,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr std::size_t max_threads = 1024;
 inline constexpr int accept_batch_size = 64;
 // Times accept_retry_time: longer than a connection lingers before it frees its descriptor.
@@ -433,7 +432,6 @@ class server_body final : public ref_counted {
     bool full_ = false;
     bool stopping_ = false;
 };
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup) {
@@ -481,6 +479,5 @@ OJS_SHUTDOWN_INLINE bool draining_server::draining() const noexcept { return imp
 OJS_SHUTDOWN_INLINE std::size_t draining_server::connections() const { return impl_->connections(); }
 OJS_SHUTDOWN_INLINE drain_result draining_server::drain(const drain_options& options) { return impl_->drain(options); }
 OJS_SHUTDOWN_INLINE void draining_server::join() noexcept { impl_->join(); }
-
 }  // namespace v0_1_0
 }  // namespace ojs

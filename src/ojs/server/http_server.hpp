@@ -8,7 +8,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// draining_server_options with the defaults of a small server.
 struct http_server_options : draining_server_options {
     http_server_options() {
@@ -48,6 +47,5 @@ class http_server : private draining_server {
   private:
     explicit http_server(draining_server&& server) noexcept : draining_server(std::move(server)) {}
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

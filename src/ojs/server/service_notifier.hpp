@@ -11,7 +11,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The notify protocol of sd_notify(3), without libsystemd: one datagram per message to the socket in $NOTIFY_SOCKET.
 /// Without that variable every call succeeds and does nothing.
 ///
@@ -56,6 +55,5 @@ class service_notifier {
     std::string address_;  // the bytes of sun_path: an abstract name begins with NUL
     std::chrono::milliseconds watchdog_interval_{0};
 };
-
 }  // namespace v0_1_0
 }  // namespace ojs

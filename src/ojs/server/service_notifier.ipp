@@ -21,7 +21,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 inline constexpr std::size_t max_notification_size = 4096;
 inline constexpr std::size_t max_status_length = 1000;
 
@@ -92,7 +91,6 @@ inline error notify_failure(int failed) {
     if (failed == EAGAIN || failed == EWOULDBLOCK || failed == ENOBUFS) code = errc::unavailable;
     return {code, failed, cat({"cannot notify the service manager: ", errno_text(failed)})};
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(const environment_lookup& lookup) {
@@ -159,7 +157,6 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignm
 }
 
 namespace detail {
-
 // Reports a program's state to the service manager when it is due. For one thread. [sd_notify]
 class service_report {
   public:
@@ -243,7 +240,6 @@ class service_report {
     state reported_ = state::starting;
     bool failure_logged_ = false;
 };
-
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -14,7 +14,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// The kinds of spool_event.
 enum class spool_event_kind {
     refused,        ///< a file in request/ that is not claimed and stays there
@@ -88,6 +87,5 @@ struct spool_job {
 /// Returns the job's id. Errors: errc::invalid_argument (also for a name that is taken) or system. The job is not there
 /// then, unless the text says so: the last fsync has failed. Thread-safe.
 result<std::string> spool_enqueue(const std::string& directory, const spool_job& job);
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -9,7 +9,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> default_retry_delays() {
     return {std::chrono::milliseconds(0), std::chrono::milliseconds(1000)};
 }
@@ -255,7 +254,6 @@ inline std::string name_from_time(const char* start) {
     out.pop_back();  // the Z
     return cat({start, out, rest});
 }
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<transport_ref> open_spool(spool_options options) {
@@ -306,6 +304,5 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     if (errnum == EEXIST) return spool_usage_error({"the name ", detail::printable(name), " is taken"}, errnum);
     return detail::spool_error(cat({"put a job into ", detail::printable(directory, 300)}), errnum, errc::system);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -16,7 +16,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// Requests a stop of its std::stop_tokens once a cancel_token is cancelled: for code that takes a
 /// std::stop_token, and for std::condition_variable_any. The requesting end of std::jthread is its own: pass
 /// get_token() as an argument instead.
@@ -47,13 +46,11 @@ class [[nodiscard]] stop_source_of {
 };
 
 namespace detail {
-
 struct stop_request_call {
     cancel_source* source;
     cancel_reason reason;
     void operator()() const { source->cancel(reason); }
 };
-
 }  // namespace detail
 
 /// Keeps a cancel_source linked to a std::stop_token, see cancel_on(). Neither copied nor moved.
@@ -75,7 +72,6 @@ using stop_registration = std::stop_callback<detail::stop_request_call>;
                                                  cancel_reason reason = cancel_reason::cancelled) {
     return stop_registration(std::move(token), detail::stop_request_call{&source, reason});
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs
 

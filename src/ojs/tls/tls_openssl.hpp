@@ -13,7 +13,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-
 /// All files are PEM. tls_openssl() reads them; the first connection after one has changed reads it again, certificate
 /// and key both: the previous pair is used until they match.
 struct tls_options {
@@ -27,6 +26,5 @@ struct tls_options {
 /// For the option https_stream of worker_options and http_client_options. Error: invalid_argument, naming the file that
 /// cannot be used. Thread-safe.
 result<stream_factory> tls_openssl(tls_options options = {});
-
 }  // namespace v0_1_0
 }  // namespace ojs

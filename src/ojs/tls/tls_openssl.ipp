@@ -25,7 +25,6 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 namespace tls {
-
 template <auto Free>
 struct free_with {
     template <class T>
@@ -391,7 +390,6 @@ class stream : public byte_stream {
     bool broken_ = false;
     std::string failure_;
 };
-
 }  // namespace tls
 }  // namespace detail
 
@@ -425,6 +423,5 @@ OJS_SHUTDOWN_INLINE result<stream_factory> tls_openssl(tls_options options) {
             return out;
         });
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -4,7 +4,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 inline void address(input in) {
     const std::string text(in.rest());
     if (const auto url = ojs::detail::parse_url(text, false)) {
@@ -28,5 +27,4 @@ inline void address(input in) {
                "an address is read again from its name", text + " -> " + listen->name);
     }
 }
-
 }  // namespace fuzz

@@ -3,9 +3,7 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 namespace admin_detail {
-
 namespace internal = ojs::detail;
 
 // A process that is ready once it has started, and ends when it is asked to.
@@ -179,7 +177,6 @@ inline void check_response(const ojs::http_response& response) {
         }
     }
 }
-
 }  // namespace admin_detail
 
 // The first byte: whether there is a token. Then requests, each with the seconds that pass after it.
@@ -207,5 +204,4 @@ inline void admin(input in) {
         on.pass(std::chrono::seconds(in.byte()));
     }
 }
-
 }  // namespace fuzz

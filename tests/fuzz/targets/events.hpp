@@ -3,7 +3,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 inline std::string read_events(std::string_view bytes, std::size_t step, unsigned /*how*/) {
     ojs::detail::event_parser parser;
     std::string report;
@@ -22,5 +21,4 @@ inline std::string read_events(std::string_view bytes, std::size_t step, unsigne
 }
 
 inline void events(input in) { expect_same_in_pieces(in, read_events); }
-
 }  // namespace fuzz

@@ -5,7 +5,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 // Only the word itself, between blanks, makes a stop normal. The first byte says how often the rest is in the file.
 inline void mode_file(input in) {
     static const temporary_folder folder(temporary_folder::kind::in_memory);
@@ -62,5 +61,4 @@ inline void container(input in) {
     expect(info.in_container || warnings.empty(), "only a container has a PID 1 that matters");
     for (const std::string& each : warnings) expect_printable(each, 700);
 }
-
 }  // namespace fuzz

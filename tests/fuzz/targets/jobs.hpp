@@ -4,7 +4,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 // The walk over source text against picojson, which keeps the last of two members of one name and the library the first.
 inline void compare_walk(std::string_view object) {
     picojson::value parsed;
@@ -78,5 +77,4 @@ inline void heartbeat(input in) {
     const std::size_t most = extended.is<picojson::array>() ? extended.get<picojson::array>().size() : 0;
     expect(says("jobs_extended\"") || read.jobs_extended.size() <= most, "no lease is made up", body);
 }
-
 }  // namespace fuzz

@@ -4,7 +4,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 inline void rpc_message(input in) {
     const auto all = test::every_message();
     test::any_message& message = *all[in.byte() % all.size()];
@@ -24,5 +23,4 @@ inline void rpc_message(input in) {
     expect(again->read(written).has_value(), "what is written can be read", written);
     expect(again->write() == written, "and is equal when written again", written);
 }
-
 }  // namespace fuzz

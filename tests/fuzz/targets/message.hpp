@@ -3,7 +3,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 // Everything the parser says about a stream of messages, which may answer HEAD.
 template <class Parser>
 std::string read_messages(std::string_view bytes, std::size_t step, unsigned how) {
@@ -45,5 +44,4 @@ std::string read_messages(std::string_view bytes, std::size_t step, unsigned how
 
 inline void request(input in) { expect_same_in_pieces(in, read_messages<ojs::detail::request_parser>); }
 inline void answer(input in) { expect_same_in_pieces(in, read_messages<ojs::detail::http_parser>); }
-
 }  // namespace fuzz

@@ -3,7 +3,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 // WIRE 1, by hand: 1h2m3s4ms, each unit at most once and in that order, or whole seconds, up to 3600; at most 2^31 - 1 ms.
 // -1: not a duration.
 inline std::int64_t duration_by_hand(std::string_view text) {
@@ -63,5 +62,4 @@ void controller(input in, Read read_configuration, Check check) {
             expect(word.find('\0') == std::string::npos, "no argument holds a NUL");
     }
 }
-
 }  // namespace fuzz

@@ -4,7 +4,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 // Like another process that may write there: at an offset that the input chooses.
 inline void damage(const std::filesystem::path& sidecar, std::string_view with, unsigned offset) {
     std::string content = read_file(sidecar);
@@ -85,5 +84,4 @@ inline void spool(input in) {
     }
     std::filesystem::remove_all(path);
 }
-
 }  // namespace fuzz

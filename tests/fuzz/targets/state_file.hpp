@@ -3,7 +3,6 @@
 #include "../fuzz.hpp"
 
 namespace fuzz {
-
 inline std::string replaced(std::string text, std::string_view mark, const std::string& by) {
     for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += by.size())
         text.replace(at, mark.size(), by);
@@ -71,5 +70,4 @@ inline void state_file(input in) {
     expect(name.empty() || again.has_value(), "a successor reads what a launcher wrote", name);
     if (again) expect((**again).orphans().size() == now.processes.size(), "it finds every process", text);
 }
-
 }  // namespace fuzz

@@ -22,7 +22,6 @@
 #include "ojs_server.hpp"
 
 namespace {
-
 using std::chrono::milliseconds;
 
 // By the scenario that shows them. An id is that of the check that must fail, and what tells it from others of that check.
@@ -284,7 +283,6 @@ int work(ojs::lifecycle& lifecycle) {
     if (breaks("UNREPORTED")) return 0;
     return breaks("EXIT-0") ? 1 : status;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -17,7 +17,6 @@
 #include <string>
 
 namespace {
-
 int out = -1;
 
 void write_all(const std::string& text) {
@@ -55,7 +54,6 @@ void obey() {
         ::_exit(0);
     });
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -25,7 +25,6 @@
 #include <ojs_shutdown.hpp>
 
 namespace {
-
 test::taken uncounted;  // until the file is there
 test::taken* counts = &uncounted;
 constexpr std::size_t front = alignof(std::max_align_t);  // of each block: its size
@@ -40,7 +39,6 @@ template <class Function>
 Function* next(const char* name) {
     return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
-
 }  // namespace
 
 void* operator new(std::size_t size) {
@@ -80,7 +78,6 @@ extern "C" int pthread_create(pthread_t* out, const pthread_attr_t* attributes, 
 }
 
 namespace {
-
 bool share_counts() {
     const int file = ::open(::getenv("TEST_COUNTS"), O_RDWR | O_CLOEXEC);
     void* const shared = ::mmap(nullptr, sizeof(test::taken), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -141,7 +138,6 @@ int run_worker() {
     worker.register_handler("test.count", [](ojs::job_context&) { count_job(); });
     return worker.run();
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 namespace test {
-
 struct taken {
     std::atomic<long> heap{0};  // bytes of operator new
     std::atomic<long> peak{0};  // the most of them at once
@@ -14,5 +13,4 @@ struct taken {
     std::atomic<long> stacks{0};  // threads begun with one of stack_size
 };
 inline constexpr std::size_t stack_size = 1024 * 1024;  // not the default, which is that of `ulimit -s`
-
 }  // namespace test

@@ -22,7 +22,6 @@
 #include <string>
 
 namespace {
-
 // One write(2) a line, so that lines of several threads do not mix.
 void print(std::string line) {
     line += '\n';
@@ -202,7 +201,6 @@ int run_claimed(const ojs::worker_options& options, ojs::lifecycle& lifecycle) {
     register_handlers(worker);
     return worker.run();
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

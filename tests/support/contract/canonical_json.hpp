@@ -8,7 +8,6 @@
 #include <string_view>
 
 namespace transport_contract {
-
 // 1.50, 15e-1 and 1.5 are the same: 15e-1.
 inline std::string canonical_number(std::string_view text) {
     const std::size_t end = std::min(text.find_first_of("eE"), text.size());
@@ -46,5 +45,4 @@ inline bool same_json(std::string_view one, std::string_view other) {
     const auto second = ojs::json_view::parse(other);
     return first && second && canonical_json(*first) == canonical_json(*second);
 }
-
 }  // namespace transport_contract

@@ -4,7 +4,6 @@
 #include "claims.hpp"
 
 namespace transport_contract {
-
 // What the worker would pass to the handler.
 inline void check_checkpoint(trial& t, const ojs::job& run, const std::string& wanted) {
     const std::string got(ojs::json_view(run.meta_json).member("checkpoint").text());
@@ -28,5 +27,4 @@ inline void checkpoint_travels(trial& t) {
     check_checkpoint(t, other.claim_one(), newer);
     other.ack(id);
 }
-
 }  // namespace transport_contract

@@ -4,7 +4,6 @@
 #include "trial.hpp"
 
 namespace transport_contract {
-
 inline void check_args(trial& t, const ojs::job& got, const std::string& wanted) {
     const bool same = t.can.keeps_args_text ? got.args_json == wanted : same_json(got.args_json, wanted);
     t.check(same, "args arrive as " + got.args_json.substr(0, 200) + " and not as " + wanted.substr(0, 200));
@@ -111,5 +110,4 @@ inline void first_in_first_out(trial& t) {
     }
     t.equal(claimed, pushed, "the order");
 }
-
 }  // namespace transport_contract

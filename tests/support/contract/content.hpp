@@ -4,7 +4,6 @@
 #include "claims.hpp"
 
 namespace transport_contract {
-
 // A JSON text of about `size` bytes, with many members and one long string.
 inline std::string large(std::size_t size) {
     std::string out = "[{\"rows\":[";
@@ -20,8 +19,7 @@ inline void odd_args(trial& t) {
     texts all = {
         "[]",
         "[null,true,false,\"\",{},[]]",
-        "[\"gr\u00fc\u00df \u20ac \U0001f600 \\u00fc \\ud83d\\ude00 \\\" \\\\ \\/ "
-        "\\b\\f\\n\\r\\t\\u001f\\u007f\"]",
+        "[\"gr\u00fc\u00df \u20ac \U0001f600 \\u00fc \\ud83d\\ude00 \\\" \\\\ \\/ \\b\\f\\n\\r\\t\\u001f\\u007f\"]",
         "[{\"\":1,\" \":2,\"\u00fc\":{\"a.b\":[3]},\"$x\":\"%s %n ' \\\" ; -- ?\"}]",
         "[9007199254740993,-12345678901234567890123456789,0.1234567890123456789012345,1.5e300,-2.25e-30,0]",
         "[100000000000000000000000000000000000000000000000001,3.14159265358979323846264338327950288]",
@@ -96,5 +94,4 @@ inline void odd_reports(trial& t) {
         t.state_is(done, job_state::completed);
     }
 }
-
 }  // namespace transport_contract

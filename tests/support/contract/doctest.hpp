@@ -9,7 +9,6 @@
 #include "../transport_contract.hpp"
 
 namespace transport_contract {
-
 // Runs all cases, or those whose names contain a word; `make` returns a pointer to a subject for each. Returns the names of
 // skipped cases for the caller to compare: a capability that is lost by mistake must not go unnoticed.
 template <class Make>
@@ -26,5 +25,4 @@ std::vector<std::string> check_all(Make make, const std::string& word = "") {
     }
     return left_out;
 }
-
 }  // namespace transport_contract

@@ -10,7 +10,6 @@
 #include "trial.hpp"
 
 namespace transport_contract {
-
 using test::eventually;
 
 // SIGSTOP. Returns when all threads of the process stand still: until then they go on, one by one.
@@ -107,5 +106,4 @@ struct lone_worker {
     ojs::worker_identity identity;
     std::shared_ptr<ojs::transport> wire;
 };
-
 }  // namespace transport_contract

@@ -17,7 +17,6 @@
 #include <thread>
 
 namespace transport_contract {
-
 class relay {
   public:
     // Relays to that port on loopback. Loses only responses to requests for which `may_lose` returns true; it is called with
@@ -126,5 +125,4 @@ class relay {
     std::list<connection> connections_;
     std::thread accepts_;
 };
-
 }  // namespace transport_contract

@@ -4,7 +4,6 @@
 #include "claims.hpp"
 
 namespace transport_contract {
-
 inline void settled_once(trial& t) {
     test_worker worker(t);
     for (const bool first_acks : {true, false}) {
@@ -137,5 +136,4 @@ inline void heartbeat_renews_held(trial& t) {
     const auto last = worker.wire->heartbeat(request, soon());
     t.check(last.has_value(), "the last heartbeat fails: " + text_of(last));
 }
-
 }  // namespace transport_contract

@@ -8,7 +8,6 @@
 #include <string>
 
 namespace transport_contract {
-
 // What the queue behind the transport does beyond the minimum. Each trait that is set adds the checks in its comment.
 struct traits {
     bool first_in_first_out = false;      // jobs of one queue are claimed in the order of their pushes
@@ -74,5 +73,4 @@ class subject {
     // The next `count` requests are carried out, but their responses and connections are lost. 0: none. False: not possible.
     virtual bool lose_answers(int /*count*/) { return false; }
 };
-
 }  // namespace transport_contract

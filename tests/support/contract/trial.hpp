@@ -15,7 +15,6 @@
 #include "subject.hpp"
 
 namespace transport_contract {
-
 using std::chrono::milliseconds;
 using jobs = std::vector<ojs::job>;
 using texts = std::vector<std::string>;
@@ -294,5 +293,4 @@ inline void check_nothing_left(trial& t, test_worker& worker) {
     worker.ack(last);
     t.equal(worker.fetch(10).size(), 0U, "the number of jobs after the last");
 }
-
 }  // namespace transport_contract

@@ -6,7 +6,6 @@
 #include "settling.hpp"
 
 namespace transport_contract {
-
 // Makes a call on its own thread, so that a call that hangs ends the case and not the program. Its response may be a success,
 // or an error that fits a late one.
 template <class Call>
@@ -282,5 +281,4 @@ inline void calls_on_work_available(trial& t) {
     }
     worker.wire->on_work_available(nullptr);
 }
-
 }  // namespace transport_contract

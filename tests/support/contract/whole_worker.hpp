@@ -7,7 +7,6 @@
 #include "trial.hpp"
 
 namespace transport_contract {
-
 // How a job ends, by its number.
 enum class fate { done, second_time, never, worth_no_retry };
 inline fate fate_of(std::int64_t number) { return static_cast<fate>(number % 4); }
@@ -125,5 +124,4 @@ inline void whole_worker(trial& t) {
                    fate_of(i) <= fate::second_time ? job_state::completed : job_state::discarded);
     check_runs(t, book, count);
 }
-
 }  // namespace transport_contract

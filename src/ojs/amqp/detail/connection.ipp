@@ -15,7 +15,6 @@
 
 namespace ojs::detail {
 namespace rabbitmq {
-
 OJS_SHUTDOWN_INLINE amqp_bytes_t bytes_of(std::string_view text) {
     return {text.size(), const_cast<char*>(text.data())};
 }
@@ -162,6 +161,5 @@ class connection {
     amqp_connection_state_t state_ = nullptr;
     std::string fault_;
 };
-
 }  // namespace rabbitmq
 }  // namespace ojs::detail

@@ -12,7 +12,6 @@
 
 namespace ojs::detail {
 namespace rabbitmq {
-
 // A message, frame by frame.
 struct delivery {
     std::uint64_t tag = 0;
@@ -80,6 +79,5 @@ OJS_SHUTDOWN_INLINE void read_args(const delivery& from, job& out) {
         out.args_json = parsed->type() == json_type::array ? from.body : cat({"[", from.body, "]"});
     }
 }
-
 }  // namespace rabbitmq
 }  // namespace ojs::detail

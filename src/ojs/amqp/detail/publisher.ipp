@@ -12,7 +12,6 @@
 
 namespace ojs::detail {
 namespace rabbitmq {
-
 struct publication : ref_counted {
     std::string queue;
     std::string properties, body;  // of the original message
@@ -193,6 +192,5 @@ class publisher {
     ref<publication> pending_;  // sent, and neither confirmed nor refused
     bool is_returned_ = false;  // no queue took it
 };
-
 }  // namespace rabbitmq
 }  // namespace ojs::detail

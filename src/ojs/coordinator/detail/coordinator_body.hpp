@@ -16,7 +16,6 @@
 #include "rpc.ipp"
 
 namespace ojs::detail {
-
 // The events of a shutdown. `requested`: by a Shutdown request, a signal or a call.
 enum class drain_event : unsigned char { requested, started, blocked, unblocked, finished, failed };
 
@@ -460,5 +459,4 @@ class coordinator_body final : public ref_counted {
     pending_notification completion_;
     backoff pause_{std::chrono::milliseconds(100), std::chrono::milliseconds(1000)};
 };
-
 }  // namespace ojs::detail

@@ -12,7 +12,6 @@
 #include "../messages.hpp"
 
 namespace ojs::detail {
-
 inline constexpr auto checks_timeout = std::chrono::milliseconds(500);  // of all; below a launcher's rpc_timeout
 
 // A check of the program, called on its own thread: a hanging check must not delay a response or the shutdown.
@@ -151,5 +150,4 @@ class readiness_reports {
     bool was_ready_ = false;
     array<ref<async_check>> async_checks_;
 };
-
 }  // namespace ojs::detail

@@ -11,7 +11,6 @@
 #include "../message_json.ipp"
 
 namespace ojs::detail {
-
 // Maps errc to Connect code and HTTP status, and back; the first match counts. A bad_response is sent as
 // invalid_argument and arrives as such.
 struct rpc_code {
@@ -206,5 +205,4 @@ result<Response> rpc_call(http_client& peer, const char* method, const Request& 
     if (!body) return body.error();
     return named(read_message<Response>(*body), [&] { return describe_rpc(peer, method); });
 }
-
 }  // namespace ojs::detail

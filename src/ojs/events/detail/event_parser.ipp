@@ -9,7 +9,6 @@
 #include "../../net/json_view.hpp"
 
 namespace ojs::detail {
-
 struct server_event {
     std::string type;
     std::string data;
@@ -80,5 +79,4 @@ inline bool announces_work(const server_event& event) {
     std::string state;
     return event.is_cut || !read_json_string(raw_member(event.data, "to"), state) || state == "available";
 }
-
 }  // namespace ojs::detail

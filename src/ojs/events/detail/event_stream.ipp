@@ -9,7 +9,6 @@
 #include "event_parser.ipp"
 
 namespace ojs::detail {
-
 struct event_timeouts {
     std::chrono::milliseconds request;         // until the head of the response
     std::chrono::milliseconds silence{45000};  // a backend writes every 15 s [OJS realtime 2.4]
@@ -156,5 +155,4 @@ class event_stream final : public ref_counted {
     backoff pauses_{std::chrono::seconds(1), std::chrono::seconds(30)};
     backoff missing_pauses_{std::chrono::seconds(10), std::chrono::minutes(5)};
 };
-
 }  // namespace ojs::detail

@@ -9,7 +9,6 @@
 #include "../launcher_options.hpp"
 
 namespace ojs::detail {
-
 // Capped, so that a sum of a few does not overflow.
 inline std::chrono::milliseconds clamp_for_sum(std::chrono::milliseconds time) noexcept {
     return time < no_limit / 8 ? time : no_limit / 8;
@@ -66,5 +65,4 @@ using instance_starter = function<result<ref<instance>>(const instance_spec&, in
 // Starts a real process. Returns before it runs; `changed` reports the start or its failure. An error: out of threads,
 // descriptors or memory. The last reference kills a process that still runs.
 result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed, const logger& log);
-
 }  // namespace ojs::detail

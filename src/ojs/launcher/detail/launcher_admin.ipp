@@ -8,7 +8,6 @@
 #include "process_group.ipp"
 
 namespace ojs::detail {
-
 using process_groups = array<ref<process_group>>;
 
 inline error no_such(const char* what, const std::string& name) {
@@ -449,5 +448,4 @@ class launcher_admin {
     atomic<int> waiting_{0};
     result<http_server> server_ = error{};
 };
-
 }  // namespace ojs::detail

@@ -11,7 +11,6 @@
 #include "state_file.ipp"
 
 namespace ojs::detail {
-
 inline constexpr std::chrono::milliseconds hook_timeout{1000};
 
 // Calls the routing hooks in a thread of its own. Only a shutdown waits for them, up to hook_timeout.
@@ -222,5 +221,4 @@ struct launcher_context : ref_counted {
     std::string socket_folder;
     std::string launcher_address;
 };
-
 }  // namespace ojs::detail

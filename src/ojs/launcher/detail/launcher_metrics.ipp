@@ -5,7 +5,6 @@
 #include "../launcher_options.hpp"
 
 namespace ojs::detail {
-
 inline constexpr histogram_bound startup_bound_list[] = {
     {"0.005", 5}, {"0.05", 50},  {"0.1", 100},  {"0.25", 250}, {"0.5", 500},  {"1", 1000},    {"2.5", 2500},
     {"5", 5000},  {"10", 10000}, {"15", 15000}, {"30", 30000}, {"60", 60000}, {"120", 120000}};
@@ -142,5 +141,4 @@ class launcher_metrics_page {
     array<shown_group> groups_;
     metrics_page page_;
 };
-
 }  // namespace ojs::detail

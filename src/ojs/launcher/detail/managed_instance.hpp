@@ -14,7 +14,6 @@
 #include "instance.hpp"
 
 namespace ojs::detail {
-
 enum class instance_event { spawned, warming, ready, failed, shutdown_requested, draining, completed, crashed, forced };
 
 struct state_log {
@@ -501,5 +500,4 @@ class managed_instance final : public instance {
     time_point report_deadline_ = time_point::max();    // end of report_time
     time_point complete_deadline_ = time_point::max();  // the exit is due after COMPLETE
 };
-
 }  // namespace ojs::detail

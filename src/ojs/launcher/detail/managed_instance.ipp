@@ -9,7 +9,6 @@
 #include "managed_instance.hpp"
 
 namespace ojs::detail {
-
 inline result<void> managed_instance::start() {
     for (wake* const each : {&waker_, &interrupt_}) {
         result<wake> made = wake::create();
@@ -206,5 +205,4 @@ OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& sp
     if (!started) return started.error();
     return ref<instance>(out.get());
 }
-
 }  // namespace ojs::detail

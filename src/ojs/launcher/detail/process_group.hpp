@@ -10,7 +10,6 @@
 #include "rollout.ipp"
 
 namespace ojs::detail {
-
 // Takes the last responses from the process; its state stays the one that the group acts on.
 inline void refresh_status(const ref<instance>& running, process_info& info) {
     if (!running) return;
@@ -515,5 +514,4 @@ class process_group : public ref_counted {
     bool quiet_ = false;
     bool stopping_ = false;
 };
-
 }  // namespace ojs::detail

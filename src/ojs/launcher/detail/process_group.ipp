@@ -3,7 +3,6 @@
 #include "process_group.hpp"
 
 namespace ojs::detail {
-
 inline result<void> process_group::start_process(const ref<group_member>& added, const group_options& group) {
     const ref<process_group> self(this);
     instance_spec spec;
@@ -446,5 +445,4 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
     context_->wake();
     return {};
 }
-
 }  // namespace ojs::detail

@@ -11,7 +11,6 @@
 #include "launcher_metrics.ipp"
 
 namespace ojs::detail {
-
 // The restarts of one slot of a group. Guarded by the mutex of the group.
 struct restart_history : ref_counted {
     explicit restart_history(const restart_options& options) : delays({options.initial_backoff, options.max_backoff}) {}
@@ -301,5 +300,4 @@ inline result<void> check_rollout(const group_options& current, const group_opti
     if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
     return {};
 }
-
 }  // namespace ojs::detail

@@ -22,7 +22,6 @@
 #include "../../process/detail/out_of_memory.hpp"
 
 namespace ojs::detail {
-
 inline constexpr const char* private_folder_prefix = "/ojs-launcher-";
 
 // Removes the folder and its sockets if it is a launcher's private folder: ours, and 0700.
@@ -388,5 +387,4 @@ class state_file : public ref_counted {
     bool writing_ = false;
     bool closed_ = false;
 };
-
 }  // namespace ojs::detail

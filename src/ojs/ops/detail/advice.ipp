@@ -7,7 +7,6 @@
 #include "startup_findings.ipp"
 
 namespace ojs::detail {
-
 // The Levenshtein distance of two words of at most 64 letters.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
     std::size_t row[65];
@@ -237,5 +236,4 @@ inline void check_settings(const loop_options& options, const container_info& in
                        "include ojs_ops.hpp and write options->extensions.add(ojs::ops())"});
     if (!probe.environment) check_variable_names(out);
 }
-
 }  // namespace ojs::detail

@@ -11,7 +11,6 @@
 #include "../../stop/detail/machine_state.ipp"
 
 namespace ojs::detail {
-
 // The running workers. Never destroyed, as exit() may be in progress.
 struct exit_list {
     mutex guard;
@@ -72,5 +71,4 @@ inline void forget_exit(const machine_ref& worker) noexcept {
         if (all.workers[i].get() == worker.get()) return all.workers.remove(i);
     }
 }
-
 }  // namespace ojs::detail

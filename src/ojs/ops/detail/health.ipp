@@ -17,7 +17,6 @@
 #include "metrics.ipp"
 
 namespace ojs::detail {
-
 // When the process started, in milliseconds since 1970; 0: unknown.
 inline std::int64_t process_start_ms() {
 #if OJS_SHUTDOWN_USE_PROC && defined(CLOCK_BOOTTIME)
@@ -348,5 +347,4 @@ inline result<http_server> serve_health(const ops_options& options, const machin
     worker.log.write(std::move(listening));
     return server;
 }
-
 }  // namespace ojs::detail

@@ -15,7 +15,6 @@
 #include "../../stop/detail/machine_state.ipp"
 
 namespace ojs::detail {
-
 // Lets threads wait for a change in a worker; without waiters, notify() costs one atomic.
 class change_signal {
   public:
@@ -197,5 +196,4 @@ class worker_metrics : public ref_counted {
   private:
     atomic<steady_clock::rep> entered_at_[phase_count] = {};
 };
-
 }  // namespace ojs::detail

@@ -11,7 +11,6 @@
 #include "../finding.hpp"
 
 namespace ojs::detail {
-
 inline constexpr const char* init_names =
     "systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
     "finit procd shepherd launchd";
@@ -166,5 +165,4 @@ inline void check_pid1(const container_probe& probe, const container_info& info,
     const bool is_rewritten = stops_us && dumb_init_passes_sigtstp(pid1.arguments, probe.environment);
     if (rule.sigtstp != sigtstp_effect::passed_on && !is_rewritten) out.push_back(sigtstp_finding(pid1.comm, stops_us));
 }
-
 }  // namespace ojs::detail

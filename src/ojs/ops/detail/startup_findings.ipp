@@ -10,7 +10,6 @@
 extern "C" char** environ;
 
 namespace ojs::detail {
-
 template <class Options, class Visit>
 void visit_ops_options(Options& o, Visit& visit) {
     static constexpr choice<bool> off_on[] = {{"off", false}, {"on", true}};
@@ -84,5 +83,4 @@ inline std::vector<finding> startup_findings(const loop_options& options) {
         out.push_back({severity::warning, "mode-file", describe_mode_file(mode), mode_file_fix});
     return out;
 }
-
 }  // namespace ojs::detail

@@ -30,7 +30,6 @@ extern "C" char** environ;
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-
 // Repeats `call` while a signal interrupts it. Async-signal-safe.
 template <class Call>
 auto retry_interrupted(Call call) noexcept {
@@ -458,7 +457,6 @@ class child_launch {
     int descriptor_limit_ = 0;
     pid_t parent_ = 0;
 };
-
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE void child_reset() noexcept {
@@ -469,6 +467,5 @@ OJS_SHUTDOWN_INLINE void child_reset() noexcept {
     sigemptyset(&none);
     ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
 }
-
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -12,7 +12,6 @@
 #include "out_of_memory.hpp"
 
 namespace ojs::detail {
-
 inline constexpr std::size_t max_line_length = 8 * 1024;
 // Read after the child's end: what a pipe can hold. A process that left the group may still write.
 inline constexpr std::size_t max_remaining = 1024 * 1024;
@@ -159,5 +158,4 @@ class child_thread : public ref_counted {
     result<pid_t> child_ = pid_t{0};  // 0: not launched yet
     line_stream streams_[2] = {line_stream(output_deadline), line_stream(output_deadline)};
 };
-
 }  // namespace ojs::detail

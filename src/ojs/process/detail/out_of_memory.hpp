@@ -9,7 +9,6 @@
 #include "../../base/error.hpp"
 
 namespace ojs::detail {
-
 template <class Make>
 auto unless_out_of_memory(Make make) -> decltype(make()) {
     try {
@@ -39,5 +38,4 @@ bool retry_allocation(Body body) {
     }
     return true;
 }
-
 }  // namespace ojs::detail

@@ -15,7 +15,6 @@
 
 namespace ojs::detail {
 namespace redis {
-
 // One delivery of an entry; as text, job::claim.
 struct claim {
     std::string entry;
@@ -80,6 +79,5 @@ class held_claims {
     std::set<std::string> ended_, ended_before_;  // ids of the last 5 to 10 s
     time_point next_swap_ = time_point::min();
 };
-
 }  // namespace redis
 }  // namespace ojs::detail

@@ -18,7 +18,6 @@
 
 namespace ojs::detail {
 namespace redis {
-
 struct deleter {
     void operator()(redisReply* target) const noexcept { freeReplyObject(target); }
     void operator()(redisReader* target) const noexcept { redisReaderFree(target); }
@@ -248,6 +247,5 @@ class script {
     std::mutex mutex_;
     std::string hash_ = "unknown";
 };
-
 }  // namespace redis
 }  // namespace ojs::detail

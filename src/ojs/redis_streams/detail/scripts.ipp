@@ -9,7 +9,6 @@
 
 namespace ojs::detail {
 namespace redis {
-
 inline constexpr const char* common_source = R"lua(
 local function field(fields, name)
   for i = 1, #fields, 2 do if fields[i] == name then return fields[i + 1] end end
@@ -136,6 +135,5 @@ if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0 then retu
 redis.call('HDEL', KEYS[4], 'lease:' .. ARGV[2])
 return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
 )lua";
-
 }  // namespace redis
 }  // namespace ojs::detail

@@ -12,7 +12,6 @@
 
 namespace ojs::detail {
 namespace redis {
-
 class watcher {
   public:
     explicit watcher(pool& from) : pool_(from) {}
@@ -86,6 +85,5 @@ class watcher {
     words keys_;
     words entries_;
 };
-
 }  // namespace redis
 }  // namespace ojs::detail

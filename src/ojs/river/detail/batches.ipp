@@ -20,7 +20,6 @@
 
 namespace ojs::detail {
 namespace river {
-
 // How long a batch waits for more calls. Their shared commit takes longer.
 inline constexpr std::chrono::milliseconds batch_delay{1};
 
@@ -436,6 +435,5 @@ class reports {
 
     batch<settlement> batch_;
 };
-
 }  // namespace river
 }  // namespace ojs::detail

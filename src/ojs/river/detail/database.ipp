@@ -12,9 +12,7 @@
 
 namespace ojs::detail {
 namespace river {
-
 namespace sql {
-
 inline constexpr postgres_statement version = {"version",
                                                "SELECT max(version), current_schema() FROM @river_migration AS m"
                                                " WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"};
@@ -231,7 +229,6 @@ inline constexpr postgres_statement upsert_queues = {"keep_queues", R"(
 INSERT INTO @river_queue (name, created_at, metadata, updated_at)
 SELECT name, now(), '{}', now() FROM unnest($1::text[]) AS names (name) ORDER BY name
 ON CONFLICT (name) DO UPDATE SET updated_at = now())"};
-
 }  // namespace sql
 
 using turn = postgres_connection::turn;
@@ -308,6 +305,5 @@ class database {
     postgres_connection renewing;
     postgres_connection listening;  // holds the lock
 };
-
 }  // namespace river
 }  // namespace ojs::detail

@@ -26,7 +26,6 @@
 
 namespace ojs::detail {
 namespace river {
-
 struct postgres_deleter {
     void operator()(PGresult* target) const noexcept { PQclear(target); }
     void operator()(PGconn* target) const noexcept {
@@ -399,6 +398,5 @@ class postgres_connection {
     condition released_;
     bool is_taken_ = false;
 };
-
 }  // namespace river
 }  // namespace ojs::detail

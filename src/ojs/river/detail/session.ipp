@@ -26,7 +26,6 @@
 
 namespace ojs::detail {
 namespace river {
-
 OJS_SHUTDOWN_INLINE std::optional<long long> read_id(const std::string& text) {
     errno = 0;
     char* end = nullptr;
@@ -436,6 +435,5 @@ class session {
     function<void()> work_callback_;
     function<void(const std::string&)> cancel_callback_;
 };
-
 }  // namespace river
 }  // namespace ojs::detail

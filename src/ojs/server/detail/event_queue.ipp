@@ -13,7 +13,6 @@
 #endif
 
 namespace ojs::detail {
-
 // An event disarms its socket until the next watch(). Thread-safe after open(). `events` are those of poll().
 // add() and watch() return false when the system is out of memory; remove() a socket before closing it.
 class event_queue {
@@ -221,5 +220,4 @@ class active_threads {
     time_point adjusted_at_;
     time_point grown_at_;
 };
-
 }  // namespace ojs::detail

@@ -12,7 +12,6 @@
 #include "thread_end.ipp"
 
 namespace ojs::detail {
-
 class request_parser final : public http_parser {
   public:
     using http_parser::http_parser;
@@ -143,5 +142,4 @@ inline void write_response(std::string& text, const http_response& response, boo
     append(text, {"Connection: ", closes ? "close" : "keep-alive", "\r\n\r\n"});
     if (!bodiless && !is_head) append(text, {response.body});
 }
-
 }  // namespace ojs::detail

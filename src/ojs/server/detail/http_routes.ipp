@@ -10,7 +10,6 @@
 #include "../../net/http_message.ipp"
 
 namespace ojs::detail {
-
 struct http_route {
     const char* path;
     const char* methods[2];  // the second may be null
@@ -147,5 +146,4 @@ int choose_route(const Route* routes, std::size_t count, const http_guard& guard
     refused = json_error(404, "no such path");
     return -1;
 }
-
 }  // namespace ojs::detail

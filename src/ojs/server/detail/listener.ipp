@@ -21,7 +21,6 @@
 #include "../../net/detail/url.ipp"
 
 namespace ojs::detail {
-
 // PORT, :PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH. Errors: invalid_argument.
 inline result<endpoint> parse_listen_address(std::string_view address) {
     if (address.substr(0, 5) == "unix:") return parse_unix_url(address);
@@ -311,5 +310,4 @@ inline result<void> open_listeners(std::string_view addresses, bool reuse_port, 
         addresses.remove_prefix(comma + 1);
     }
 }
-
 }  // namespace ojs::detail

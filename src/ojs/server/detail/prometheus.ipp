@@ -9,7 +9,6 @@
 #include "../../base/duration.hpp"
 
 namespace ojs::detail {
-
 using counter = atomic<std::uint64_t>;
 
 inline void count_one(counter& value) noexcept { value.fetch_add(1, memory_order::relaxed); }
@@ -102,5 +101,4 @@ class metrics_page {
   private:
     std::string name_;
 };
-
 }  // namespace ojs::detail

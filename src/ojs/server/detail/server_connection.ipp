@@ -12,7 +12,6 @@
 #include "http_messages.ipp"
 
 namespace ojs::detail {
-
 inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 
 // A serving thread lends its memory to the connection it serves, so that a short request allocates little.
@@ -379,5 +378,4 @@ class server_connection final : public ref_counted {
     atomic<time_point> since_{steady_clock::now()};
     atomic<time_point> deadline_;
 };
-
 }  // namespace ojs::detail

@@ -8,7 +8,6 @@
 #include "../../base/config.hpp"
 
 namespace ojs::detail {
-
 // In a catch (...): rethrows the unwinding of pthread_exit(), which is no exception. The C library aborts a process that
 // swallows it.
 inline void pass_on_thread_end() {
@@ -27,5 +26,4 @@ void call_guarded(Body body, OnThreadExit on_thread_exit) {
     body();
     pthread_cleanup_pop(0);
 }
-
 }  // namespace ojs::detail

@@ -7,7 +7,6 @@
 #include "requests.ipp"
 
 namespace ojs::detail {
-
 // The jobs in flight. Thread-safe.
 class spool_claims {
   public:
@@ -157,5 +156,4 @@ class spool_claimer {
     spool_event_reporter& reporter_;
     array<stray> strays_;
 };
-
 }  // namespace ojs::detail

@@ -32,7 +32,6 @@
 #include "../spool_transport.hpp"
 
 namespace ojs::detail {
-
 inline constexpr std::size_t max_spool_name_length = 200;       // with our prefix and .N it fits into NAME_MAX
 inline constexpr std::size_t max_spool_job_size = 1024 * 1024;  // bytes, as users put it
 inline constexpr std::size_t reserved_job_size = 64 * 1024;     // for what we add: the error, the counts
@@ -498,5 +497,4 @@ inline void remove_abandoned(int request, const std::string& name) noexcept {
     const std::chrono::seconds max_age(writing == writers::none ? 2 : 60);
     if (writing != writers::some && age_of(info) > max_age) ::unlinkat(request, name.c_str(), 0);
 }
-
 }  // namespace ojs::detail

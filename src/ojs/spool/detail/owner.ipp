@@ -13,7 +13,6 @@
 #include "files.ipp"
 
 namespace ojs::detail {
-
 inline constexpr const char* owner_file_name = ".owner";
 
 inline std::string hex_text(std::uint64_t number) {
@@ -287,5 +286,4 @@ inline owner_check lock_if_dead(const spool_folders& spool, const std::string& n
             "its owner is of another boot or machine, and may be alive: the file system can be shared");
     return {owner_state::dead, {}, std::move(folder), std::move(held)};
 }
-
 }  // namespace ojs::detail

@@ -6,7 +6,6 @@
 #include "settle.ipp"
 
 namespace ojs::detail {
-
 // Reports events; repeated ones once. Used by one thread at a time.
 class spool_event_reporter {
   public:
@@ -193,5 +192,4 @@ class spool_recovery {
     const spool_options& options_;
     spool_event_reporter& reporter_;
 };
-
 }  // namespace ojs::detail

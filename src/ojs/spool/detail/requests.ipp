@@ -17,7 +17,6 @@
 #include "settle.ipp"
 
 namespace ojs::detail {
-
 struct spool_entry {
     time_point check_at = time_point::min();
     std::string identity;  // of a file of another queue; it is not read again while that stays the same
@@ -389,5 +388,4 @@ class spool_watcher {
     atomic<bool> notified_{false};
     atomic<time_point> next_due_at_{time_point::max()};
 };
-
 }  // namespace ojs::detail

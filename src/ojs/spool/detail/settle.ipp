@@ -6,7 +6,6 @@
 #include "owner.ipp"
 
 namespace ojs::detail {
-
 // ".done.NAME": NAME is settled; only the move to done/ is missing.
 inline std::string settled_name(spool_target target, const std::string& name) {
     return cat({".", spool_target_names[static_cast<std::size_t>(target)], ".", name});
@@ -356,5 +355,4 @@ inline spool_verdict completion_verdict(const spool_claim& claim, const std::str
                "\n";
     return out;
 }
-
 }  // namespace ojs::detail
