@@ -2,7 +2,8 @@
 """Makes the API reference by doxygen. Its first page is an index by header, from the XML of a first run.
 
     api_index.py            build/api/index.html, or $BUILD/api/index.html
-    api_index.py --check    fails if a public name has no comment or is in no header; exits with 77 without doxygen
+    api_index.py --check    fails if a public name has no comment or is in no header, or the main header has too many;
+                            exits with 77 without doxygen
 """
 
 import itertools
@@ -19,6 +20,7 @@ import amalgamate
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = Path(os.environ.get("BUILD", "build"))
 INDEX = ROOT / BUILD / "api.md"
+MOST_NAMES = 450  # of the main header
 HEAD = """# Public names
 
 Look up a public name by the header and the part that declares it. Each has the first sentence of its comment.
@@ -89,13 +91,15 @@ def head_of(part):
 
 
 def index():
+    """Returns the text of the index, how many names have no comment, and how many the main header has."""
     found = {}
     for file, *row in rows():
         found.setdefault(file, []).append(row)
-    out = [HEAD]
+    out, counts = [HEAD], {}
     tree, missing = amalgamate.Tree(ROOT), 0
     for template in tree.templates.values():
         out.append(f"\n## {template.output}\n")
+        counts[template.product] = 0
         for _, part in template.order:
             names = {}  # of overloads, the first with a comment
             for line, name, kind, sentence, link in sorted(found.pop(part, []), key=lambda row: (row[0], row[2] == "value")):
@@ -104,13 +108,14 @@ def index():
             if names:
                 out.append(f"\n### {part.removesuffix('.hpp')}\n\n{head_of(tree.parts[part])}\n\n")
                 out.append("| name | kind | meaning |\n|---|---|---|\n")
+            counts[template.product] += len(names)
             for name, (sentence, kind, link, line) in names.items():
                 out.append(f"| [{name}]({link}) | {kind} | {sentence} |\n")
                 if not sentence:
                     print(f"src/ojs/{part}:{line}: `{name}` has no comment: write `/// ...` above it or `///< ...` behind it")
                     missing += 1
     assert not found, f"in no header: {', '.join(found)}"
-    return "".join(out), missing
+    return "".join(out), missing, counts[amalgamate.MAIN]
 
 
 def run_doxygen():
@@ -128,8 +133,9 @@ def main():
         return 77 if check else 1
     if not run_doxygen():
         return 1
-    text, missing = index()
-    if missing:
+    text, missing, names = index()
+    print(f"ojs_shutdown.hpp has {names} public names, its limit is {MOST_NAMES}")
+    if missing or (check and names > MOST_NAMES):
         return 1
     INDEX.write_text(text)
     return 0 if check or run_doxygen() else 1  # the index is the first page
