@@ -42,7 +42,7 @@ struct connection final : ref_counted {
 
     unique_fd socket;
     byte_stream_ref stream;
-    const pid_t owner = ::getpid();                                          // no other process may send on it
+    const pid_t owner = this_process();                                      // no other process may send on it
     const time_point expires_at = deadline_after(std::chrono::seconds(30));  // idle ones may die without a word
     time_point responded_at;                                                 // the latest time
     time_point stalls_at = time_point::max();  // of the request on it; a new connection does not
@@ -174,7 +174,7 @@ class http_exchange final : public ref_counted {
             if (!is_ours && !is_framing_header(header.name)) append_header(text, header.name, header.value);
         }
         if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
-            append_header(text, "Content-Length", cat({request.body.size()}));
+            append(text, {"Content-Length: ", request.body.size(), "\r\n"});
         append(text, {"\r\n", request.body});
         return text;
     }
@@ -219,7 +219,7 @@ class http_exchange final : public ref_counted {
         if (now >= call.deadline)
             return {error{errc::timed_out, 0, "the deadline had passed before anything was sent"}, true};
         for (; const connection_ref conn = idle_.take(now); now = steady_clock::now()) {
-            if (conn->owner != ::getpid() || conn->is_stale()) continue;
+            if (conn->owner != this_process() || conn->is_stale()) continue;
             conn->stalls_at = now + stall_time;
             http_attempt tried = try_on(conn, request, call);
             const bool was_silent = !tried.response && tried.response.error().code == errc::timed_out;
@@ -255,11 +255,13 @@ class http_exchange final : public ref_counted {
         http_parser parser(64 * 1024, options_.max_body);
         parser.begin(is_head);
         char buffer[16 * 1024];
+        bool is_first = !conn->stream;  // a response takes its time
         for (int late_reads = 0;;) {
             // What has arrived counts: this process may have been frozen.
             const bool is_late = steady_clock::now() >= call.deadline;
             std::size_t size = sizeof buffer;
-            const stream_status got = conn->read_some(buffer, size);
+            const stream_status got = detail::exchange(is_first, false) && !is_late ? stream_status::wants_read
+                                                                                    : conn->read_some(buffer, size);
             const bool waits = got == stream_status::wants_read || got == stream_status::wants_write;
             if (is_late && (waits || ++late_reads > max_late_reads))
                 return {error{errc::timed_out, 0, "no complete response before the deadline"}};

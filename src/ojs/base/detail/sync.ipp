@@ -72,6 +72,15 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 #endif
 }
 
+// getpid() without its system call, which would cost a job as much as all of the machine. 0: not yet known.
+inline atomic<pid_t> known_process{0};
+inline atomic<bool> forks_are_noticed{false};
+inline pid_t this_process() noexcept {
+    if (!forks_are_noticed.exchange(true)) pthread_atfork(nullptr, nullptr, [] { known_process = 0; });
+    if (known_process == 0) known_process = ::getpid();
+    return known_process;
+}
+
 struct thread_start {
     function<void()> body;
     std::string name;

@@ -1,27 +1,17 @@
 // process: this process, its one run(), and calls of what the user has given.
 #pragma once
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <csignal>
 
+#include "../../base/detail/sync.ipp"
 #include "../../base/detail/text.hpp"
 #include "../../core/drain_barrier.hpp"
 #include "../../core/signals.hpp"
 #include "environment.ipp"
 
 namespace ojs::detail {
-inline atomic<pid_t> known_process{0};
-
-// getpid() without its system call, which would cost a job as much as all else here.
-inline pid_t this_process() noexcept {
-    static const int handled = pthread_atfork(nullptr, nullptr, [] { known_process = 0; });
-    static_cast<void>(handled);
-    if (known_process == 0) known_process = ::getpid();
-    return known_process;
-}
-
 // Holds a ticket of `gate` while a thread is in user code.
 class user_call {
   public:
