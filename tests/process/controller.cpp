@@ -692,7 +692,7 @@ TEST_CASE("controller: too short a container_grace_period gives a warning with t
     INFO(on.controller.output());
     CHECK(on.controller.count("OJS_") == 0);
     CHECK(on.controller.count("level=warning msg=\"the drain (59m10s) and the reports after it (") == 1);
-    CHECK(on.controller.count("set container_grace_period to the same, or lower termination_grace_period") == 1);
+    CHECK(on.controller.count("set container_grace_period to it, or lower termination_grace_period") == 1);
 }
 
 TEST_CASE("controller: --config overrides OJS_CONTROLLER_CONFIG, and no configuration at all is an error") {

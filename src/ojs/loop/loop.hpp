@@ -132,6 +132,7 @@ class loop {
     bool request_stop_and_cancel() { return apply(event::cancel_request); }  ///< which cancels the items in flight
     cancel_token stopped_token() const;                                      ///< cancelled when the loop has ended
     ojs::phase phase() const noexcept;                                       ///< as worker::phase()
+    std::size_t active_items() const;                                        ///< in flight
     /// So far. `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled, `gone` the
     /// lost ones; the others are in flight, or `unreported` at the end of the stop.
     worker_report report() const;

@@ -60,6 +60,7 @@ OJS_SHUTDOWN_INLINE item loop::begin(std::string id) { return core_->begin_item(
 OJS_SHUTDOWN_INLINE bool loop::apply(event request) { return core_->phases.own.apply(request, {cause_kind::api, 0}); }
 OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const { return core_->stopped.token(); }
 OJS_SHUTDOWN_INLINE phase loop::phase() const noexcept { return core_->phases.now(); }
+OJS_SHUTDOWN_INLINE std::size_t loop::active_items() const { return core_->active(); }
 OJS_SHUTDOWN_INLINE worker_report loop::report() const { return core_->report(); }
 }  // namespace v0_1_0
 }  // namespace ojs

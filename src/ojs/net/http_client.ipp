@@ -161,7 +161,8 @@ class http_exchange final : public ref_counted {
             if (ready == io_status::interrupted) return error{errc::cancelled, 0, "interrupted during the handshake"};
             const bool is_late = ready == io_status::timed_out;
             return error{errc::unreachable, is_late ? ETIMEDOUT : 0,
-                         cat({"handshake failed: ", is_late ? "it takes too long" : out->stream->failure()})};
+                         is_late ? "the deadline passed during the handshake"
+                                 : cat({"handshake failed: ", out->stream->failure()})};
         }
     }
 

@@ -51,9 +51,10 @@ struct dialect {
     bool active_jobs_as_count = false;     ///< `active_jobs` of heartbeats is the number of ids, not their list
     detail::stop_rules stop = {};          ///< how it stops
 
-    static dialect website();          ///< the project's web page
-    static dialect worker_protocol();  ///< the worker protocol's text
-    static dialect spot_controller();  ///< the spot controller's guide, with its termination-mode file
+    static dialect graceful_shutdown();  ///< the specification's text; the default
+    static dialect website();            ///< the project's web page
+    static dialect worker_protocol();    ///< the worker protocol's text
+    static dialect spot_controller();    ///< the spot controller's guide, with its termination-mode file
 };
 
 /// The settings of a loop, and of a worker.

@@ -91,6 +91,7 @@ OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const en
 }
 
 // Both error codes, requeue_interrupted and the states come first.
+OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() { return {}; }
 OJS_SHUTDOWN_INLINE dialect dialect::website() { return {"shutdown", "shutdown", false, "quiet", "terminated"}; }
 OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
     return {"shutdown", "shutdown", true, "terminate", "terminate", true, {false, 0, {std::chrono::seconds(25)}}};

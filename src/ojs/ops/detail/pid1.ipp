@@ -23,7 +23,9 @@ inline bool is_same_program(std::string_view root, const process_facts& a, const
     const std::string exe_b = cat({root, "/proc/", b.pid, "/exe"});
     if (::stat(exe_a.c_str(), &one) == 0 && ::stat(exe_b.c_str(), &other) == 0)
         return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-    return !a.arguments.empty() && !b.arguments.empty() && program_name(a.arguments[0]) == program_name(b.arguments[0]);
+    const process_facts now = read_process(root, cat({a.pid}));  // without arguments: it has ended since it was listed
+    return !now.arguments.empty() && !b.arguments.empty() &&
+           program_name(now.arguments[0]) == program_name(b.arguments[0]);
 }
 
 inline constexpr const char* shell_effect = "a shell, which does not pass signals on";

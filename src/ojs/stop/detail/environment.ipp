@@ -34,7 +34,7 @@ struct choice {
     const char* name;
     Value value;
 };
-inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", [] { return dialect(); }},
+inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", dialect::graceful_shutdown},
                                                     {"website", dialect::website},
                                                     {"worker_protocol", dialect::worker_protocol},
                                                     {"spot_controller", dialect::spot_controller}};
