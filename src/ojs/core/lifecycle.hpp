@@ -97,6 +97,7 @@ struct lifecycle_state {
     ojs::cause cause;                        ///< what requested it
     bool cancel_requested = false;           ///< stop_and_cancel() was called
     unsigned stop_signals = 0;               ///< stop signals so far, counted up to 3: exit now
+    std::uint8_t sequence = 0;               ///< changes so far, modulo 256
     std::uint32_t changed_ms = 0;            ///< steady-clock time of the latest change, modulo 2^32
 };
 

@@ -27,6 +27,7 @@ void visit_members(State& state, Visit visit) noexcept {
     visit(state.stop_signals, 2);
     visit(state.cause.signal, 8);
     visit(state.last_event, 4);
+    visit(state.sequence, 8);
     visit(state.changed_ms, 32);
 }
 
@@ -82,6 +83,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     // An internal event keeps the cause: the log still names the signal that ended the worker.
     if (cause.kind != cause_kind::none) next.cause = cause;
     next.last_event = event;
+    next.sequence = static_cast<std::uint8_t>(state.sequence + 1);
     next.changed_ms = now_ms;
     state = next;
     return changed;

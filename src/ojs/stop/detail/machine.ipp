@@ -378,7 +378,7 @@ class machine : public machine_log {
     std::uint32_t resumes_seen_ =  // not those from before
         lifecycle_access::requests(phases.shared, event::resume_request);
     std::uint32_t reports_seen_ = 0;
-    time_point entered_ = never;    // the stage in progress
+    time_point entered_ = {};       // the stage in progress
     time_point stage_end_ = never;  // when it ends if it is not over
     time_point stop_end_ = never;   // of the whole stop
     time_point cancel_at_ = never;  // stop_times::cancel_lead before the drain ends
