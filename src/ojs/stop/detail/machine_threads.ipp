@@ -97,16 +97,19 @@ class machine_threads {
         array<function<void()>> tasks;
         condition due;
         std::size_t threads = 0;
-        std::size_t idle = 0;  // of these
+        std::size_t idle = 0;  // of these: starting, or without a task
     };
 
     // If no thread serves the pool, the urgent ones do its tasks, or this one.
     result<void> start_server(unique_lock& held, pool& of) {
         ++of.threads;
+        ++of.idle;
         held.unlock();
         result<void> started = start("ojs-service", false, [this, &of] { serve(of); });
         held.lock();
-        if (started || --of.threads > 0) return started;
+        if (started) return started;
+        --of.idle;
+        if (--of.threads > 0) return started;
         pool& urgent = pools_[0];
         while (!of.tasks.empty()) {
             if (urgent.threads == 0) {
@@ -121,13 +124,16 @@ class machine_threads {
     }
     void serve(pool& of) {
         unique_lock held(guard_);
-        for (;;) {
-            while (!of.tasks.empty()) run_next(held, of);
-            if (is_closed_) break;
-            ++of.idle;
-            of.due.wait(held);
+        while (!is_closed_ || !of.tasks.empty()) {
+            if (of.tasks.empty()) {
+                of.due.wait(held);
+                continue;
+            }
             --of.idle;
+            run_next(held, of);
+            ++of.idle;
         }
+        --of.idle;
         --of.threads;
     }
     void run_next(unique_lock& held, pool& of) {
