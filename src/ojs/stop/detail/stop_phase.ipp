@@ -73,10 +73,10 @@ class stop_phase {
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
     bool may_take() const noexcept { return own.phase() == phase::running && shared.phase() == phase::running; }
-    // The later of the two; the shared one leads no further than to the drain.
+    // The later of the two; the shared one leads no further than to the drain, and a handler may outlive it.
     ojs::phase now() const noexcept {
         const ojs::phase self = own.phase();
-        return detail::max(self, detail::min(shared.phase(), phase::draining));
+        return self >= phase::draining ? self : detail::max(self, detail::min(shared.phase(), phase::draining));
     }
     bool has_stop_begun() const noexcept { return now() >= phase::draining; }
     lifecycle& signalled() noexcept { return &shared == &idle_ ? own : shared; }
