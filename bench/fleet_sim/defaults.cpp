@@ -23,16 +23,29 @@ void print_samples(Sample sample) {
     std::printf("]");
 }
 
-// Per step, the delay before that retry.
-void print_backoff(const char* name, detail::backoff_range range) {
+// Per step, the delay before that retry. `make()` gives a fresh back-off: a function that returns its next delay.
+template <class Make>
+void print_backoff(const char* name, Make make) {
     std::printf("\"%s\":[", name);
-    std::vector<detail::backoff> all(samples, detail::backoff(range));
+    std::vector<decltype(make())> all;
+    for (int i = 0; i < samples; ++i) all.push_back(make());
     for (int step = 0; step < steps; ++step) {
         auto next = all.begin();
         if (step > 0) std::printf(",");
-        print_samples([&next] { return (next++)->next(); });
+        print_samples([&next] { return (*next++)(); });
     }
     std::printf("],\n");
+}
+
+// What a FETCH that fails leaves as the time of the next.
+auto fetch_backoff(const worker_options& defaults) {
+    return [schedule = detail::fetch_schedule(defaults.poll_interval, defaults.heartbeat_interval)]() mutable {
+        schedule.schedule_next(error{errc::unreachable, 0, ""}, 0, false, schedule.due());
+        return std::chrono::duration_cast<std::chrono::milliseconds>(schedule.due() - steady_clock::now());
+    };
+}
+auto report_backoff() {
+    return [tries = detail::report_tries()]() mutable { return tries.delays.next(); };
 }
 }  // namespace
 
@@ -46,15 +59,11 @@ int main() {
     print("visibility_timeout", defaults.visibility_timeout);
     print("request_timeout", defaults.request_timeout);
     print("last_beat_time", detail::last_beat_time(defaults.times));
-    print("last_beat_timeout", detail::last_beat_timeout);
-    print("min_try_time", detail::min_try_time);
-    print("max_request_gap", detail::max_request_gap);
-    print_backoff("fetch_backoff", detail::fetch_backoff);
-    print_backoff("report_backoff", detail::report_backoff);
-    print_backoff("last_beat_backoff", detail::last_beat_backoff);
+    print_backoff("fetch_backoff", [&] { return fetch_backoff(defaults); });
+    print_backoff("report_backoff", report_backoff);
     std::printf("\"retry_after\":");
-    print_samples([] { return detail::backoff({}).next(std::chrono::seconds(1)); });
+    print_samples([] { return detail::backoff({}, {}).next(std::chrono::seconds(1)); });
     std::printf(",\"first_gap\":");
-    print_samples([&] { return detail::first_gap(defaults.heartbeat_interval); });
+    print_samples([&] { return defaults.heartbeat_interval - detail::random_half(defaults.heartbeat_interval); });
     std::printf(",\"concurrency\":%d}\n", static_cast<int>(defaults.concurrency));
 }

@@ -19,13 +19,14 @@ class Inputs:
     request_timeout: float = 5.0
     concurrency: int = 10
     last_beat_time: float = 0.5  # of stop_timeout
+    # The next four have no name in the library: send_last(), try_deadline() and request_beat_soon() contain them.
     last_beat_timeout: float = 0.5
+    last_beat_pause: float = 0.05
     min_try_time: float = 0.1
     max_request_gap: float = 1.0
     # Per step of a back-off, samples of the delay; the last step repeats.
     fetch_backoff: list = field(default_factory=lambda: [[1.0]])
     report_backoff: list = field(default_factory=lambda: [[1.0]])
-    last_beat_backoff: list = field(default_factory=lambda: [[0.1]])
     # Samples: the delay after a Retry-After of 1 s, and the gap after the first heartbeat as a part of the interval.
     retry_after: list = field(default_factory=lambda: [1.0])
     first_gap: list = field(default_factory=lambda: [1.0])

@@ -368,15 +368,15 @@ class Worker:
             return
         self.phase = ENDED
         self.fleet.unreported += len(self.jobs)
-        self.send_last_beat(self.sim.now + self.inputs.last_beat_timeout, 0)
+        self.send_last_beat(self.sim.now + self.inputs.last_beat_timeout)
         if self.on_end:
             self.on_end()
 
-    def send_last_beat(self, deadline, tries):
+    def send_last_beat(self, deadline):
         def on_response(status, _):
-            pause = self.backoff(self.inputs.last_beat_backoff, tries)
+            pause = self.inputs.last_beat_pause
             if status in (REFUSED, UNAVAILABLE) and self.sim.now + pause < deadline:
-                self.sim.after(pause, self.send_last_beat, deadline, tries + 1)
+                self.sim.after(pause, self.send_last_beat, deadline)
 
         self.backend.send("BEAT", max(0.0, deadline - self.sim.now), on_response, lambda: (ACCEPTED, None))
 

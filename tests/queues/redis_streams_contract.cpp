@@ -448,12 +448,12 @@ TEST_CASE("redis_streams: the error for a malformed URL names the fault and quot
         {"redis://u:secret%@host", "Redis: the user name or the password is not percent-encoded"},
         {"redis://u:secret@host:0", "Redis: the port is not a number from 1 to 65535"},
         {"redis://u:secret@host/one", "Redis: the database is no number"}};
-    for (const auto& [url, fault] : rows) {
-        CAPTURE(url);
+    for (const auto& row : rows) {
+        CAPTURE(row.first);
         ojs::redis_streams_options options;
-        options.url = url;
+        options.url = row.first;
         const auto made = ojs::open_redis_streams(options);
-        CHECK((made ? "" : made.error().text) == fault);
+        CHECK((made ? "" : made.error().text) == row.second);
     }
     ojs::redis_streams_options options;
     options.retry_delays = {-1ms};

@@ -10,6 +10,12 @@ inline time_point next_try_at(time_point now, time_point deadline, milliseconds 
     return detail::max(earliest, detail::min(now + delay, now + (deadline - now) / 2));
 }
 
+struct report_tries {
+    backoff delays{milliseconds(50), milliseconds(20000)};
+    int strays = 0;
+    unsigned seen_changes = 0;
+};
+
 // Each function is called by the one thread that has taken the job.
 class reports : public worker_state {
   public:
@@ -51,15 +57,9 @@ class reports : public worker_state {
     }
 
   private:
-    struct tries {
-        backoff delays{milliseconds(50), milliseconds(20000)};
-        int strays = 0;
-        unsigned seen_changes = 0;
-    };
-
     // An error: the job is unreported. ACK and FAIL may be repeated: the second gets 409. [WIRE 2]
     result<settle_result> send(active_job& job, job_report& report) {
-        for (tries so_far;;) {
+        for (report_tries so_far;;) {
             {
                 const unique_lock held(guard);
                 if (steady_clock::now() >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
@@ -111,7 +111,7 @@ class reports : public worker_state {
     }
     // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx that may be
     // a proxy's is final when repeated.
-    bool await_next_try(const active_job& job, job_report& report, const error& failure, tries& so_far) {
+    bool await_next_try(const active_job& job, job_report& report, const error& failure, report_tries& so_far) {
         constexpr int max_strays = 6;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
         const bool is_stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
