@@ -24,10 +24,11 @@ constexpr const char* usage =
        shutdown-probe --list | --help
 Starts COMMAND, an Open Job Spec worker, against its own backend, stops it in
 many ways, and prints for each check of graceful shutdown PASS, FAIL or
-skipped. Each scenario starts COMMAND again. The first start is a
-handshake: without a FETCH, a BEAT and an ACK in 10 s, the probe says what is
-missing, and ends. --all continues: for a COMMAND that takes up to 30 s to
-start.
+skipped: below `lost`, `doubled`, `late` or `comfort`, which is what a failure
+costs, and at the end what to fix first. Each scenario starts COMMAND again. The
+first start is a handshake: without a FETCH, a BEAT and an ACK in 10 s, the
+probe says what is missing, and ends. --all continues: for a COMMAND that takes
+up to 30 s to start.
 
 The worker must
   speak the OJS worker protocol over HTTP
@@ -118,7 +119,8 @@ void print_list() {
         std::printf("\n");
     }
     std::printf("\n");
-    for (const probe::named_check& each : probe::all_checks) std::printf("%-11s %s\n", each.id, each.what);
+    for (const probe::named_check& each : probe::all_checks)
+        std::printf("%-11s %-8s %s\n", each.id, probe::findings::name_of(each.costs), each.what);
 }
 
 // Plays one scenario; checks it could not judge fail.
@@ -157,7 +159,7 @@ plan chosen(const std::vector<std::string>& names) {
 std::vector<probe::check> checks_of(const plan& scenarios) {
     std::vector<probe::check> out;
     for (const probe::named_check& each : probe::all_checks) {
-        out.push_back({each.id, each.what, {}, false, "", {}});
+        out.push_back({each.id, each.costs, each.what, {}, false, "", {}});
         for (const probe::scenario* one : scenarios) {
             if (std::count(one->judges.begin(), one->judges.end(), std::string(each.id)) != 0)
                 out.back().pending.emplace_back(one->name);

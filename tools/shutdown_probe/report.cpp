@@ -99,14 +99,95 @@ void merge(check& into, const std::string& scenario, const verdict& what) {
     into.pending.erase(std::remove(into.pending.begin(), into.pending.end(), scenario), into.pending.end());
 }
 
-bool print(const check& one) {
+std::string row_of(const check& one) {
     const verdict& result = one.result;
     std::string out = padded(one.id, 11) + padded(word(result.what), 9) + padded(one.what, 64) + result.figures;
     out.erase(out.find_last_not_of(' ') + 1);
-    out += '\n';
-    if (!result.reason.empty()) out += "    " + one.scenario + ": " + result.reason + "\n";
-    out += indented(result.details, "    ") + indented(result.output, "        ");
-    return std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+    return out + '\n';
+}
+
+struct heading {
+    const char* name;
+    const char* means;
+};
+constexpr std::array<heading, 4> headings = {{
+    // by harm
+    {"lost", "a job or its result is gone, or an attempt is used up"},
+    {"doubled", "a job runs or is reported twice"},
+    {"late", "jobs wait for a lease, or the stop for a deadline"},
+    {"comfort", "what operators see"},
+}};
+
+// Equal for verdicts of one cause: their reasons then differ in times, numbers and ids at most.
+std::string cause_of(const check& one) {
+    const verdict& result = one.result;
+    if (result.what == verdict::kind::passes) return one.id;
+    std::string out = word(result.what);
+    for (const char c : result.cause.empty() ? result.reason : result.cause) {
+        const bool is_digit = c >= '0' && c <= '9';
+        if (!is_digit || out.back() != '#') out += is_digit ? '#' : c;
+    }
+    return out;
+}
+
+// Checks of one cause, as they stand below one heading.
+using group = std::vector<const check*>;
+
+// Failures come first, then what was skipped.
+std::vector<group> groups_of(const std::vector<check>& checks, harm costs) {
+    std::vector<group> out;
+    for (const auto what : {verdict::kind::fails, verdict::kind::skipped, verdict::kind::passes}) {
+        for (const check& each : checks) {
+            if (each.costs != costs || each.result.what != what) continue;
+            const auto same = std::find_if(out.begin(), out.end(),
+                                           [&](const group& one) { return cause_of(*one.front()) == cause_of(each); });
+            if (same == out.end()) {
+                out.push_back({&each});
+            } else {
+                same->push_back(&each);
+            }
+        }
+    }
+    return out;
+}
+
+// The rows, each different reason, and what shows the cause: once, also if it has rows below other headings.
+std::string text_of(const group& rows, std::map<std::string, std::string>& shown) {
+    std::string out;
+    for (const check* each : rows) out += row_of(*each);
+    std::string before;
+    for (const check* each : rows) {
+        if (each->result.reason != before) out += "    " + each->scenario + ": " + each->result.reason + "\n";
+        before = each->result.reason;
+    }
+    const verdict& result = rows.front()->result;
+    const auto [at, is_first] = shown.emplace(cause_of(*rows.front()), rows.front()->id);
+    if (result.details.empty() && result.output.empty()) return out;
+    if (!is_first) return out + "    as " + at->second + "\n";
+    return out + indented(result.details, "    ") + indented(result.output, "        ");
+}
+
+// The cause with most rows among those with a failure below the first heading that has one.
+std::string fix_first(const std::vector<check>& checks) {
+    for (const auto what : {verdict::kind::fails, verdict::kind::skipped}) {
+        for (const harm costs : {harm::lost, harm::doubled, harm::late, harm::comfort}) {
+            std::vector<const check*> most;
+            for (const check& one : checks) {
+                if (one.costs != costs || one.result.what != what) continue;
+                if (what == verdict::kind::skipped && one.result.cause.empty()) continue;  // it cannot be judged
+                std::vector<const check*> same;
+                for (const check& each : checks)
+                    if (cause_of(each) == cause_of(one)) same.push_back(&each);
+                if (same.size() > most.size()) most = same;
+            }
+            if (most.empty()) continue;
+            std::string ids;
+            for (const check* each : most) ids += (ids.empty() ? "" : ", ") + each->id;
+            const verdict& shown = most.front()->result;
+            return (shown.cause.empty() ? shown.reason : shown.cause) + " (" + ids + ")";
+        }
+    }
+    return "nothing: no check fails";
 }
 }  // namespace
 
@@ -115,7 +196,7 @@ void findings::add(const std::string& id, const std::string& scenario, const ver
     for (check& each : checks_) {
         if (each.id != id) continue;
         merge(each, scenario, what);
-        if (each.pending.empty()) print(each);
+        if (each.pending.empty()) std::fputs(row_of(each).c_str(), stderr);
     }
 }
 
@@ -139,6 +220,8 @@ void findings::note_serial() {
         stdout);
 }
 
+const char* findings::name_of(harm costs) { return headings[static_cast<std::size_t>(costs)].name; }
+
 std::vector<check> findings::judged() const {
     const std::lock_guard<std::recursive_mutex> held(mutex_);
     std::vector<check> out;
@@ -160,9 +243,18 @@ bool findings::print_end(double took, int interrupted) {
         not_judged += each.judged ? 0 : 1;
         if (each.judged && each.result.what == verdict::kind::passes)
             each.result = skipped("it passes here, but " + each.pending.front() + " was not judged");
-        if (each.judged) print(each);
     }
-    std::string out = "\n";
+    const std::vector<check> all = judged();
+    std::map<std::string, std::string> shown;  // the first check with that cause
+    std::string out;
+    for (const harm costs : {harm::lost, harm::doubled, harm::late, harm::comfort}) {
+        const std::vector<group> groups = groups_of(all, costs);
+        if (groups.empty()) continue;
+        const heading& above = headings[static_cast<std::size_t>(costs)];
+        out += std::string("\n") + above.name + ": " + above.means + "\n";
+        for (const group& each : groups) out += text_of(each, shown);
+    }
+    out += '\n';
     for (const auto& [name, values] : figures_) {
         out += padded(name, 40) + "median " + decimal(median(values)) + " ms, worst " + decimal(worst(values)) +
                " ms of " + std::to_string(values.size()) + "\n";
@@ -172,7 +264,7 @@ bool findings::print_end(double took, int interrupted) {
     if (not_judged > 0) out += std::to_string(not_judged) + " not judged, ";
     out += "in " + decimal(took) + " s";
     if (interrupted != 0) out += "; ended by " + ojs::signal_name(interrupted);
-    out += '\n';
+    out += "\nfix first: " + fix_first(all) + "\n";
     return std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
 }
 
@@ -186,10 +278,11 @@ std::string findings::as_json(double took, int interrupted) const {
     const char* comma = "";
     for (const check& each : judged()) {
         const verdict& result = each.result;
-        out += std::string(comma) + "\n{\"id\":" + json(each.id) + ",\"what\":" + json(each.what) +
-               ",\"result\":" + json(word(result.what)) + ",\"scenario\":" + json(each.scenario) +
-               ",\"figures\":" + json(result.figures) + ",\"reason\":" + json(result.reason) +
-               ",\"details\":" + json(result.details) + ",\"output\":" + json(result.output) + "}";
+        out += std::string(comma) + "\n{\"id\":" + json(each.id) + ",\"heading\":" + json(name_of(each.costs)) +
+               ",\"what\":" + json(each.what) + ",\"result\":" + json(word(result.what)) +
+               ",\"scenario\":" + json(each.scenario) + ",\"figures\":" + json(result.figures) +
+               ",\"reason\":" + json(result.reason) + ",\"details\":" + json(result.details) +
+               ",\"output\":" + json(result.output) + "}";
         comma = ",";
     }
     out += "],\"figures\":[";

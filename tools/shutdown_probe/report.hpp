@@ -1,4 +1,4 @@
-// report: a line for each check, printed once it is judged; all checks as JSON and JUnit.
+// report: a line for each check once it is judged; then all by what a failure costs, and as JSON and JUnit.
 #pragma once
 #include <map>
 #include <mutex>
@@ -8,9 +8,13 @@
 #include "verdicts.hpp"
 
 namespace probe {
+// What users have from a failed check, the worst first.
+enum class harm { lost, doubled, late, comfort };
+
 // One check over all scenarios: it fails if it fails in one of them.
 struct check {
     std::string id;
+    harm costs = harm::lost;
     std::string what;
     std::vector<std::string> pending;  // scenarios that have not judged it yet
     bool judged = false;
@@ -37,10 +41,12 @@ class findings {
 
     // Ends the collection: from now on, every other thread that calls a member blocks.
     void close() { mutex_.lock(); }
-    // Prints the checks that only some of their scenarios have judged, and the sums. `interrupted`: by that signal, or 0.
+    // Prints the report: checks below their headings, sums, what to fix first. `interrupted`: by that signal, or 0.
     bool print_end(double took, int interrupted);
     std::string as_json(double took, int interrupted) const;
     std::string as_junit(double took) const;
+
+    static const char* name_of(harm costs);
 
   private:
     std::vector<check> judged() const;

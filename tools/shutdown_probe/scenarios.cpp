@@ -175,7 +175,7 @@ verdict stays_quiet(session& at, int count) {
     if (!at.await_beats(count)) return fails("no more BEATs while quiet");
     const record run = at.so_far();
     const request* quiet = quiet_beat(run);
-    if (quiet == nullptr) return fails("no BEAT with state \"quiet\"");
+    if (quiet == nullptr) return fails("no BEAT with state \"quiet\" after the signal");
     for (const request& each : run.requests) {
         if (each.what == kind::beat && each.at > quiet->at && each.state != "quiet")
             return fails("BEAT \"" + each.state + "\" at " + run.when(each.at) + ", after the quiet one");
@@ -650,7 +650,7 @@ void concurrency(findings& out) {
     const record run = at.finish();
     // Load never shortens a job: less time means more jobs at once.
     at.judge("SLOTS",
-             all_of({took_at_least(run, ids, milliseconds(jobs / slots * each_ms)), all_claimed_settled(run)}));
+             all_of({took_at_least(run, ids, milliseconds(jobs / slots * each_ms), slots), all_claimed_settled(run)}));
 }
 
 void deaf_job(findings& out) {
@@ -672,6 +672,7 @@ void frozen(findings& out) {
     at.start_and_await_beat();
     constexpr milliseconds length(2000);
     const std::string job = at.run_jobs("probe.sleep", length.count()).front();
+    at.require_in_flight();
     at.worker.signal(SIGSTOP);
     at.backend.expire_leases();
     std::this_thread::sleep_for(milliseconds(1600));  // longer than the lease
@@ -704,46 +705,46 @@ void cancelled_at_backend(findings& out) {
 }  // namespace
 
 const std::vector<named_check> all_checks = {
-    {"HANDSHAKE", "the command fetches a job, beats, and acknowledges the job"},
-    {"GS-001", "SIGTERM: quiet, drain, stop"},
-    {"GS-002", "SIGINT: the same"},
-    {"GS-003", "the grace period is configurable, 30 s by default"},
-    {"GS-004", "heartbeats continue during the drain"},
-    {"GS-005", "FAIL with ShutdownError when the grace period is over"},
-    {"GS-R001", "SIGTSTP: quiet without stopping"},
-    {"GS-R002", "second SIGTERM: forced stop"},
-    {"GS-R003", "the drain logs how many jobs are left"},
-    {"GS-R004", "readiness fails when quiet"},
-    {"NO-FETCH", "no FETCH after the quiet beat"},
-    {"LAST-BEAT", "one beat `terminate`, and it is the last request"},
-    {"ONCE", "each job is settled exactly once"},
-    {"EXIT-0", "exit status 0 after a clean drain"},
-    {"ATTEMPT", "an interrupted job is requeued without using up an attempt"},
-    {"RESUME", "SIGCONT undoes SIGTSTP"},
-    {"SENDER", "the log names the sender of the signal"},
-    {"LIVE", "liveness stays 200 while readiness fails"},
-    {"BEATS-JOBS", "heartbeats of the drain name the jobs in flight"},
-    {"BEATS-END", "heartbeats continue until the last settlement is answered"},
-    {"FAIL-FAST", "FAILs of many jobs are sent in parallel"},
-    {"IN-FLIGHT", "a FETCH in flight at SIGTERM: its jobs are run or requeued"},
-    {"HAND-BACK", "jobs never started are requeued without using up an attempt"},
-    {"LOST", "the response to an ACK is lost: repeated, 409 accepted"},
-    {"AWAY-BACK", "the backend is down for part of the drain: jobs are settled"},
-    {"AWAY-GOOD", "the backend stays down: the exit is bounded"},
-    {"UNREPORTED", "exit status 75 if a job could not be reported"},
-    {"HOSTILE", "hostile responses neither end the worker nor grow it"},
-    {"STRICT", "a backend that refuses fields unknown to the schemas"},
-    {"DIR-QUIET", "the backend's directive `quiet`, in either field"},
-    {"DIR-STAYS", "no response un-quiets a worker"},
-    {"DIR-TERM", "the backend's directive `terminate`, in either field"},
-    {"STORM", "a storm of signals does no harm"},
-    {"TWICE", "two stop signals within 200 ms count as one"},
-    {"CONT", "SIGCONT right after SIGTERM is harmless"},
-    {"EARLY", "SIGTERM during start-up is honoured"},
-    {"SLOTS", "never more jobs at a time than OJS_CONCURRENCY"},
-    {"DEAF", "a job that ignores cancellation does not delay the exit"},
-    {"FROZEN", "a job frozen past its lease is not reported"},
-    {"CANCELLED", "a job cancelled at the backend is cancelled in the worker, and not reported"},
+    {"HANDSHAKE", harm::lost, "the command fetches a job, beats, and acknowledges the job"},
+    {"GS-001", harm::lost, "SIGTERM: quiet, drain, stop"},
+    {"GS-002", harm::lost, "SIGINT: the same"},
+    {"GS-003", harm::late, "the grace period is configurable, 30 s by default"},
+    {"GS-004", harm::doubled, "heartbeats continue during the drain"},
+    {"GS-005", harm::lost, "FAIL with ShutdownError when the grace period is over"},
+    {"GS-R001", harm::late, "SIGTSTP: quiet without stopping"},
+    {"GS-R002", harm::late, "second SIGTERM: forced stop"},
+    {"GS-R003", harm::comfort, "the drain logs how many jobs are left"},
+    {"GS-R004", harm::comfort, "readiness fails when quiet"},
+    {"NO-FETCH", harm::late, "no FETCH after the quiet beat"},
+    {"LAST-BEAT", harm::comfort, "one beat `terminate`, and it is the last request"},
+    {"ONCE", harm::doubled, "each job is settled exactly once"},
+    {"EXIT-0", harm::comfort, "exit status 0 after a clean drain"},
+    {"ATTEMPT", harm::lost, "an interrupted job is requeued without using up an attempt"},
+    {"RESUME", harm::late, "SIGCONT undoes SIGTSTP"},
+    {"SENDER", harm::comfort, "the log names the sender of the signal"},
+    {"LIVE", harm::comfort, "liveness stays 200 while readiness fails"},
+    {"BEATS-JOBS", harm::doubled, "heartbeats of the drain name the jobs in flight"},
+    {"BEATS-END", harm::doubled, "heartbeats continue until the last settlement is answered"},
+    {"FAIL-FAST", harm::late, "FAILs of many jobs are sent in parallel"},
+    {"IN-FLIGHT", harm::lost, "a FETCH in flight at SIGTERM: its jobs are run or requeued"},
+    {"HAND-BACK", harm::lost, "jobs never started are requeued without using up an attempt"},
+    {"LOST", harm::lost, "the response to an ACK is lost: repeated, 409 accepted"},
+    {"AWAY-BACK", harm::lost, "the backend is down for part of the drain: jobs are settled"},
+    {"AWAY-GOOD", harm::late, "the backend stays down: the exit is bounded"},
+    {"UNREPORTED", harm::lost, "exit status 75 if a job could not be reported"},
+    {"HOSTILE", harm::lost, "hostile responses neither end the worker nor grow it"},
+    {"STRICT", harm::lost, "a backend that refuses fields unknown to the schemas"},
+    {"DIR-QUIET", harm::late, "the backend's directive `quiet`, in either field"},
+    {"DIR-STAYS", harm::late, "no response un-quiets a worker"},
+    {"DIR-TERM", harm::late, "the backend's directive `terminate`, in either field"},
+    {"STORM", harm::lost, "a storm of signals does no harm"},
+    {"TWICE", harm::lost, "two stop signals within 200 ms count as one"},
+    {"CONT", harm::lost, "SIGCONT right after SIGTERM is harmless"},
+    {"EARLY", harm::lost, "SIGTERM during start-up is honoured"},
+    {"SLOTS", harm::late, "never more jobs at a time than OJS_CONCURRENCY"},
+    {"DEAF", harm::late, "a job that ignores cancellation does not delay the exit"},
+    {"FROZEN", harm::doubled, "a job frozen past its lease is not reported"},
+    {"CANCELLED", harm::doubled, "a job cancelled at the backend is cancelled in the worker, and not reported"},
 };
 
 const scenario handshake = {"handshake", "a FETCH, a BEAT and an ACK, in 10 s", {"HANDSHAKE"}, shake_hands, false};

@@ -8,6 +8,7 @@
 namespace probe {
 struct named_check {
     const char* id;
+    harm costs;
     const char* what;
 };
 extern const std::vector<named_check> all_checks;

@@ -8,6 +8,8 @@ namespace {
 constexpr seconds start_limit{30};  // some runtimes take their time
 constexpr std::size_t max_lines_shown = 6;
 
+constexpr milliseconds beat_interval{100};
+
 // What all scenarios start the worker with. --help lists it.
 const environment common = {
     {"OJS_QUEUES", "default"},           {"OJS_CONCURRENCY", "4"},      {"OJS_SHUTDOWN_GRACE_PERIOD", "10s"},
@@ -76,18 +78,29 @@ bool session::wait(const recorder::condition& holds, milliseconds limit) {
 std::vector<std::string> session::run_jobs(const char* type, std::int64_t ms, std::size_t count) {
     const std::vector<std::string> jobs = backend.add_jobs(type, ms, count);
     const auto taken = [&](const std::vector<request>& requests) { return running(requests, jobs); };
+    jobs_.insert(jobs_.end(), jobs.begin(), jobs.end());
     if (wait(taken, seconds(10))) return jobs;
     const std::vector<std::string> given = claimed(so_far());
     const auto missing =
         std::count_if(jobs.begin(), jobs.end(), [&](const std::string& job) { return !contains(given, job); });
-    give_up(missing == 0 ? "the worker took the jobs, but no BEAT came while they ran"
-                         : "the worker did not take " + std::to_string(missing) + " of " + std::to_string(jobs.size()) +
-                               " jobs");
+    if (missing == 0) return jobs;  // without a BEAT; require_in_flight() says whether they still run
+    give_up("the worker did not take " + std::to_string(missing) + " of " + std::to_string(jobs.size()) + " jobs");
 }
 
 void session::signal(int number) {
+    if (run_.marks.empty()) require_in_flight();
     run_.marks.push_back({number, clock::now()});
     worker.signal(number);
+}
+
+void session::mark_event() {
+    if (run_.marks.empty()) require_in_flight();
+    run_.marks.push_back({0, clock::now()});
+}
+
+void session::require_in_flight() {
+    const verdict shown = in_flight(so_far(), jobs_, beat_interval);
+    if (shown.what == verdict::kind::skipped) throw gives_up{shown};
 }
 
 void session::await(const recorder::condition& holds, const std::string& what, milliseconds limit) {
@@ -105,6 +118,7 @@ void session::await_settled(const std::vector<std::string>& jobs, milliseconds l
 
 bool session::await_beats(int count, const std::string& state, milliseconds limit) {
     const moment from = clock::now();
+    limit = std::max(limit, (count + 1) * beat_gap(backend.requests()));  // of a worker with an interval of its own
     return wait(
         [&](const std::vector<request>& requests) {
             return std::count_if(requests.begin(), requests.end(), [&](const request& each) {
@@ -135,6 +149,7 @@ record session::finish() {
 verdict session::with_evidence(verdict what) {
     if (what.what != verdict::kind::fails) return what;
     const record run = so_far();
+    if (what.cause.empty()) what.cause = cause_of(run, what.reason);
     if (what.details.empty()) what.details = exchange(run, last_request(run));
     const std::size_t lines = run.output.size();
     for (std::size_t i = lines - std::min(lines, max_lines_shown); i < lines; ++i)

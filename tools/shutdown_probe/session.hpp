@@ -8,7 +8,7 @@
 namespace probe {
 using std::chrono::seconds;
 
-// Thrown when a scenario cannot reach its test; every check that it has not judged yet fails.
+// Thrown when a scenario cannot reach its test; every check that it has not judged yet gets that verdict.
 struct gives_up {
     verdict why;
 };
@@ -23,10 +23,12 @@ class session {
 
     void start();                 // the worker, without waiting for it
     void start_and_await_beat();  // and until it fetches and beats
-    // Adds jobs of `ms` milliseconds, and waits until the worker names them in a beat.
+    // Adds jobs of `ms` milliseconds, and waits until the worker names them in a beat, 10 s at most.
     std::vector<std::string> run_jobs(const char* type, std::int64_t ms, std::size_t count = 1);
     void signal(int number);
-    void mark_event() { run_.marks.push_back({0, clock::now()}); }  // for what is no signal
+    void mark_event();  // for what is no signal
+    // Gives up, to be skipped, if the jobs of run_jobs() have all ended. The first signal or event calls it.
+    void require_in_flight();
     // As recorder::wait(), but no longer than the worker lives.
     bool wait(const recorder::condition& holds, milliseconds limit);
     // Each gives up with `what` if the condition never holds; `limit` ends a hang and judges nothing.
@@ -54,6 +56,7 @@ class session {
     findings& out_;
     const char* const scenario_;
     environment settings_;
+    std::vector<std::string> jobs_;  // of run_jobs()
     record run_;
 };
 }  // namespace probe

@@ -24,6 +24,36 @@ std::string describe(const record& run, const request& each) {
     if (!each.job.empty()) out += " of job " + each.job;
     return out + " at " + run.when(each.at);
 }
+
+// The median; 0: fewer than two.
+milliseconds median_gap(const std::vector<request>& requests) {
+    std::vector<milliseconds> gaps;
+    for (std::size_t i = 1; i < requests.size(); ++i)
+        gaps.push_back(std::chrono::duration_cast<milliseconds>(requests[i].at - requests[i - 1].at));
+    std::sort(gaps.begin(), gaps.end());
+    return gaps.empty() ? milliseconds(0) : gaps[gaps.size() / 2];
+}
+
+// The median time between FETCHes before the first signal.
+milliseconds fetch_gap(const record& run) {
+    std::vector<request> before;
+    for (const request& each : run.requests) {
+        if (each.what == kind::fetch && each.at < run.first_signal()) before.push_back(each);
+    }
+    return median_gap(before);
+}
+
+// Claimed jobs without a settlement, at most at a time.
+std::size_t most_claimed(const record& run) {
+    std::size_t now = 0;
+    std::size_t most = 0;
+    for (const request& each : run.requests) {
+        now += each.given.size();
+        now -= each.settles ? 1 : 0;
+        most = std::max(most, now);
+    }
+    return most;
+}
 }  // namespace
 
 const char* name_of(kind what) {
@@ -53,12 +83,46 @@ std::size_t record::count(kind what) const {
         std::count_if(requests.begin(), requests.end(), [&](const request& each) { return each.what == what; }));
 }
 
-verdict passes(std::string figures) { return {verdict::kind::passes, "", std::move(figures), {}, {}}; }
-verdict fails(std::string reason) { return {verdict::kind::fails, std::move(reason), "", {}, {}}; }
+verdict passes(std::string figures) { return {verdict::kind::passes, "", std::move(figures), {}, {}, {}}; }
+verdict fails(std::string reason) { return {verdict::kind::fails, std::move(reason), "", {}, {}, {}}; }
 verdict fails(std::string reason, const record& run, const request* shown_by) {
-    return {verdict::kind::fails, std::move(reason), "", exchange(run, shown_by), {}};
+    return {verdict::kind::fails, std::move(reason), "", exchange(run, shown_by), {}, {}};
 }
-verdict skipped(std::string reason) { return {verdict::kind::skipped, std::move(reason), "", {}, {}}; }
+verdict skipped(std::string reason) { return {verdict::kind::skipped, std::move(reason), "", {}, {}, {}}; }
+
+std::string cause_of(const record& run, const std::string& reason) {
+    const std::string end = ended_how(run);
+    const bool by_signal = run.ended && run.status < 0;
+    return by_signal || reason.find(end) != std::string::npos ? end : "";
+}
+
+milliseconds beat_gap(const std::vector<request>& requests) {
+    std::vector<request> beats;
+    std::copy_if(requests.begin(), requests.end(), std::back_inserter(beats),
+                 [](const request& each) { return each.what == kind::beat; });
+    return median_gap(beats);
+}
+
+verdict in_flight(const record& run, const std::vector<std::string>& jobs, milliseconds beat_interval) {
+    const auto runs = [&](const std::string& job) { return settlement(run, job) == nullptr; };
+    if (jobs.empty() || std::any_of(jobs.begin(), jobs.end(), runs)) return passes();
+    const milliseconds gap = beat_gap(run.requests);
+    const bool names_jobs = std::any_of(run.requests.begin(), run.requests.end(), [](const request& each) {
+        return each.what == kind::beat && (!each.active.empty() || each.active_count > 0);
+    });
+    verdict out = skipped("no job was in flight at the signal: ");
+    if (gap > 3 * beat_interval) {
+        out.cause = "OJS_HEARTBEAT_INTERVAL is probably ignored";
+        out.reason += out.cause + ": BEATs come every " + std::to_string(gap.count()) + " ms, not every " +
+                      std::to_string(beat_interval.count()) + " ms, and the probe waits for one that names the job";
+    } else if (!names_jobs) {
+        out.cause = "no BEAT has active_jobs";
+        out.reason += out.cause + ", so the probe waits for three BEATs after the claim";
+    } else {
+        out.reason += "its handler returned early, or the machine is too busy";
+    }
+    return out;
+}
 
 verdict all_of(const std::vector<verdict>& each) {
     verdict out = each.empty() ? skipped("nothing to judge") : each.front();
@@ -295,6 +359,10 @@ verdict no_fetch_after_quiet(const record& run) {
     if (quiet == nullptr) return skipped("there was no BEAT with state \"quiet\"");
     if (run.ended && run.ended_at < from + fetch_latency)
         return skipped("not shown: it ended right after the quiet BEAT");
+    const milliseconds gap = fetch_gap(run);
+    if (run.ended && run.ended_at < from + gap)
+        return skipped("not shown: FETCHes come every " + std::to_string(gap.count()) +
+                       " ms, and it ended sooner. Is OJS_POLL_INTERVAL ignored?");
     return passes();
 }
 
@@ -396,14 +464,19 @@ verdict accepted_by_strict(const record& run) {
     return missing.empty() ? all_claimed_settled(run) : fails(missing, run, refused);
 }
 
-verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least) {
+verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least, std::size_t slots) {
     const request* first = claim(run, jobs.front());
     const request* last = last_settlement(run);
     if (first == nullptr || last == nullptr) return fails("the jobs were not run");
     const double took = milliseconds_between(first->answered, last->at);
-    if (took < static_cast<double>(least.count())) {
+    const auto shortest = static_cast<double>(least.count());
+    if (took < shortest) {
         return fails("all jobs were done in " + std::to_string(static_cast<int>(took)) +
                      " ms; with its number of slots that takes at least " + std::to_string(least.count()));
+    }
+    if (most_claimed(run) > slots && took > shortest * 1.25) {
+        return skipped("not shown: it held " + std::to_string(most_claimed(run)) + " jobs at a time, but " +
+                       figure("took", took) + ": it fetches too slowly. Is OJS_POLL_INTERVAL ignored?");
     }
     return passes(figure("took", took));
 }

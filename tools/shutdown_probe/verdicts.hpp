@@ -36,12 +36,19 @@ struct verdict {
     std::string figures;               // measured on the way
     std::vector<std::string> details;  // where it fails: hints, the request that shows it and its answer
     std::vector<std::string> output;   // where it fails: the last lines of the worker
+    std::string cause;                 // the same for verdicts of one cause; empty: nothing more than the reason
 };
 
 verdict passes(std::string figures = {});
 verdict fails(std::string reason);
 verdict fails(std::string reason, const record& run, const request* shown_by);
 verdict skipped(std::string reason);
+// What explains other failures of the run as well: how it ended. Empty: nothing.
+std::string cause_of(const record& run, const std::string& reason);
+// Skipped with the likely cause if all jobs had ended before the first signal; else passes.
+verdict in_flight(const record& run, const std::vector<std::string>& jobs, milliseconds beat_interval);
+// The median time between heartbeats; 0: fewer than two came.
+milliseconds beat_gap(const std::vector<request>& requests);
 // The first that fails, else the first that was skipped, else the figures of all. Skipped if there is none.
 verdict all_of(const std::vector<verdict>& each);
 // The same of those that were not skipped; skipped if all are.
@@ -91,7 +98,8 @@ verdict completed(const record& run, const std::vector<std::string>& jobs);  // 
 verdict repeated_after_loss(const record& run, const std::string& job);
 verdict never_runs_again(const record& run);  // no beat "running" after the quiet one
 verdict accepted_by_strict(const record& run);
-verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least);
+// Skipped if it claimed more than `slots` at a time, but fetched too slowly for the time to show how many of them ran.
+verdict took_at_least(const record& run, const std::vector<std::string>& jobs, milliseconds least, std::size_t slots);
 verdict not_reported(const record& run, const std::string& job,
                      const char* why_not);  // after the first signal
 }  // namespace probe
