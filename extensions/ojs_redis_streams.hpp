@@ -112,6 +112,7 @@ result<transport_ref> open_redis_streams(redis_streams_options options);
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
 // ==== redis_streams/detail/connection.ipp ====

@@ -108,6 +108,7 @@ class river_transport : public transport {
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 // ==== river/detail/postgres_connection.ipp ====

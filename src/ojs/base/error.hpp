@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,32 +54,34 @@ struct nothing {};
 }  // namespace detail
 
 /// Either a T or an error. Reading the value of an error prints that and aborts, in every build. As thread-safe as T.
+/// An error holds a default T: std::optional would double the time that the header takes to compile.
 template <class T>
 class [[nodiscard]] result {
   public:
     /// Not by value: Clang 12 would copy a local T that is returned.
-    result(T&& value) : value_(std::move(value)) {}
-    result(const T& value) : value_(value) {}
+    result(T&& value) : has_value_(true), value_(std::move(value)) {}
+    result(const T& value) : has_value_(true), value_(value) {}
     result(ojs::error failure) : error_(std::move(failure)) {}
 
-    bool has_value() const noexcept { return value_.has_value(); }          ///< true: a value; false: an error
-    explicit operator bool() const noexcept { return value_.has_value(); }  ///< has_value()
+    bool has_value() const noexcept { return has_value_; }          ///< true: a value; false: an error
+    explicit operator bool() const noexcept { return has_value_; }  ///< has_value()
     /// The value.
-    T& operator*() & noexcept { return check(), *value_; }
-    const T& operator*() const& noexcept { return check(), *value_; }
-    T&& operator*() && noexcept { return check(), std::move(*value_); }
+    T& operator*() & noexcept { return check(), value_; }
+    const T& operator*() const& noexcept { return check(), value_; }
+    T&& operator*() && noexcept { return check(), std::move(value_); }
     /// The value.
-    T* operator->() noexcept { return check(), &*value_; }
-    const T* operator->() const noexcept { return check(), &*value_; }
-    T value_or(T fallback) const { return value_ ? *value_ : std::move(fallback); }  ///< never aborts
+    T* operator->() noexcept { return check(), &value_; }
+    const T* operator->() const noexcept { return check(), &value_; }
+    T value_or(T fallback) const { return has_value_ ? value_ : std::move(fallback); }  ///< never aborts
     const ojs::error& error() const noexcept { return error_; }                      ///< only of an error
 
   private:
     void check() const noexcept {
-        if (!value_) detail::abort_with("the value of a failed result was read: ", error_.text);
+        if (!has_value_) detail::abort_with("the value of a failed result was read: ", error_.text);
     }
 
-    std::optional<T> value_;
+    bool has_value_ = false;
+    T value_{};
     ojs::error error_;
 };
 

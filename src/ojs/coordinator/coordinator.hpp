@@ -109,6 +109,8 @@ class shutdown_coordinator {
     void finished(std::string message = {});
 
   private:
+    friend class result<shutdown_coordinator>;
+    shutdown_coordinator() = default;
     explicit shutdown_coordinator(detail::ref<detail::coordinator_body> body) noexcept;
     detail::ref<detail::coordinator_body> body_;
 };

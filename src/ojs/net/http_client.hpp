@@ -52,6 +52,8 @@ class http_client {
     std::string describe(std::string_view method, std::string_view target) const;
 
   private:
+    friend class result<http_client>;
+    http_client() = default;
     explicit http_client(detail::ref<detail::http_exchange> body) noexcept : body_(std::move(body)) {}
     detail::ref<detail::http_exchange> body_;
 };

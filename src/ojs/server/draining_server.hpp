@@ -127,6 +127,8 @@ class draining_server {
 
   private:
     friend class http_server;
+    friend class result<draining_server>;
+    draining_server() = default;
     explicit draining_server(detail::ref<detail::server_body> body) noexcept;
     static result<draining_server> start(std::string_view address, http_handler handler,
                                          draining_server_options options, bool thread_per_connection);

@@ -45,6 +45,8 @@ class http_server : private draining_server {
     }
 
   private:
+    friend class result<http_server>;
+    http_server() = default;
     explicit http_server(draining_server&& server) noexcept : draining_server(std::move(server)) {}
 };
 }  // namespace v0_1_0
