@@ -92,7 +92,8 @@ inline bool is_json_object(std::string_view raw) { return json_view(raw).type() 
 
 inline bool json_key_is(json_view key, std::string_view name) {
     const std::string_view quoted = key.text();
-    if (has_part(quoted, "\\")) return key.string().value_or("") == name;
+    const bool may_be_escaped = quoted.size() > name.size() + 2;
+    if (may_be_escaped && has_part(quoted, "\\")) return key.string().value_or("") == name;
     return quoted.substr(1, quoted.size() - 2) == name;
 }
 inline std::string_view raw_member(std::string_view object, std::string_view key) {

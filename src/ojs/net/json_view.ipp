@@ -10,7 +10,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-inline constexpr const char* json_blanks = " \t\n\r";
+constexpr bool is_json_blank(char c) noexcept { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 // Removes the escape at the front: a character, or half of a surrogate pair. False: it is no JSON escape.
 inline bool take_json_escape(std::string_view& text, std::uint64_t& unit) noexcept {
@@ -35,11 +35,10 @@ inline void append_code_point(std::string& out, std::uint64_t code) {
 inline bool decode_json(std::string_view source, std::string* out) {
     if (source.size() < 2 || source.front() != '"' || source.back() != '"') return false;
     source = source.substr(1, source.size() - 2);
+    const auto is_plain = [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; };
     while (!source.empty()) {
         std::size_t plain = 0;
-        while (plain < source.size() && static_cast<unsigned char>(source[plain]) >= 0x20 && source[plain] != '"' &&
-               source[plain] != '\\')
-            ++plain;
+        while (plain < source.size() && is_plain(source[plain])) ++plain;
         if (out != nullptr) out->append(source.data(), plain);
         source.remove_prefix(plain);
         if (source.empty()) return true;
@@ -86,11 +85,28 @@ OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min,
     return true;
 }
 
+// Removes so many characters, and the blanks behind them.
+inline void skip_json(std::string_view& rest, std::size_t count) noexcept {
+    while (count < rest.size() && is_json_blank(rest[count])) ++count;
+    rest.remove_prefix(min(count, rest.size()));
+}
+
 // Removes `expected` at the front, and the blanks behind it.
 inline bool take_json(std::string_view& rest, char expected) noexcept {
     if (rest.empty() || rest.front() != expected) return false;
-    rest.remove_prefix(min(rest.find_first_not_of(json_blanks, 1), rest.size()));
+    skip_json(rest, 1);
     return true;
+}
+
+// Behind the string that begins with that quote. A quote behind an odd number of backslashes is within it.
+inline std::size_t json_string_end(std::string_view text, std::size_t quote) noexcept {
+    std::size_t end = quote;
+    for (bool is_escaped = true; is_escaped;) {
+        end = min(text.find('"', end + 1), text.size());
+        is_escaped = false;
+        for (std::size_t i = end; end < text.size() && text[i - 1] == '\\'; --i) is_escaped = !is_escaped;
+    }
+    return end + 1;
 }
 
 // Removes and returns a value without checking what is in its brackets; empty: there is none.
@@ -99,16 +115,14 @@ inline std::string_view take_json_value(std::string_view& rest) noexcept {
     std::size_t at = 0;
     for (std::size_t depth = 0; at < text.size();) {
         const char c = text[at];
+        const bool opens = c == '[' || c == '{';
         const bool closes = c == ']' || c == '}';
-        if (depth == 0 && (closes || has_part(", \t\n\r", {&c, 1}))) break;
-        while (c == '"' && ++at < text.size() && text[at] != '"') {
-            if (text[at] == '\\') ++at;
-        }
-        ++at;
-        if (c == '[' || c == '{') ++depth;
+        if (depth == 0 && (closes || c == ',' || is_json_blank(c))) break;
+        at = c == '"' ? json_string_end(text, at) : at + 1;
+        if (opens) ++depth;
         if ((c == '"' && depth == 0) || (closes && --depth == 0)) break;
     }
-    rest.remove_prefix(min(text.find_first_not_of(json_blanks, at), text.size()));
+    skip_json(rest, at);
     return text.substr(0, at);
 }
 

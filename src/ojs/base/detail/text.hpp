@@ -131,10 +131,11 @@ inline std::string repair_utf8(std::string_view text) {
     return out;
 }
 
-inline std::string_view trim_blanks(std::string_view text, const char* blanks = " \t") noexcept {
-    text.remove_suffix(text.size() - (text.find_last_not_of(blanks) + 1));
-    const std::size_t first = text.find_first_not_of(blanks);
-    return text.substr(first == std::string_view::npos ? 0 : first);
+inline std::string_view trim_blanks(std::string_view text, std::string_view blanks = " \t") noexcept {
+    const auto is_blank = [blanks](char c) { return c <= ' ' && blanks.find(c) != blanks.npos; };
+    while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+    while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+    return text;
 }
 
 // Removes and returns the part before the first of `separators`, which is removed as well.

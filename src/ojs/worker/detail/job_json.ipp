@@ -34,8 +34,10 @@ inline std::string job_fault(const job& read, std::string_view args, std::string
 inline job read_job(std::string_view source) {
     job out;
     std::string_view args;
+    std::string key;
     for (json_iterator at(source, '{'); at; ++at) {
-        const auto is = [&](std::string_view name) { return json_key_is(at->key, name); };
+        if (!read_json_string(at->key.text(), key)) continue;
+        const auto is = [&](std::string_view name) { return key == name; };
         const std::string_view value = at->value.text();
         if (is("id")) read_json_string(value, out.id);
         if (is("type")) read_json_string(value, out.type);
