@@ -29,6 +29,7 @@
 #include "ojs/stop/detail/worker_extension.hpp"
 #include "ojs/stop/loop_options.hpp"
 #include "ojs/stop/worker_report.hpp"
+#include "ojs/stop/stoppable.hpp"
 
 #include "ojs/loop/loop.hpp"
 
@@ -79,6 +80,7 @@
 #include "ojs/stop/detail/machine_state.ipp"
 #include "ojs/stop/detail/machine_log.ipp"
 #include "ojs/stop/detail/machine.ipp"
+#include "ojs/stop/stoppable.ipp"
 
 #include "ojs/loop/detail/loop_core.ipp"
 #include "ojs/loop/loop.ipp"

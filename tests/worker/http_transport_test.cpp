@@ -2,6 +2,7 @@
 
 #include "raw_peer.hpp"
 #include "recorder.hpp"
+#include "text.hpp"
 
 using namespace ojs;
 using namespace std::chrono_literals;

@@ -48,15 +48,13 @@ class documented_options {
                              std::chrono::milliseconds = {}) {
         return format_duration(value);
     }
-    template <class Choices>
-    static std::string shown(const worker_options&, const Choices& choices) {
-        return code(choices[0].name);
+    static std::string shown(const worker_options&, std::string_view names) {
+        return code(std::string(detail::next_part(names, " ")));
     }
-    template <class Value, std::size_t count>
-    static std::string shown(const Value& value, const detail::choice<Value> (&choices)[count]) {
-        for (const auto& each : choices)
-            if (each.value == value) return code(each.name);
-        return code("");
+    template <class Enumeration>
+    static std::string shown(Enumeration value, std::string_view names) {
+        for (int place = static_cast<int>(value); place > 0; --place) detail::next_part(names, " ");
+        return code(std::string(detail::next_part(names, " ")));
     }
 
     static std::string wanted() { return ""; }
@@ -65,12 +63,7 @@ class documented_options {
     static std::string wanted(std::chrono::milliseconds min, std::chrono::milliseconds max = {}) {
         return max == no_limit ? "`ojs::no_limit`" : min > 0ms ? "min " + format_duration(min) : "";
     }
-    template <class Value, std::size_t count>
-    static std::string wanted(const detail::choice<Value> (&choices)[count]) {
-        std::string names;
-        for (const auto& each : choices) names += (names.empty() ? "" : " ") + std::string(each.name);
-        return code(names);
-    }
+    static std::string wanted(const char* names) { return code(names); }
 };
 }  // namespace
 

@@ -9,7 +9,7 @@
 #include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
 #include "../stop/loop_options.hpp"
-#include "../stop/worker_report.hpp"
+#include "../stop/stoppable.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -88,27 +88,20 @@ class slot {
 ///         }
 ///     });
 ///     return loop.run();
-class loop {
+class loop : public stoppable {
   public:
     loop();  ///< with the options of the environment
     explicit loop(loop_options options);
     loop(loop_options options, lifecycle& shared);
-    loop(const loop&) = delete;
-    loop& operator=(const loop&) = delete;
     ~loop();
 
     /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all have
-    /// returned, or one has thrown: run() then returns 70. After the start this and the next two return false.
+    /// returned, or one has thrown: run() then returns 70. False after the start, as the next.
     bool consumers(std::size_t count, function<void(slot&)> body);
     /// To extend leases: calls `renew` every `interval`, on a thread of its own, with the ids in flight. Those that it
     /// returns are lost: their tokens are cancelled.
     bool renew(std::chrono::milliseconds interval,
                function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
-    /// A step after the last item has ended, as worker::on_shutdown().
-    template <class F>
-    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
-        return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
-    }
 
     /// Works until stopped, and returns main's exit status: 0 if all items and threads have ended. If a thread has not,
     /// run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.
@@ -119,28 +112,14 @@ class loop {
     bool advance();
     int fd() const noexcept;               ///< to poll for POLLIN
     time_point deadline() const noexcept;  ///< time_point::max(): none
-    int exit_code() const noexcept;        ///< that run() returns
     // This and the rest is thread-safe.
-    bool may_take() const noexcept;  ///< false: quiet, or it stops
-    cancel_token taking() const;     ///< cancelled as soon as may_take() is false; a new one after a resume
-    item begin(std::string id);      ///< as slot::begin()
-
-    /// No item is taken until resume(), as SIGTSTP. True, as for the next three: something changed.
-    bool quiet() { return apply(event::quiet_request); }
-    bool resume() { return apply(event::resume_request); }                   ///< as SIGCONT
-    bool request_stop() { return apply(event::stop_request); }               ///< begins a drain, as SIGTERM
-    bool request_stop_and_cancel() { return apply(event::cancel_request); }  ///< which cancels the items in flight
-    cancel_token stopped_token() const;                                      ///< cancelled when the loop has ended
-    ojs::phase phase() const noexcept;                                       ///< as worker::phase()
-    std::size_t active_items() const;                                        ///< in flight
-    /// So far. `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled, `gone` the
-    /// lost ones; the others are in flight, or `unreported` at the end of the stop.
-    worker_report report() const;
+    bool may_take() const noexcept;    ///< false: quiet, or it stops
+    cancel_token taking() const;       ///< cancelled as soon as may_take() is false; a new one after a resume
+    item begin(std::string id);        ///< as slot::begin()
+    std::size_t active_items() const;  ///< in flight
 
   private:
     loop(result<loop_options> options, lifecycle* shared);
-    bool apply(event request);
-    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
     detail::ref<detail::loop_core> core_;
 };
 }  // namespace v0_1_0

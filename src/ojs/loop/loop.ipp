@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../stop/stoppable.ipp"
 #include "detail/loop_core.ipp"
 #include "loop.hpp"
 
@@ -23,6 +24,7 @@ OJS_SHUTDOWN_INLINE loop::loop(loop_options options, lifecycle& shared)
     : loop(result<loop_options>(std::move(options)), &shared) {}
 OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)
     : core_(detail::make_ref<detail::loop_core>(options ? *options : loop_options(), shared)) {
+    machine_ = detail::ref<detail::machine>(core_.get());
     if (!options) core_->status = options.error();
     core_->prepare();
 }
@@ -41,10 +43,6 @@ OJS_SHUTDOWN_INLINE bool loop::renew(std::chrono::milliseconds interval,
     core_->renew = std::move(renew);
     return true;
 }
-OJS_SHUTDOWN_INLINE bool loop::add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout) {
-    return core_->accepts("shutdown step") && core_->steps.add(std::move(name), std::move(step), timeout);
-}
-
 OJS_SHUTDOWN_INLINE int loop::run() {
     core_->run();
     return exit_code();
@@ -52,15 +50,10 @@ OJS_SHUTDOWN_INLINE int loop::run() {
 OJS_SHUTDOWN_INLINE int loop::fd() const noexcept { return core_->waker.fd(); }
 OJS_SHUTDOWN_INLINE time_point loop::deadline() const noexcept { return core_->due; }
 OJS_SHUTDOWN_INLINE bool loop::advance() { return core_->advance(); }
-OJS_SHUTDOWN_INLINE int loop::exit_code() const noexcept { return core_->exit_code; }
 
 OJS_SHUTDOWN_INLINE bool loop::may_take() const noexcept { return core_->phases.may_take(); }
 OJS_SHUTDOWN_INLINE cancel_token loop::taking() const { return core_->taking(); }
 OJS_SHUTDOWN_INLINE item loop::begin(std::string id) { return core_->begin_item(std::move(id)); }
-OJS_SHUTDOWN_INLINE bool loop::apply(event request) { return core_->phases.own.apply(request, {cause_kind::api, 0}); }
-OJS_SHUTDOWN_INLINE cancel_token loop::stopped_token() const { return core_->stopped.token(); }
-OJS_SHUTDOWN_INLINE phase loop::phase() const noexcept { return core_->phases.now(); }
 OJS_SHUTDOWN_INLINE std::size_t loop::active_items() const { return core_->active(); }
-OJS_SHUTDOWN_INLINE worker_report loop::report() const { return core_->report(); }
 }  // namespace v0_1_0
 }  // namespace ojs

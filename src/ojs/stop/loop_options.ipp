@@ -20,7 +20,7 @@ void visit_log_options(Options& log, Visit& visit) {
 template <class Options, class Visit>
 void visit_loop_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
-    visit("dialect", "OJS_DIALECT", o, presets);  // first, as it sets other options
+    visit("dialect", "OJS_DIALECT", o, dialects);  // first, as it sets other options
     visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 1000);
     visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
     visit("times.cancel_lead", "OJS_CANCEL_LEAD", o.times.cancel_lead, 0ms);

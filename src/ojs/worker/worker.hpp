@@ -9,7 +9,7 @@
 #include "../base/detail/sync.hpp"
 #include "../core/cancel_token.hpp"
 #include "../core/lifecycle.hpp"
-#include "../core/shutdown_sequence.hpp"
+#include "../stop/stoppable.hpp"
 #include "job_context.hpp"
 #include "transport.hpp"
 #include "worker_options.hpp"
@@ -51,7 +51,7 @@ job_handler make_handler(F&& callable) {
 /// The destructor stops a running worker, as stop() does, and waits for calls in flight, at most request_timeout plus 1 s.
 /// After that no thread calls the transport, log.hook or on_transition: abandoned handlers get errors and log to standard
 /// error. In a handler, callback, hook, extension or transport call of this worker it aborts the process.
-class worker {
+class worker : public stoppable {
   public:
     /// The scheme of options.url selects the transport; one given here is used instead and must outlive the worker. A
     /// lifecycle given here is followed: several workers may share one, with one signal installer. Starts nothing: run()
@@ -61,8 +61,6 @@ class worker {
     worker(const worker_options& options, ojs::transport& transport) : worker(options, &transport, nullptr) {}
     worker(const worker_options& options, ojs::transport& transport, lifecycle& shared)
         : worker(options, &transport, &shared) {}
-    worker(const worker&) = delete;
-    worker& operator=(const worker&) = delete;
     ~worker();
 
     /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a result (JSON
@@ -86,18 +84,6 @@ class worker {
     /// (an option or a refused handler), unsupported, busy (started before) or system.
     result<void> start();
     bool stopped() const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
-    /// Cancelled once the worker has ended: to wait for that along with other things. [River Stopped()]
-    cancel_token stopped_token() const;
-    /// What run() returns, once stopped() is true. Thread-safe.
-    int exit_code() const noexcept;
-
-    /// Stops fetching; jobs in flight continue. This and the next three are thread-safe, also in handlers, and return
-    /// true if they changed anything. [GS 4.2]
-    bool quiet() { return apply(event::quiet_request); }
-    bool resume() { return apply(event::resume_request); }      ///< undoes quiet(), as SIGCONT does
-    bool request_stop() { return apply(event::stop_request); }  ///< begins a drain, without waiting
-    /// Begins a drain that cancels jobs in flight at once; they have cancel_wait, or 1 s if that is 0, to return.
-    bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
     /// Waits until the worker has ended, at most until the deadline. True: it has; exit_code() says whether every job was
     /// reported. False at once if it was not started; and, with a line in the log, in a handler, callback, hook,
@@ -111,28 +97,13 @@ class worker {
     bool stop_and_cancel(time_point deadline = time_point::max()) { return request_stop_and_cancel(), wait(deadline); }
     bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
 
-    /// Adds a step that runs after the last report and before run() returns or calls _exit(): the place to close what
-    /// handlers use. Steps run in order, each on its own thread. One that exceeds its timeout is abandoned (run() then
-    /// calls _exit()); exceptions are logged. The timeouts come on top of stop_timeout; the check of the container's
-    /// grace period includes them. A third stop signal skips the steps. False after the start, or if `step` is empty.
-    /// Not thread-safe.
-    template <class F>
-    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
-        return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
-    }
-
-    /// Or that of the shared lifecycle, up to the drain, if that is further. Thread-safe, as the rest is.
-    ojs::phase phase() const noexcept;
-    std::size_t active_jobs() const;  ///< claimed and not settled
-    worker_report report() const;     ///< so far
+    std::size_t active_jobs() const;  ///< claimed and not settled; thread-safe
 
   private:
     friend bool detail::is_connected(const worker& one) noexcept;
     friend const log_options& detail::log_of(const worker& one) noexcept;
     worker(const worker_options& options, ojs::transport* transport, lifecycle* shared);
-    bool apply(event request);
     bool add_handler(std::string type, detail::job_handler handler, handler_options options);
-    bool add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout);
     detail::ref<detail::worker_core> core_;
     detail::thread background_;  // start()'s; joined when the worker is destroyed
 };

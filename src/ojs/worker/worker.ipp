@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../base/detail/light.hpp"
+#include "../stop/stoppable.ipp"
 #include "detail/worker_core.ipp"
 #include "worker.hpp"
 
@@ -13,7 +13,9 @@ OJS_SHUTDOWN_INLINE const log_options& log_of(const worker& one) noexcept { retu
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport* transport, lifecycle* shared)
-    : core_(detail::make_ref<detail::worker_core>(options, transport, shared)) {}
+    : core_(detail::make_ref<detail::worker_core>(options, transport, shared)) {
+    machine_ = detail::ref<detail::machine>(core_.get());
+}
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (core_->is_forked()) core_->retain();  // the threads exist in the parent only
     if (core_->is_forked() || !core_->has_started()) return;
@@ -28,9 +30,6 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
 }
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, detail::job_handler handler, handler_options options) {
     return core_->add_handler(std::move(type), std::move(handler), options);
-}
-OJS_SHUTDOWN_INLINE bool worker::add_step(std::string name, function<void()> step, std::chrono::milliseconds timeout) {
-    return core_->add_step(std::move(name), std::move(step), timeout);
 }
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_core> core = core_;  // at its end another thread may delete this
@@ -59,11 +58,6 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
 }
 OJS_SHUTDOWN_INLINE bool worker::wait(time_point deadline) { return core_->await_end(deadline); }
 OJS_SHUTDOWN_INLINE bool worker::stopped() const noexcept { return core_->stopped.requested(); }
-OJS_SHUTDOWN_INLINE int worker::exit_code() const noexcept { return core_->exit_code; }
-OJS_SHUTDOWN_INLINE bool worker::apply(event request) { return core_->phases.own.apply(request, {cause_kind::api, 0}); }
-OJS_SHUTDOWN_INLINE cancel_token worker::stopped_token() const { return core_->stopped.token(); }
-OJS_SHUTDOWN_INLINE phase worker::phase() const noexcept { return core_->phases.now(); }
 OJS_SHUTDOWN_INLINE std::size_t worker::active_jobs() const { return core_->active(); }
-OJS_SHUTDOWN_INLINE worker_report worker::report() const { return core_->report(); }
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -8,9 +8,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-inline constexpr choice<unknown_type_action> unknown_type_actions[] = {{"requeue", unknown_type_action::requeue},
-                                                                       {"fail", unknown_type_action::fail},
-                                                                       {"discard", unknown_type_action::discard}};
+inline constexpr const char* unknown_type_actions = "requeue fail discard";  // in the order of the enumerators
 
 // As visit_loop_options().
 template <class Options, class Visit>

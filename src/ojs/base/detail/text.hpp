@@ -197,11 +197,15 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view tex
 
 inline bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 inline bool has_part(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-inline bool is_listed(std::string_view word, std::string_view space_separated) {
-    while (!space_separated.empty()) {
-        if (next_part(space_separated, " ") == word) return true;
+// From 0; -1: it is not listed.
+inline int place_in(std::string_view word, std::string_view space_separated) {
+    for (int place = 0; !space_separated.empty(); ++place) {
+        if (next_part(space_separated, " ") == word) return place;
     }
-    return false;
+    return -1;
+}
+inline bool is_listed(std::string_view word, std::string_view space_separated) {
+    return place_in(word, space_separated) >= 0;
 }
 
 inline char lower_ascii(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }

@@ -27,11 +27,6 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     // False: it has ended.
     bool advance() { return start() && turn(); }
-    bool accepts(const char* addition) const {
-        if (stage_ == stage::ready) return true;
-        log.write(log_level::error, "added to a loop after its start, and not used", {field("addition", addition)});
-        return false;
-    }
     void close() {
         if (is_forked()) return;
         if (stage_ != stage::ready && stage_ != stage::over) {

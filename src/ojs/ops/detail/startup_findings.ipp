@@ -12,9 +12,8 @@ extern "C" char** environ;
 namespace ojs::detail {
 template <class Options, class Visit>
 void visit_ops_options(Options& o, Visit& visit) {
-    static constexpr choice<bool> off_on[] = {{"off", false}, {"on", true}};
     visit("address", "OJS_HEALTH_ADDR", o.address, text_kind::name);
-    visit("control", "OJS_HEALTH_CONTROL", o.control, off_on);
+    visit("control", "OJS_HEALTH_CONTROL", o.control, "off on");
     visit("token", "OJS_HEALTH_TOKEN", o.token, text_kind::secret);
 }
 

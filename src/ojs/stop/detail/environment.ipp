@@ -29,23 +29,11 @@ enum class text_kind { name, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
 
-template <class Value>
-struct choice {
-    const char* name;
-    Value value;
-};
-inline constexpr choice<dialect (*)()> presets[] = {{"graceful_shutdown", dialect::graceful_shutdown},
-                                                    {"website", dialect::website},
-                                                    {"worker_protocol", dialect::worker_protocol},
-                                                    {"spot_controller", dialect::spot_controller}};
-inline constexpr choice<log_level> log_levels[] = {{"debug", log_level::debug},
-                                                   {"info", log_level::info},
-                                                   {"warn", log_level::warn},
-                                                   {"error", log_level::error},
-                                                   {"off", log_level::off}};
-inline constexpr choice<log_format> log_formats[] = {
-    {"text", log_format::text}, {"logfmt", log_format::logfmt}, {"json", log_format::json}};
-inline constexpr choice<bool> zero_one[] = {{"0", false}, {"1", true}};
+// In the order of the enumerators.
+inline constexpr const char* log_levels = "debug info warn error off";
+inline constexpr const char* log_formats = "text logfmt json";
+inline constexpr const char* zero_one = "0 1";
+inline constexpr const char* dialects = "graceful_shutdown website worker_protocol spot_controller";
 
 inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
@@ -125,19 +113,18 @@ class option_visitor {
         out = static_cast<std::int64_t>(parsed);
         return fits ? "" : cat({"is not an integer up to ", max});
     }
-    template <class Option, class Value, std::size_t count>
-    std::string parse(Option& out, const choice<Value> (&choices)[count]) {
-        std::string names;
-        for (const choice<Value>& each : choices) {
-            append(names, {" ", each.name});
-            if (value_ != std::string_view(each.name)) continue;
-            if constexpr (std::is_same_v<Option, Value>)
-                out = each.value;
-            else
-                out.use(each.value());
-            return "";
+    template <class Option>
+    std::string parse(Option& out, const char* names) {
+        const int place = place_in(value_, names);
+        if (place < 0) return cat({"is not one of: ", names});
+        if constexpr (std::is_class_v<Option>) {
+            constexpr dialect (*presets[])() = {dialect::graceful_shutdown, dialect::website, dialect::worker_protocol,
+                                                dialect::spot_controller};
+            out.use(presets[place]());
+        } else {
+            out = static_cast<Option>(place);
         }
-        return cat({"is not one of:", names});
+        return "";
     }
 
     static std::string check(const milliseconds& value, milliseconds min, milliseconds max = {}) {

@@ -47,6 +47,17 @@ class machine : public machine_log {
         while (turn()) waker.await(due);
     }
 
+    // False, and a line in the log: it has started, or cannot.
+    bool accepts(std::string_view addition, std::string_view name = {}) const {
+        {
+            const unique_lock held(guard);
+            if (!is_started && stage_ == stage::ready) return true;
+        }
+        log.write(log_level::error, cat({"added to a ", component, " after its start, and not used"}),
+                  {field("addition", addition), field("name", name)});
+        return false;
+    }
+
     time_point due = never;  // of the next turn
 
   protected:

@@ -14,6 +14,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 struct loop_options;
 namespace detail {
+class machine;
 class machine_state;
 using machine_ref = ref<machine_state>;
 

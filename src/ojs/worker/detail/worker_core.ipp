@@ -10,11 +10,7 @@ class worker_core final : public slots {
     using slots::slots;
 
     bool add_handler(std::string type, job_handler handler, handler_options wanted) {
-        if (has_started()) {  // too late for run() and start() to report it
-            log.write(log_level::error, "a handler was registered after the start, and is not used",
-                      {field("job_type", type)});
-            return false;
-        }
+        if (!accepts("handler", type)) return false;  // too late for run() and start() to report it
         const char* fault = type.empty() ? "has no type" : !handler ? "is empty" : nullptr;
         if (find_handler(type) != nullptr) fault = "is registered twice";
         if (fault != nullptr) {
@@ -24,11 +20,6 @@ class worker_core final : public slots {
         }
         registered.push_back({std::move(type), std::move(handler), wanted});
         return true;
-    }
-    bool add_step(std::string name, function<void()> step, milliseconds timeout) {
-        if (!has_started()) return steps.add(std::move(name), std::move(step), timeout);
-        log.write(log_level::error, "a shutdown step was added after the start, and is not run", {field("step", name)});
-        return false;
     }
     bool has_started() const noexcept {
         const unique_lock held(guard);
