@@ -5,7 +5,6 @@
 #define OJS_SHUTDOWN_HPP
 
 #include "ojs/base/config.hpp"
-#include "set_inline.hpp"
 
 // clang-format off
 #include "ojs/base/error.hpp"
@@ -55,8 +54,8 @@
 
 // clang-format off
 #include "ojs/base/error.ipp"
-#include "ojs/base/duration.ipp"
 #include "ojs/base/detail/clock.ipp"
+#include "ojs/base/duration.ipp"
 #include "ojs/base/detail/sync.ipp"
 #include "ojs/base/detail/files.ipp"
 #include "ojs/base/log.ipp"

@@ -266,12 +266,6 @@ class atomic {
     T fetch_sub(T by, order how = memory_order::seq_cst) {
         return change(how, [by](T before) { return static_cast<T>(before - by); });
     }
-    T fetch_or(T bits, order how = memory_order::seq_cst) {
-        return change(how, [bits](T before) { return static_cast<T>(before | bits); });
-    }
-    T fetch_and(T bits, order how = memory_order::seq_cst) {
-        return change(how, [bits](T before) { return static_cast<T>(before & bits); });
-    }
     T exchange(T value, order how = memory_order::seq_cst) {
         return change(how, [value](T) { return value; });
     }
@@ -284,9 +278,6 @@ class atomic {
         }));
         if (!changed) expected = before;
         return changed;
-    }
-    bool compare_exchange_weak(T& expected, T desired, order success = memory_order::seq_cst) {
-        return compare_exchange_strong(expected, desired, success);
     }
 
   private:

@@ -40,10 +40,6 @@ class atomic : public plain_atomic<T> {
         sim::point("sub");
         return base::fetch_sub(by, order);
     }
-    T fetch_or(T bits, memory_order order = memory_order::seq_cst) noexcept {
-        sim::point("or");
-        return base::fetch_or(bits, order);
-    }
     T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
         sim::point("exchange");
         return base::exchange(value, order);

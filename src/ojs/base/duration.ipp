@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "detail/clock.ipp"
 #include "detail/text.hpp"
 #include "duration.hpp"
 
@@ -15,11 +16,6 @@ struct duration_unit {
 
 // In the order in which they may appear.
 inline constexpr duration_unit duration_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
-
-// Negative: `start` is in the future.
-inline long long milliseconds_since(time_point start) noexcept {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
-}
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string_view text) {

@@ -23,14 +23,6 @@ enum class errc {
     cancelled
 };
 
-#if OJS_SHUTDOWN_SEPARATE
-namespace detail {
-// The linker names it if no file has the definitions.
-extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
-[[gnu::used]] static const char* const needs_definitions = &define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
-}  // namespace detail
-#endif
-
 /// Short lower-case name of an errc ("timed_out"). Never null. Thread-safe, async-signal-safe.
 inline const char* to_string(errc code) noexcept {
     constexpr const char* names[] = {"invalid_argument", "unsupported", "busy",         "system",
@@ -49,6 +41,12 @@ struct error {
 };
 
 namespace detail {
+#if OJS_SHUTDOWN_SEPARATE
+// The linker names it if no file has the definitions.
+extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
+[[gnu::used]] static const char* const needs_definitions = &define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
+#endif
+
 struct nothing {};
 [[noreturn]] void abort_with(const char* reason, std::string_view details = {}) noexcept;
 }  // namespace detail

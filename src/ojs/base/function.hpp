@@ -22,6 +22,15 @@ bool is_empty([[maybe_unused]] const F& callable) {
     if constexpr (may_be_empty<F>) return callable == nullptr;
     return false;
 }
+
+// The result of the call as an R; R() if it returns nothing.
+template <class R, class F, class... Args>
+R call_as(F& callable, Args&... args) {
+    if constexpr (std::is_void_v<decltype(callable(args...))>)
+        return callable(args...), R();
+    else
+        return R(callable(args...));
+}
 }  // namespace detail
 
 template <class Signature>

@@ -30,6 +30,15 @@ inline const char* to_string(cancel_reason reason) noexcept {
 
 namespace detail {
 class cancel_state;
+
+// Locks (`holds`) or unlocks a lock for a scope.
+template <class Lock, bool holds>
+struct lock_scope {
+    explicit lock_scope(Lock& target) : lock(target) { holds ? lock.lock() : lock.unlock(); }
+    lock_scope(const lock_scope&) = delete;
+    ~lock_scope() { holds ? lock.unlock() : lock.lock(); }
+    Lock& lock;
+};
 }  // namespace detail
 
 /// Keeps a callback registered. Its destructor removes the callback, and waits while another thread runs it.
@@ -81,17 +90,6 @@ class cancel_token {
     explicit cancel_token(detail::ref<detail::cancel_state> state) noexcept : state_(std::move(state)) {}
     detail::ref<detail::cancel_state> state_;
 };
-
-namespace detail {
-// Locks (`holds`) or unlocks a lock for a scope.
-template <class Lock, bool holds>
-struct lock_scope {
-    explicit lock_scope(Lock& target) : lock(target) { holds ? lock.lock() : lock.unlock(); }
-    lock_scope(const lock_scope&) = delete;
-    ~lock_scope() { holds ? lock.unlock() : lock.lock(); }
-    Lock& lock;
-};
-}  // namespace detail
 
 template <class Condition, class Lock, class Predicate>
 bool cancel_token::wait(Condition& condition, Lock& lock, Predicate ready) const {

@@ -58,7 +58,7 @@ class drain_barrier {
     /// Nothing enters once this has returned. Idempotent, thread-safe; not async-signal-safe.
     void close() noexcept {
         const detail::unique_lock held(mutex_);
-        if (word_.fetch_or(closed_bit) == 0) emptied_.notify_all();
+        if (!closed() && word_.fetch_add(closed_bit) == 0) emptied_.notify_all();
     }
     bool closed() const noexcept { return (word_.load() & closed_bit) != 0; }  ///< close() was called; thread-safe
     std::uint64_t count() const noexcept { return word_.load() / one; }        ///< entries; thread-safe, lock-free

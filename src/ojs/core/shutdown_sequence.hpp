@@ -82,16 +82,10 @@ shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
     using target = std::decay_t<Step>;
     if (detail::is_empty<target>(step)) return nullptr;
     return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
-        const auto invoke = [&](const auto&... with) -> result<void> {
-            if constexpr (std::is_void_v<decltype(call(with...))>)
-                return call(with...), result<void>();
-            else
-                return call(with...);
-        };
         if constexpr (std::is_invocable_v<target&, const step_context&>)
-            return invoke(context);
+            return detail::call_as<result<void>>(call, context);
         else
-            return invoke();
+            return detail::call_as<result<void>>(call);
     };
 }
 }  // namespace v0_1_0

@@ -6,21 +6,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-namespace detail {
-OJS_SHUTDOWN_INLINE void log_step(const logger& log, const step_result& result) {
-    log_record record{log_level::debug, "shutdown step started", {field("step", result.name)}, {}, "sequence"};
-    if (result.status != step_status::running) {
-        const bool done = result.status == step_status::done;
-        record.level = done ? log_level::info : log_level::error;
-        record.message = done ? "shutdown step finished" : "shutdown step failed";
-        record.fields.push_back(field("status", to_string(result.status)));
-        record.fields.push_back(field("took_ms", result.took.count()));
-    }
-    if (!result.error.empty()) record.fields.push_back(field("error", result.error));
-    log.write(std::move(record));
-}
-}  // namespace detail
-
 OJS_SHUTDOWN_INLINE bool shutdown_sequence::add_step(step added) {
     if (!added.call) return false;
     added.timeout = detail::max(added.timeout, std::chrono::milliseconds(0));

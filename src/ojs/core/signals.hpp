@@ -2,7 +2,6 @@
 #pragma once
 
 #include <signal.h>
-#include <sys/types.h>
 
 #include <string>
 #include <vector>

@@ -183,10 +183,8 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
     action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigfillset(&action.sa_mask);
     claimed.installed = ::sigaction(number, &action, nullptr) == 0;
-    if (!claimed.installed) {
-        const int failed = errno;
-        return error{errc::system, failed, cat({"cannot handle ", signal_name(number), ": ", errno_text(failed)})};
-    }
+    const int failed = errno;
+    if (!claimed.installed) return system_error(cat({"cannot handle ", signal_name(number)}), failed);
     sigset_t unblocked;
     sigemptyset(&unblocked);
     sigaddset(&unblocked, number);

@@ -1,7 +1,7 @@
 // container: the platform that stops this process, and whether that is a container.
 #pragma once
 
-#include <sys/types.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>

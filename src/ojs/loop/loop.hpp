@@ -90,9 +90,9 @@ class slot {
 ///     return loop.run();
 class loop : public stoppable {
   public:
-    loop();  ///< with the options of the environment
-    explicit loop(loop_options options);
-    loop(loop_options options, lifecycle& shared);
+    loop() : loop(loop_options::from_environment(), nullptr) {}  ///< with the options of the environment
+    explicit loop(loop_options options) : loop(result<loop_options>(std::move(options)), nullptr) {}
+    loop(loop_options options, lifecycle& shared) : loop(result<loop_options>(std::move(options)), &shared) {}
     ~loop();
 
     /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all have

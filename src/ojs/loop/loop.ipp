@@ -18,10 +18,6 @@ OJS_SHUTDOWN_INLINE cancel_token slot::taking() const { return loop_.taking(); }
 OJS_SHUTDOWN_INLINE item slot::begin(std::string id) { return loop_.begin_item(std::move(id)); }
 OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) { return loop_.await_turn(*this, deadline); }
 
-OJS_SHUTDOWN_INLINE loop::loop() : loop(loop_options::from_environment(), nullptr) {}
-OJS_SHUTDOWN_INLINE loop::loop(loop_options options) : loop(result<loop_options>(std::move(options)), nullptr) {}
-OJS_SHUTDOWN_INLINE loop::loop(loop_options options, lifecycle& shared)
-    : loop(result<loop_options>(std::move(options)), &shared) {}
 OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)
     : core_(detail::make_ref<detail::loop_core>(options ? *options : loop_options(), shared)) {
     machine_ = detail::ref<detail::machine>(core_.get());

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <langinfo.h>
-#include <stdlib.h>
 
+#include <cstdlib>
 #include <limits>
 
 #include "json_view.hpp"
@@ -229,7 +229,7 @@ OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
         std::string digits(text_);
         const std::size_t point = digits.find('.');  // strtod() expects that of the program's locale
         if (point != digits.npos) digits.replace(point, 1, ::nl_langinfo(RADIXCHAR));
-        const double out = ::strtod(digits.c_str(), nullptr);
+        const double out = std::strtod(digits.c_str(), nullptr);
         if (out >= -max && out <= max) return out;
     }
     return error{errc::invalid_argument, 0, type() == json_type::number ? "too large for a double" : "not a number"};

@@ -5,9 +5,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-OJS_SHUTDOWN_INLINE bool stoppable::apply(event request) {
-    return machine_->phases.own.apply(request, {cause_kind::api, 0});
-}
+OJS_SHUTDOWN_INLINE bool stoppable::apply(event request) { return machine_->phases.apply(request); }
 OJS_SHUTDOWN_INLINE bool stoppable::add_step(std::string name, function<void()> step,
                                              std::chrono::milliseconds timeout) {
     return machine_->accepts("shutdown step", name) && machine_->steps.add(std::move(name), std::move(step), timeout);

@@ -9,15 +9,13 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-namespace exit_status {
 /// Exit statuses of run(), and so of a program that returns them from main.
-enum status : int {
-    settled = 0,        // every claimed job was acked, failed or requeued
-    usage = 64,         // not started: invalid options, no handler, or signals not available
-    stuck = 70,         // a handler did not return, with river_dialect(); a loop's consumer threw [River]
-    unreported = 75,    // a job was not reported, or stuck handlers stopped the worker
-    signal_base = 128,  // plus the number of the third stop signal
-};
+namespace exit_status {
+inline constexpr int settled = 0;  ///< every claimed job was acked, failed or requeued
+inline constexpr int usage = 64;   ///< not started: invalid options, no handler, or signals not available
+inline constexpr int stuck = 70;   ///< a handler did not return, with river_dialect(); a loop's consumer threw [River]
+inline constexpr int unreported = 75;    ///< a job was not reported, or stuck handlers stopped the worker
+inline constexpr int signal_base = 128;  ///< plus the number of the third stop signal
 }  // namespace exit_status
 
 /// How the claimed jobs ended. At the end of a stop, claimed = completed + failed + requeued + gone + unreported.

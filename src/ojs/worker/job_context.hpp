@@ -97,9 +97,7 @@ class job_context {
     /// returns its JSON text. errc::invalid_argument: it is missing, has another type or does not fit into T;
     /// errc::bad_response: json_view::parse() rejects it.
     template <class T>
-    result<T> arg(std::size_t index, std::string_view member = {}) const {
-        return read_argument<T>({index, member});
-    }
+    result<T> arg(std::size_t index, std::string_view member = {}) const;
     /// All arguments, as picojson::array or value.
     template <class T>
     result<T> args() const {
@@ -108,17 +106,26 @@ class job_context {
     /// `arg<T>()`, but throws std::invalid_argument on an error, which fails the attempt with its text. Needs exceptions.
     template <class T>
     T require(std::size_t index, std::string_view member = {}) const {
-        return value_or_throw(arg<T>(index, member));
+        result<T> read = arg<T>(index, member);
+#ifdef __cpp_exceptions
+        if (!read) throw std::invalid_argument(read.error().text);
+#else
+        static_assert(!std::is_same_v<T, T>, "require<T> and arg_or throw: without exceptions, test arg<T>");
+#endif
+        return *std::move(read);
     }
     /// An optional argument or member: `fallback`, a std::string if it is a literal, if it or the argument is missing or
     /// null. Throws std::invalid_argument if it has another type.
     template <class T>
     detail::argument_type<T> arg_or(std::size_t index, T fallback) const {
-        return read_or<T>({index, {}}, std::move(fallback));
+        return arg_or<T>(index, std::string_view(), std::move(fallback));
     }
     template <class T>
     detail::argument_type<T> arg_or(std::size_t index, std::string_view member, T fallback) const {
-        return read_or<T>({index, member}, std::move(fallback));
+        using value_type = detail::argument_type<T>;
+        const result<json_view> source = detail::find_argument(args_json(), {index, member});
+        if (source && (!*source || source->type() == json_type::null)) return value_type(std::move(fallback));
+        return require<value_type>(index, member);
     }
     /// A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
     std::string meta(std::string_view key) const;
@@ -163,52 +170,36 @@ class job_context {
     job_context(detail::worker_state& worker, detail::active_job& job, const ojs::job& claimed) noexcept
         : worker_(worker), job_(job), claimed_(claimed) {}
 
-    template <class T>
-    result<T> read_argument(detail::argument_place place) const {
-        using limits = std::numeric_limits<T>;
-        const result<json_view> source = detail::find_argument(args_json(), place);
-        if (!source) return source.error();
-        if (!*source) return detail::argument_error(place, {errc::invalid_argument, 0, "missing"});
-        const auto checked = [place](auto read) {
-            return read ? result<T>(static_cast<T>(*std::move(read))) : detail::argument_error(place, read.error());
-        };
-        if constexpr (std::is_same_v<T, std::string>) {
-            if (source->type() == json_type::null || source->type() == json_type::string)
-                return checked(source->string());
-            return std::string(source->text());
-        } else if constexpr (std::is_same_v<T, bool>) {
-            return checked(source->boolean());
-        } else if constexpr (detail::is_integer<T>) {
-            return checked(detail::integer_argument(*source, limits::min(), limits::max()));
-        } else if constexpr (detail::is_one_of<T, float, double, long double>) {
-            return checked(detail::floating_argument(*source, std::is_same_v<T, float>));
-        } else {
-            static_assert(std::is_class_v<T> && !std::is_same_v<T, std::string_view>,
-                          "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
-            return checked(source->as<T>());
-        }
-    }
-    template <class T>
-    static T value_or_throw(result<T> read) {
-#ifdef __cpp_exceptions
-        if (!read) throw std::invalid_argument(read.error().text);
-#else
-        static_assert(!std::is_same_v<T, T>, "require<T> and arg_or throw: without exceptions, test arg<T>");
-#endif
-        return *std::move(read);
-    }
-    template <class T>
-    detail::argument_type<T> read_or(detail::argument_place place, T fallback) const {
-        using value_type = detail::argument_type<T>;
-        const result<json_view> source = detail::find_argument(args_json(), place);
-        if (source && (!*source || source->type() == json_type::null)) return value_type(std::move(fallback));
-        return value_or_throw(read_argument<value_type>(place));
-    }
-
     detail::worker_state& worker_;
     detail::active_job& job_;
     const ojs::job& claimed_;
 };
+
+template <class T>
+result<T> job_context::arg(std::size_t index, std::string_view member) const {
+    const detail::argument_place place{index, member};
+    using limits = std::numeric_limits<T>;
+    const result<json_view> source = detail::find_argument(args_json(), place);
+    if (!source) return source.error();
+    if (!*source) return detail::argument_error(place, {errc::invalid_argument, 0, "missing"});
+    const auto checked = [place](auto read) {
+        return read ? result<T>(static_cast<T>(*std::move(read))) : detail::argument_error(place, read.error());
+    };
+    if constexpr (std::is_same_v<T, std::string>) {
+        if (source->type() == json_type::null || source->type() == json_type::string) return checked(source->string());
+        return std::string(source->text());
+    } else if constexpr (std::is_same_v<T, bool>) {
+        return checked(source->boolean());
+    } else if constexpr (detail::is_integer<T>) {
+        return checked(detail::integer_argument(*source, limits::min(), limits::max()));
+    } else if constexpr (detail::is_one_of<T, float, double, long double>) {
+        return checked(detail::floating_argument(*source, std::is_same_v<T, float>));
+    } else {
+        static_assert(std::is_class_v<T> && !std::is_same_v<T, std::string_view>,
+                      "arg<T>: std::string, bool, or an integer or floating type; picojson::value with picojson");
+        return checked(source->as<T>());
+    }
+}
 
 /// Options of worker::register_handler().
 struct handler_options {

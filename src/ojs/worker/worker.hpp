@@ -29,19 +29,12 @@ job_handler make_handler(F&& callable) {
     static_assert(std::is_invocable_v<body&, job_context&>, "a handler is called with an ojs::job_context&");
     if constexpr (std::is_invocable_v<body&, job_context&>) {
         using returned = std::invoke_result_t<body&, job_context&>;
-        constexpr bool is_void = std::is_void_v<returned>;
-        static_assert(is_void || std::is_constructible_v<outcome, returned>,
+        static_assert(std::is_void_v<returned> || std::is_constructible_v<outcome, returned>,
                       "a handler returns nothing, a result (std::string of JSON or picojson::value) or an "
                       "ojs::outcome");
         if (is_empty<body>(callable)) return nullptr;
-        return job_handler([body = body(std::forward<F>(callable))](job_context& job) mutable -> outcome {
-            if constexpr (is_void) {
-                body(job);
-                return outcome();
-            } else {
-                return outcome(body(job));
-            }
-        });
+        return job_handler(
+            [body = body(std::forward<F>(callable))](job_context& job) mutable { return call_as<outcome>(body, job); });
     }
 }
 }  // namespace detail

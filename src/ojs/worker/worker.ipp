@@ -6,11 +6,9 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-namespace detail {
 // The backend has responded to a heartbeat or a FETCH.
-OJS_SHUTDOWN_INLINE bool is_connected(const worker& one) noexcept { return one.core_->connected(); }
-OJS_SHUTDOWN_INLINE const log_options& log_of(const worker& one) noexcept { return one.core_->options.log; }
-}  // namespace detail
+OJS_SHUTDOWN_INLINE bool detail::is_connected(const worker& one) noexcept { return one.core_->connected(); }
+OJS_SHUTDOWN_INLINE const log_options& detail::log_of(const worker& one) noexcept { return one.core_->options.log; }
 
 OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport* transport, lifecycle* shared)
     : core_(detail::make_ref<detail::worker_core>(options, transport, shared)) {
@@ -45,9 +43,8 @@ OJS_SHUTDOWN_INLINE int worker::run() {
 OJS_SHUTDOWN_INLINE result<void> worker::start() {
     result<void> begun = core_->start(nullptr);
     if (!begun) return begun;
-    detail::thread_options options;
-    options.name = "ojs-worker";
-    result<detail::thread> started = detail::thread::start([core = core_] { core->run_to_end(); }, options);
+    result<detail::thread> started =
+        detail::thread::start([core = core_] { core->run_to_end(); }, {0, 0, false, "ojs-worker"});
     if (!started) {  // stop in order, on this thread
         request_stop_and_cancel();
         core_->run_to_end();

@@ -35,8 +35,7 @@ inline result<void> check_options(const worker_options& options) {
         return invalid(cat({"heartbeat_interval (", format_duration(options.heartbeat_interval),
                             ") must be shorter than visibility_timeout (", format_duration(options.visibility_timeout),
                             "), or claims expire between heartbeats"}));
-    const std::vector<std::string>& queues = options.queues;
-    if (queues.empty() || detail::contains(queues, ""))
+    if (options.queues.empty() || contains(options.queues, ""))
         return invalid("queues (OJS_QUEUES) must name at least one queue, and each must have a name");
     return check_stop(options);
 }

@@ -14,6 +14,7 @@
 
 namespace ojs::detail {
 inline constexpr time_point never = time_point::max();
+inline constexpr std::uint64_t max_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
 
 // For poll(2): milliseconds, rounded up.
 inline int poll_timeout(time_point deadline) noexcept {
@@ -22,6 +23,11 @@ inline int poll_timeout(time_point deadline) noexcept {
     if (deadline <= now) return 0;
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count() + 1;
     return static_cast<int>(detail::min<std::int64_t>(ms, max_duration_ms));
+}
+
+// Negative: `start` is in the future.
+inline long long milliseconds_since(time_point start) noexcept {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
 }
 
 inline std::int64_t wall_clock_ms() noexcept {

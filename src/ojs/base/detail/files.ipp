@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 #include <string_view>
 
 #include "clock.ipp"
-#include "sync.hpp"
+#include "sync.ipp"
 
 namespace ojs::detail {
 struct small_file {
@@ -25,12 +24,9 @@ struct small_file {
 
 // Reads regular files only: no FIFO, folder, device or socket (errc::invalid_argument). Thread-safe.
 inline result<small_file> read_small_file(const std::string& path, std::size_t limit) {
-    const auto failure = [](int failed) {
-        return error{errc::system, failed, cat({"cannot be read: ", errno_text(failed)})};
-    };
     // O_NONBLOCK: a FIFO without a writer opens at once.
     const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (!file && errno != ENXIO) return failure(errno);  // ENXIO: a socket
+    if (!file && errno != ENXIO) return system_error("cannot be read", errno);  // ENXIO: a socket
     small_file out;
     if (!file || ::fstat(file.get(), &out.info) != 0 || !S_ISREG(out.info.st_mode))
         return error{errc::invalid_argument, 0, "is not a regular file"};
@@ -38,7 +34,7 @@ inline result<small_file> read_small_file(const std::string& path, std::size_t l
     for (ssize_t count = 1; count != 0 && out.text.size() <= limit;) {
         count = ::read(file.get(), buffer, sizeof buffer);
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return failure(errno);
+        if (count < 0) return system_error("cannot be read", errno);
         out.text.append(buffer, static_cast<std::size_t>(count));
     }
     return out;

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -59,9 +58,6 @@ class atomic {
     }
     T fetch_sub(T by, memory_order order = memory_order::seq_cst) noexcept {
         return __atomic_fetch_sub(&value_, by, static_cast<int>(order));
-    }
-    T fetch_or(T bits, memory_order order = memory_order::seq_cst) noexcept {
-        return __atomic_fetch_or(&value_, bits, static_cast<int>(order));
     }
     T exchange(T value, memory_order order = memory_order::seq_cst) noexcept {
         T previous;
@@ -159,8 +155,8 @@ class array {
     void reserve(std::size_t capacity) {
         if (capacity <= capacity_) return;
         // Below what overflows, which g++ warns of with -flto; such an amount is never available.
-        constexpr std::size_t max =
-            static_cast<std::size_t>(-1) / 4 / sizeof(T);  // NOLINT(bugprone-sizeof-expression): as above
+        // NOLINTNEXTLINE(bugprone-sizeof-expression): as above
+        constexpr std::size_t max = static_cast<std::size_t>(-1) / 4 / sizeof(T);
         T* const grown = new T[capacity < max ? capacity : max]();
         for (std::size_t i = 0; i < size_; ++i) grown[i] = std::move(data_[i]);
         delete[] detail::exchange(data_, grown);

@@ -30,19 +30,15 @@ inline process_facts read_stat(std::string_view root, std::string_view id) {
     const std::size_t open = stat.find(" (");
     const std::size_t close = stat.rfind(") ");
     if (open > close || close == std::string::npos) return out;
-    std::string_view fields[23];
+    std::uint64_t fields[23] = {};  // 0: not a number
     std::string_view rest = std::string_view(stat).substr(close + 2);
-    for (int i = 3; i < 23; ++i) fields[i] = next_part(rest, " ");
-    const auto number = [](std::string_view text, std::uint64_t max) {
-        std::uint64_t value = 0;
-        parse_number(text, max, value);
-        return value;
-    };
-    out.pid = static_cast<pid_t>(number(std::string_view(stat).substr(0, open), INT_MAX));
+    if (!rest.empty()) out.state = rest[0];
+    parse_number(std::string_view(stat).substr(0, open), INT_MAX, fields[1]);
+    for (int i = 3; i < 23; ++i) parse_number(next_part(rest, " "), ~std::uint64_t{0}, fields[i]);
+    out.pid = static_cast<pid_t>(fields[1]);
     out.comm = stat.substr(open + 2, close - open - 2);
-    if (!fields[3].empty()) out.state = fields[3][0];
-    out.parent = static_cast<pid_t>(number(fields[4], INT_MAX));
-    out.start_ticks = number(fields[22], ~std::uint64_t{0});
+    out.parent = static_cast<pid_t>(fields[4]);
+    out.start_ticks = fields[22];
     return out;
 }
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
+#include <stdexcept>
 #include <system_error>
 
 #include "light.hpp"
@@ -33,6 +33,11 @@ OJS_SHUTDOWN_INLINE void pause_for(std::chrono::nanoseconds time) noexcept {
 
 OJS_SHUTDOWN_INLINE std::string errno_text(int sys_errno) {
     return cat({std::generic_category().message(sys_errno), " (errno ", sys_errno, ")"});
+}
+
+// "cannot ...: Connection refused (errno 111)"
+inline error system_error(std::string_view what, int sys_errno) {
+    return {errc::system, sys_errno, cat({what, ": ", errno_text(sys_errno)})};
 }
 
 OJS_SHUTDOWN_INLINE std::string thrown_text() {
@@ -119,10 +124,10 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, const th
         return out;
     }
     delete start;
-    return error{errc::system, failed, cat({"cannot start a thread: ", errno_text(failed)})};
+    return system_error("cannot start a thread", failed);
 }
 
-OJS_SHUTDOWN_INLINE bool thread::end_by(time_point deadline) noexcept {
+OJS_SHUTDOWN_INLINE bool thread::end_by([[maybe_unused]] time_point deadline) noexcept {
 #if defined(__linux__) && !defined(__ANDROID__)
     // Not pthread_timedjoin_np(), which waits on the wall clock. musl and older glibc have no pthread_clockjoin_np().
     while (owner_ == ::getpid() && pthread_tryjoin_np(native_, nullptr) != 0) {
@@ -130,10 +135,8 @@ OJS_SHUTDOWN_INLINE bool thread::end_by(time_point deadline) noexcept {
         pause_for(std::chrono::milliseconds(1));
     }
     owner_ = 0;
-#else
-    static_cast<void>(deadline);
-    detach();
 #endif
+    detach();  // where it is not joined
     return true;
 }
 }  // namespace ojs::detail

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,22 +19,21 @@ class text_part {
     text_part(const char* text) noexcept : text_(text) {}
     template <class Number, std::enable_if_t<std::is_integral_v<Number>, int> = 0>
     text_part(Number number) noexcept
-        : number_(static_cast<unsigned long long>(number)),
-          kind_(std::is_signed_v<Number> ? kind::integer : kind::natural) {}
+        : text_(number < Number{} ? "-" : ""), magnitude_(static_cast<unsigned long long>(number)), is_number_(true) {
+        if (!text_.empty()) magnitude_ = 0 - magnitude_;
+    }
 
-    bool is_number() const noexcept { return kind_ != kind::text; }
-    std::size_t size() const noexcept { return is_number() ? 20 : text_.size(); }  // at most
+    bool is_number() const noexcept { return is_number_; }
+    std::size_t size() const noexcept { return is_number_ ? 20 : text_.size(); }  // at most
     void append_to(std::string& out) const {
-        if (kind_ == kind::text) out.append(text_.data(), text_.size());
-        if (kind_ == kind::integer) out += std::to_string(static_cast<long long>(number_));
-        if (kind_ == kind::natural) out += std::to_string(number_);
+        out.append(text_.data(), text_.size());
+        if (is_number_) out += std::to_string(magnitude_);
     }
 
   private:
-    enum class kind : unsigned char { text, integer, natural };
-    std::string_view text_;
-    unsigned long long number_ = 0;
-    kind kind_ = kind::text;
+    std::string_view text_;  // of a negative number "-"
+    unsigned long long magnitude_ = 0;
+    bool is_number_ = false;
 };
 
 // cat({"job ", 7, " lost"}) == "job 7 lost". Lists: parameter packs would compile one function for each mix of types.

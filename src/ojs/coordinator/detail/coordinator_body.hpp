@@ -11,6 +11,7 @@
 #include "../../base/detail/sync.ipp"
 #include "../../server/detail/thread_end.ipp"
 #include "../../server/http_server.hpp"
+#include "../../stop/detail/machine_log.ipp"
 #include "../coordinator.hpp"
 #include "readiness.ipp"
 #include "rpc.ipp"

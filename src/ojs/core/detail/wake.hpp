@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "../../base/detail/clock.ipp"
-#include "../../base/detail/sync.hpp"
+#include "../../base/detail/sync.ipp"
 #include "../../base/detail/text.hpp"
 #include "../../base/error.hpp"
 
@@ -17,10 +17,7 @@ class wake {
   public:
     static result<wake> create() {
         int ends[2] = {-1, -1};
-        if (::pipe(ends) != 0) {
-            const int failed = errno;
-            return error{errc::system, failed, cat({"cannot create a wake-up descriptor: ", errno_text(failed)})};
-        }
+        if (::pipe(ends) != 0) return system_error("cannot create a wake-up descriptor", errno);
         for (const int end : ends) {
             ::fcntl(end, F_SETFD, FD_CLOEXEC);
             ::fcntl(end, F_SETFL, ::fcntl(end, F_GETFL) | O_NONBLOCK);

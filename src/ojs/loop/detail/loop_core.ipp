@@ -30,7 +30,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     void close() {
         if (is_forked()) return;
         if (stage_ != stage::ready && stage_ != stage::over) {
-            phases.own.apply(event::cancel_request, {cause_kind::api, 0});
+            phases.apply(event::cancel_request);
             run();
         }
         claim_.release();
@@ -123,9 +123,8 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (renew) status = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
         for (std::size_t i = 0; i < consumers.size() && status; ++i)
             status = start_counted(consuming_, "ojs-consumer", true, [this, i] { consume(i); });
-        if (!status) stop();
+        if (!status) phases.apply(event::stop_request);
     }
-    void stop() noexcept { phases.own.apply(event::stop_request, {cause_kind::api, 0}); }
     result<void> start_counted(std::size_t& count, const char* name, bool takes_signals, const function<void()>& body) {
         unique_lock held(guard);
         ++count;
@@ -145,7 +144,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         const unique_lock held(guard);
         leave(self);
         has_thrown_ = has_thrown_ || !has_returned;
-        if (--consuming_ == 0 || has_thrown_) stop();
+        if (--consuming_ == 0 || has_thrown_) phases.apply(event::stop_request);
         waker.notify();
     }
     void renew_until_ended() {

@@ -17,13 +17,14 @@ class machine : public machine_log {
     result<void> prepare_turns() {
         steps_timeout = steps.timeout();
         result<void> ready = start_extensions();
-        if (ready && !phases.subscribe(waker.notify_fd()))
+        const int fd = waker.notify_fd();
+        if (ready && !(phases.own.subscribe(fd) && phases.shared.subscribe(fd)))
             ready = error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
         return ready;
     }
     virtual void tear_down() {
         stop_extensions(detail::min(deadline_after(return_time), stop_end_));
-        phases.unsubscribe(waker.notify_fd());
+        for (lifecycle* const each : {&phases.own, &phases.shared}) each->unsubscribe(waker.notify_fd());
     }
     // Acts on changes and on what is due. False: it has ended. Without memory the process ends: leases return its jobs.
     bool turn() noexcept {
@@ -42,9 +43,6 @@ class machine : public machine_log {
             return true;
         }
         return false;
-    }
-    void run_turns() {
-        while (turn()) waker.await(due);
     }
 
     // False, and a line in the log: it has started, or cannot.
@@ -386,8 +384,8 @@ class machine : public machine_log {
 
     // Of the turning thread.
     lifecycle_state shared_seen_;  // as seen_
-    std::uint32_t resumes_seen_ =  // not those from before
-        lifecycle_access::requests(phases.shared, event::resume_request);
+    // Those from before count as seen.
+    std::uint32_t resumes_seen_ = lifecycle_access::requests(phases.shared, event::resume_request);
     std::uint32_t reports_seen_ = 0;
     time_point entered_ = {};       // the stage in progress
     time_point stage_end_ = never;  // when it ends if it is not over

@@ -3,6 +3,7 @@
 
 #include "../../core/signals.hpp"
 #include "../../host/container.ipp"
+#include "../../host/termination_mode.hpp"
 #include "../loop_options.ipp"
 #include "machine_state.ipp"
 
@@ -47,6 +48,27 @@ inline void warn_at_start(const logger& log, const loop_options& options, millis
     const container_info info = detect_container(probe);
     check_shell(log, info, probe);
     check_stop_time(log, options, info.platform, steps_timeout);
+}
+
+inline void log_step(const logger& log, const step_result& result) {
+    log_record record{log_level::debug, "shutdown step started", {field("step", result.name)}, {}, "sequence"};
+    if (result.status != step_status::running) {
+        const bool done = result.status == step_status::done;
+        record.level = done ? log_level::info : log_level::error;
+        record.message = done ? "shutdown step finished" : "shutdown step failed";
+        record.fields.push_back(field("status", to_string(result.status)));
+        record.fields.push_back(field("took_ms", result.took.count()));
+    }
+    if (!result.error.empty()) record.fields.push_back(field("error", result.error));
+    log.write(std::move(record));
+}
+
+// In the words of the controller guide.
+inline std::string describe_stop(const termination_mode& mode) {
+    return cat({mode.found, !mode.is_reclaim() ? ", using graceful shutdown"
+                            : mode.evidence == termination_evidence::reclaim
+                                ? ", treating as spot instance reclaim"
+                                : ", defaulting to spot instance reclaim mode"});
 }
 
 // All but fields_of() is for the turning thread.
@@ -118,7 +140,7 @@ class machine_log : public machine_state {
         const std::vector<std::string> left = ids_of(works());
         log.write(log_level::error, "third stop signal: exiting immediately",
                   {field("signal", signal_name(why.signal)), field("unreported_jobs", left.size()),
-                   field("unanswered_fetches", open_fetches()), field("job_ids", join_names(left, left.size()))});
+                   field("unanswered_fetches", fetches), field("job_ids", join_names(left, left.size()))});
     }
     void log_in_flight() const {  // SIGTTIN
         const work_list all = works(true);

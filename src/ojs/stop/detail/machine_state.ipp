@@ -116,10 +116,8 @@ class machine_state : public ref_counted {
         fill_standard_descriptors();
         result<ojs::detail::wake> made = ojs::detail::wake::create();
         if (!made) return made.error();
-        {
-            const unique_lock held(guard);
-            waker = std::move(*made);
-        }
+        const unique_lock held(guard);
+        waker = std::move(*made);
         owner_ = this_process();
         identity.worker_id = settings.worker_id.empty() ? make_worker_id() : settings.worker_id;
         char host[256] = "";
@@ -180,9 +178,10 @@ class machine_state : public ref_counted {
 
     bool is_started = false;  // guarded, like the rest
     bool has_ended = false;
-    work_list in_flight;   // in the order of their claims
-    work_list unreturned;  // reported, but their handlers have not returned
-    worker_report counts;  // without `stuck`
+    std::size_t fetches = 0;  // of a worker: in flight, or with jobs not yet among those in flight
+    work_list in_flight;      // in the order of their claims
+    work_list unreturned;     // reported, but their handlers have not returned
+    worker_report counts;     // without `stuck`
     std::uint64_t not_reported = 0;
     time_point all_cancelled_at = never;
     time_point next_check = never;  // of what is in flight: timeouts, and what is stuck
@@ -191,7 +190,6 @@ class machine_state : public ref_counted {
 
     virtual bool may_come() const noexcept = 0;                                         // work, from a FETCH in flight
     virtual bool is_idle() const noexcept { return in_flight.empty() && !may_come(); }  // then a drain ends
-    virtual std::size_t open_fetches() const noexcept { return 0; }
     virtual void retry_reports() {}  // ends the waits for the next try
     void add(const ref<work>& added) {
         in_flight.push_back(added);

@@ -1,9 +1,8 @@
 // process: this process, its one run(), and calls of what the user has given.
 #pragma once
 
+#include <signal.h>
 #include <unistd.h>
-
-#include <csignal>
 
 #include "../../base/detail/sync.ipp"
 #include "../../base/detail/text.hpp"
@@ -62,15 +61,12 @@ class run_claim {
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
         wanted.third_signal_exits = !options.dialect.stop.first_signal_wins;
-        result<std::vector<int>> ignored = std::vector<int>();
-        if (drives_signals(target)) {
-            ignored = add_signals(wanted);
-        } else {
+        if (!drives_signals(target)) {
             result<signals> installed = signals::install(target, wanted);
             if (!installed) return installed.error();
             installed_ = std::move(*installed);
-            ignored = installed_.ignored();
         }
+        const result<std::vector<int>> ignored = add_signals(wanted);
         if (!ignored) return ignored.error();
         for (const int number : *ignored) {
             log.write(number == SIGINT ? log_level::warn : log_level::info,

@@ -1,7 +1,7 @@
 // stop_phase: the phase of a loop or a worker, the stages of its stop, and their times.
 #pragma once
 
-#include <csignal>
+#include <signal.h>
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
@@ -80,12 +80,6 @@ class stop_phase {
     }
     bool has_stop_begun() const noexcept { return now() >= phase::draining; }
     lifecycle& signalled() noexcept { return &shared == &idle_ ? own : shared; }
-    // False: too many follow the shared lifecycle.
-    bool subscribe(int fd) noexcept { return own.subscribe(fd) && shared.subscribe(fd); }
-    void unsubscribe(int fd) noexcept {
-        own.unsubscribe(fd);
-        shared.unsubscribe(fd);
-    }
 
     // time_point::max(): no drain. Known even before the machine has noticed the drain.
     time_point drain_deadline() const noexcept {
@@ -124,6 +118,9 @@ class stop_phase {
         const int number = lifecycle_access::resume_signal(shared);
         own.apply(event::resume_request, {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
+
+    // A call of the program.
+    bool apply(event asked) noexcept { return own.apply(asked, {cause_kind::api, 0}); }
 
     lifecycle own;
     lifecycle& shared;  // the one that it follows; without one, `idle_`

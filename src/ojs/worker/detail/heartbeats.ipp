@@ -191,10 +191,9 @@ class heartbeats : public reports {
     }
 
     const milliseconds interval_ = options.heartbeat_interval;
-    const milliseconds first_gap_ =
-        interval_ -
-        random_half(interval_);  // to the second: at random, to spread those of workers that started together
-    std::string sent_state_;     // of the latest with a response; of the task that sends
+    // To the second: at random, to spread those of workers that started together.
+    const milliseconds first_gap_ = interval_ - random_half(interval_);
+    std::string sent_state_;  // of the latest with a response; of the task that sends
     // Guarded.
     bool lists_jobs_ = false;      // jobs_extended has named one
     time_point deadline_ = never;  // of the last one

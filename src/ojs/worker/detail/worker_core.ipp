@@ -53,7 +53,7 @@ class worker_core final : public slots {
     void run_to_end() {
         const user_call entered(callbacks);
         begin();
-        run_turns();
+        while (turn()) waker.await(due);
     }
     // A child of fork() has none of the threads that it would wait for.
     bool await_end(time_point deadline) {
@@ -255,7 +255,7 @@ class worker_core final : public slots {
         fields.push_back(field("stuck_jobs", count));
         log.write({log_level::warn, "job is stuck: cancelled, but its handler still runs", std::move(fields), {}});
         if (job->cancelled_alone() && take(*job)) post(job, cut_short(*this, *job, job->cancel.reason(), ""));
-        if (count < slot_count() || !phases.own.apply(event::stop_request, {cause_kind::api, 0})) return;
+        if (count < slot_count() || !phases.apply(event::stop_request)) return;
         was_stopped_stuck_ = true;
         log.write(log_level::error, "handlers are stuck; the worker stops", {field("stuck_jobs", count)});
     }

@@ -168,7 +168,6 @@ class worker_state : public held_options<worker_options>, public machine {
     }
     virtual void on_work_hint() noexcept = 0;  // there may be work: a slot is free, a FETCH may begin
     bool may_come() const noexcept override { return fetches > 0; }
-    std::size_t open_fetches() const noexcept override { return fetches; }
     time_point reports_end() const noexcept { return reports_end_; }  // never: no stop
     void leave(active_job& job) noexcept {
         --handlers;
@@ -188,7 +187,6 @@ class worker_state : public held_options<worker_options>, public machine {
     std::size_t held_jobs = 0;    // without a handler, for a while
     bool is_abandoning = false;   // jobs are reported without their handlers
     unsigned report_changes = 0;  // of what a report that waits for its next try depends on
-    std::size_t fetches = 0;      // in flight, or with jobs not yet among those in flight
     std::size_t handlers = 0;     // threads that have called a handler and not left its job
 
   private:
