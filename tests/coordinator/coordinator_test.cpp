@@ -154,6 +154,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
     work.in_flight_requests = 5;
     work.buffered_bytes = 1 << 20;
     coordinator.set_metrics(work);
+    coordinator.set_message("two writes left");
 
     draining_program program(coordinator);
     const shutdown_ack first = from_outside.shut_down(
@@ -171,6 +172,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
     CHECK(now.state == shutdown_state::draining);
     CHECK(now.metrics.in_flight_requests == 5);
     CHECK(now.metrics.buffered_bytes == 1 << 20);
+    CHECK(now.message == "two writes left");
     CHECK_FALSE(now.need_more_time);
 
     coordinator.blocked("Kafka flush");
@@ -201,6 +203,8 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK(from_outside.shut_down().message == "complete");
     coordinator.blocked("late");
+    coordinator.set_message("late");
+    CHECK(from_outside.status().message == "drained");
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK(life.phase() == phase::terminated);
     REQUIRE(launcher.complete.wait_for(1));

@@ -159,6 +159,7 @@ TEST_CASE("launcher_config: an invalid file is refused with an error that names 
         return R"({"process_groups": [{"name": "a", "command": ["x"]},{"command": ["x"], )" + members + "}]}";
     };
     const std::pair<std::string, const char*> rows[] = {
+        {"---\nprocess_groups:\n  - name: kv\n", "invalid JSON in line 1; the launcher reads JSON, not YAML"},
         {R"({"admin": 8080})", "admin: not a string"},
         {R"({"admin_address": "127.0.0.1:1"})", "admin_address: unknown key"},
         {R"({"process_groups": {}})", "process_groups: not a list"},

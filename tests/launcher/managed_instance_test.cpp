@@ -56,6 +56,7 @@ class fixture {
         log.hook = [this](const log_record& record) {
             const std::lock_guard<std::mutex> held(mutex);
             texts.push_back(record.message);
+            if (record.level >= log_level::warn) texts.push_back("warning: " + record.message);
             for (const log_field& field : record.fields) texts.push_back(field.name + "=" + field.value);
         };
         const result<ref<instance>> made = start_instance(
@@ -308,13 +309,14 @@ TEST_CASE("managed_instance: Shutdown is sent after pre_shutdown has ended or re
                               of.end_child("0");
                               return ack;
                           }}}));
-        f.spec.options.pre_shutdown = {"sh", "-c", "echo $OJS_PROCESS_ID $OJS_PROCESS_PID > \"$0\"; exec \"$1\" 1000",
+        f.spec.options.child.environment = {"HERE=/{id}/{id}.sock"};
+        f.spec.options.pre_shutdown = {"sh", "-c", "echo $HERE $OJS_PROCESS_PID > \"$0\"; exec \"$1\" 1000",
                                        f.folder.file("hook"), hangs ? "sleep" : "true"};
         f.spec.options.pre_shutdown_timeout = hangs ? 500ms : test::hang_guard;
         const ref<instance> it = f.start_ready();
         CHECK(f.shut_down(it) == state::complete);
         CHECK(f.logged(hangs ? "pre_shutdown failed" : "pre_shutdown ended"));
-        if (!hangs) CHECK(found == "kv-1 " + std::to_string(f.pid) + "\n");
+        if (!hangs) CHECK(found == "/kv-1/kv-1.sock " + std::to_string(f.pid) + "\n");
     }
 }
 
@@ -426,6 +428,7 @@ TEST_CASE("managed_instance: a process without a reachable coordinator is shut d
     f.listens_no_more();
     CHECK(f.shut_down(it) == state::complete);
     CHECK(f.logged("requesting shutdown with SIGTERM"));
+    CHECK(f.logged("warning: requesting shutdown with SIGTERM") == has_coordinator);
 }
 
 TEST_CASE("managed_instance: force() ends what ignores SIGTERM (TestShutdownTimeoutForceKill)") {

@@ -86,6 +86,8 @@ class shutdown_coordinator {
 
     /// Sets the metrics of every status, if coordinator_options::metrics is empty.
     void set_metrics(shutdown_metrics metrics);
+    /// Sets the message of every status, for people, until the drain ends; no effect after that.
+    void set_message(std::string message);
     /// An external operation ("Kafka flush") delays the drain, until unblocked() with the same name.
     void blocked(std::string operation);
     void unblocked(const std::string& operation);  ///< ends blocked()

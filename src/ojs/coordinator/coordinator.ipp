@@ -96,6 +96,10 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_metrics(shutdown_metrics metr
     const detail::unique_lock held(body_->mutex_);
     body_->metrics_ = std::move(metrics);
 }
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_message(std::string message) {
+    const detail::unique_lock held(body_->mutex_);
+    if (body_->state_ != shutdown_state::complete && !body_->drain_failed_) body_->message_ = std::move(message);
+}
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
     const detail::unique_lock held(body_->mutex_);
     body_->blocking_.push_back(std::move(operation));

@@ -50,7 +50,7 @@ struct process_options {
     /// SIGTERM when the launcher dies, so that the process drains then too.
     process_options() { child.death_signal = SIGTERM; }
 #endif
-    child_options child;  ///< command, environment, streams, limits, ...
+    child_options child;  ///< command, environment ({id} in it is the process id), streams, limits, ...
     /// False: the process does not implement the protocol: it is ready once it runs, and signals stop it. [RFC-041 goal
     /// 8]
     bool has_coordinator = true;

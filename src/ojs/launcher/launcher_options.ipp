@@ -40,8 +40,15 @@ struct ready_address {
     std::string target;
 };
 
-inline ready_address address_of_ready_url(std::string url, const std::string& id) {
-    for (std::size_t at = 0; (at = url.find("{id}", at)) != std::string::npos;) url.replace(at, 4, id);
+// With the process id for each {id}.
+inline std::string with_process_id(std::string text, const std::string& id) {
+    for (std::size_t at = 0; (at = text.find("{id}", at)) != std::string::npos; at += id.size())
+        text.replace(at, 4, id);
+    return text;
+}
+
+inline ready_address address_of_ready_url(const std::string& given, const std::string& id) {
+    const std::string url = with_process_id(given, id);
     const bool is_unix = url.compare(0, 5, "unix:") == 0;
     const std::size_t end = is_unix ? url.find(":/", 5) : url.find('/', url.find("//") + 2);
     if (end == std::string::npos) return {url, "/"};
@@ -420,7 +427,9 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
     detail::visit_log_options(out.log, read);
     if (!read.status) return read.status.error();
     const result<void> checked = detail::check_json(json);
-    if (!checked) return error{errc::invalid_argument, 0, checked.error().text};
+    if (!checked)
+        return error{errc::invalid_argument, 0,
+                     detail::cat({checked.error().text, "; the launcher reads JSON, not YAML"})};
     if (!detail::is_utf8(json)) return error{errc::invalid_argument, 0, "not UTF-8"};
     using key = detail::config_key;
     detail::config_address admin{out.admin_address};

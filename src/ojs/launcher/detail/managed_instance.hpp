@@ -131,6 +131,7 @@ class managed_instance final : public instance {
     // Overwrites the variables that an outer launcher has set for this process.
     child_options make_child_options() const {
         child_options out = spec_.options.child;
+        for (std::string& each : out.environment) each = with_process_id(std::move(each), spec_.id);
         out.environment.push_back(cat({"OJS_LIFECYCLE_ADDR=", spec_.address}));
         out.environment.push_back(cat({"OJS_PROCESS_ID=", spec_.id}));
         out.environment.push_back(cat({"OJS_LAUNCHER_ADDR=", spec_.launcher_address}));
@@ -343,10 +344,11 @@ class managed_instance final : public instance {
         if (now >= hard_deadline_) return "it still runs at its hard deadline";
         return "its grace period and its additional time are over";
     }
-    void terminate_child(stop_method method, time_point kill_at, const char* text, const std::string& why);
+    void terminate_child(stop_method method, time_point kill_at, log_level level, const char* text,
+                         const std::string& why);
     // SIGTERM now, SIGKILL after kill_delay.
     void force_child(const std::string& why) {
-        terminate_child(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay),
+        terminate_child(stop_method::force, deadline_after(spec_.options.shutdown.kill_delay), log_level::warn,
                         "forcing shutdown with SIGTERM", why);
     }
     void await_end_or_kill(time_point kill_at);

@@ -87,7 +87,8 @@ inline void managed_instance::request_shutdown() {
     change(instance_event::shutdown_requested, options.reason);
     stop_method_ = stop_method::request;
     if (spec_.options.has_coordinator) return send_shutdown();
-    terminate_child(stop_method::signal, hard_deadline_, "requesting shutdown with SIGTERM", "it has no coordinator");
+    terminate_child(stop_method::signal, hard_deadline_, log_level::info, "requesting shutdown with SIGTERM",
+                    "it has no coordinator");
 }
 
 // No listener, or the request was refused. One that timed out may have arrived. [WIRE 4]
@@ -102,9 +103,10 @@ inline void managed_instance::send_shutdown() {
     const result<shutdown_ack> ack = rpc_call<shutdown_ack>(*client_, "Shutdown", request_, deadline, interrupt_.fd());
     if (was_interrupted(ack)) return;
     if (!ack && has_no_coordinator(ack.error())) {
-        return terminate_child(
-            stop_method::signal, std::max(hard_deadline_, deadline_after(spec_.options.shutdown.kill_delay)),
-            "requesting shutdown with SIGTERM", cat({"its coordinator cannot be called: ", ack.error().text}));
+        return terminate_child(stop_method::signal,
+                               std::max(hard_deadline_, deadline_after(spec_.options.shutdown.kill_delay)),
+                               log_level::warn, "requesting shutdown with SIGTERM",
+                               cat({"its coordinator cannot be called: ", ack.error().text}));
     }
     request_due_ = false;
     acknowledged_ = ack && ack->acknowledged;
@@ -144,11 +146,11 @@ inline void managed_instance::on_status(const shutdown_status& answer) {
 
 // Sends SIGTERM, SIGCONT for stopped processes, and later SIGKILL to the process group. Changes the state first, so
 // that the process gets no more work.
-inline void managed_instance::terminate_child(stop_method method, time_point kill_at, const char* text,
+inline void managed_instance::terminate_child(stop_method method, time_point kill_at, log_level level, const char* text,
                                               const std::string& why) {
     if (requested_at_ == time_point{}) requested_at_ = steady_clock::now();
-    if (!change(instance_event::shutdown_requested, log_level::warn, text, why)) {
-        log_state(log_level::warn, text, why);
+    if (!change(instance_event::shutdown_requested, level, text, why)) {
+        log_state(level, text, why);
         update([&](process_info& now) { now.message = why; });
     }
     stop_method_ = method;
