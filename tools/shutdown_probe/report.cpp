@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "ojs_shutdown.hpp"
 
@@ -118,16 +119,21 @@ constexpr std::array<heading, 4> headings = {{
     {"comfort", "what operators see"},
 }};
 
-// Equal for verdicts of one cause: their reasons then differ in times, numbers and ids at most.
+// Without times, numbers and ids.
+std::string without_numbers(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+        const bool is_digit = c >= '0' && c <= '9';
+        if (!is_digit || out.empty() || out.back() != '#') out += is_digit ? '#' : c;
+    }
+    return out;
+}
+
+// Equal for verdicts of one cause.
 std::string cause_of(const check& one) {
     const verdict& result = one.result;
     if (result.what == verdict::kind::passes) return one.id;
-    std::string out = word(result.what);
-    for (const char c : result.cause.empty() ? result.reason : result.cause) {
-        const bool is_digit = c >= '0' && c <= '9';
-        if (!is_digit || out.back() != '#') out += is_digit ? '#' : c;
-    }
-    return out;
+    return word(result.what) + (result.cause.empty() ? without_numbers(result.reason) : result.cause);
 }
 
 // Checks of one cause, as they stand below one heading.
@@ -155,10 +161,11 @@ std::vector<group> groups_of(const std::vector<check>& checks, harm costs) {
 std::string text_of(const group& rows, std::map<std::string, std::string>& shown) {
     std::string out;
     for (const check* each : rows) out += row_of(*each);
-    std::string before;
+    std::set<std::string> said;
     for (const check* each : rows) {
-        if (each->result.reason != before) out += "    " + each->scenario + ": " + each->result.reason + "\n";
-        before = each->result.reason;
+        const std::string& reason = each->result.reason;
+        if (!reason.empty() && said.insert(without_numbers(reason)).second)
+            out += "    " + each->scenario + ": " + reason + "\n";
     }
     const verdict& result = rows.front()->result;
     const auto [at, is_first] = shown.emplace(cause_of(*rows.front()), rows.front()->id);

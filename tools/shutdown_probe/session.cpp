@@ -129,6 +129,7 @@ bool session::await_beats(int count, const std::string& state, milliseconds limi
 }
 
 record session::so_far() {
+    if (is_finished_) return run_;
     run_.ended = !worker.alive();  // first: the requests are then all those before the end
     run_.requests = backend.requests();
     run_.output = worker.output();
@@ -140,10 +141,11 @@ record session::so_far() {
 }
 
 record session::finish() {
-    record out = so_far();
+    so_far();
     worker.kill_group();
-    out.output = worker.output();
-    return out;
+    run_.output = worker.output();
+    is_finished_ = true;
+    return run_;
 }
 
 verdict session::with_evidence(verdict what) {

@@ -39,7 +39,7 @@ class session {
     bool await_beats(int count, const std::string& state = {}, milliseconds limit = seconds(5));
 
     record so_far();
-    record finish();  // kills what is left of the worker
+    record finish();  // kills what is left of the worker; so_far() is from before that
     [[noreturn]] void give_up(const std::string& why);
     void judge(const char* id, const verdict& what) { out_.add(id, scenario_, with_evidence(what)); }
     // A latency. There is none where `to` came first, such as an exit before the grace period was over.
@@ -58,5 +58,6 @@ class session {
     environment settings_;
     std::vector<std::string> jobs_;  // of run_jobs()
     record run_;
+    bool is_finished_ = false;
 };
 }  // namespace probe
