@@ -71,13 +71,19 @@ TEST_CASE("launcher: a stop request during a process start is handled before the
 TEST_CASE("launcher: SIGHUP stops all processes and ends run() with exit_status::settled") {
     // A process of its own: run() exits if its end takes longer than a second.
     CHECK(status_of(forked([] {
-              launched of(two_groups());
+              launcher_options options = two_groups();
+              std::string said;
+              options.log.level = log_level::info;
+              options.log.hook = [&](const log_record& record) {
+                  if (record.message == "launcher draining") said = record.fields[0].value + record.fields[2].value;
+              };
+              launched of(options);
               std::thread sender([&] {
                   if (of.fleet.notes().wait_for(3)) ::kill(::getpid(), SIGHUP);
               });
               const int status = of.kept.run();
               sender.join();
-              return of.fleet.running().empty() ? status : -1;
+              return of.fleet.running().empty() && said == "stop_signalSIGHUP" ? status : -1;
           })) == exit_status::settled);
 }
 #endif

@@ -381,12 +381,12 @@ TEST_CASE("dev_backend: requests that a web page could send are refused and have
     CHECK(jobs_of(jobs) == 3);
 }
 
-TEST_CASE("dev_backend: GET / lists the routes, and a port in use ends start-up with 69") {
+TEST_CASE("dev_backend: GET / lists the routes, and a port in use ends start-up with 71") {
     const backend jobs;
     const auto got = test::ask(jobs.url(), "GET", "/", "", {});
     REQUIRE(got);
     CHECK(got->body.find("POST /ojs/v1/jobs  enqueue a job\n") != std::string::npos);
     process taken({program("dev_backend"), "--port", std::to_string(jobs.port())}, {});
-    CHECK(taken.wait() == 69);
+    CHECK(taken.wait() == 71);
     CHECK(taken.prints("in use"));
 }

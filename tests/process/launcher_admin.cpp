@@ -222,6 +222,6 @@ TEST_CASE("launcher_admin: a wrong argument, address or name gives an error mess
     CHECK(holds(of.ask({"status", "kv-9"}, 1), "no such process: kv-9"));
     CHECK(holds(of.ask({"roll", "x"}, 1), "no such group: x"));
     process second({program("launcher"), "run", "--config", of.config(), "--admin", of.admin()}, {});
-    CHECK(second.wait() == 64);
+    CHECK(second.wait() == 71);
     CHECK_MESSAGE(holds(second.output(), "Address already in use"), second.output());
 }

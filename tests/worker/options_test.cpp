@@ -333,11 +333,24 @@ TEST_CASE("options: validate() refuses values that are out of range, alone or in
     CHECK(out.error().text == "OJS_STOP_TIMEOUT='99ms': is 99; it must be 100 to 2147483647 ms");
 }
 
-TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as JSON, and returns 64") {
+TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as JSON, and returns 64 or 71") {
     int status = 0;
-    const auto usage = [&] { status = report_usage({errc::invalid_argument, 0, "OJS_X='y': no"}); };
+    error failure{errc::invalid_argument, 0, "OJS_X='y': no"};
+    const auto usage = [&] { status = report_usage(failure); };
     CHECK(test::standard_error_of(usage) == "error: OJS_X='y': no\n");
     CHECK(status == 64);
+    const auto status_of = [&](errc code, int cause) {
+        failure.code = code;
+        failure.sys_errno = cause;
+        static_cast<void>(test::standard_error_of(usage));
+        return status;
+    };
+    for (const errc code : {errc::unsupported, errc::rejected, errc::busy}) CHECK(status_of(code, 0) == 64);
+    for (const int cause : {EACCES, EPERM, ENAMETOOLONG, ELOOP}) CHECK(status_of(errc::system, cause) == 64);
+    for (const int cause : {EMFILE, ENFILE, ENOMEM, EAGAIN, EROFS, ENOENT, ENOSPC, EIO, EADDRNOTAVAIL})
+        CHECK(status_of(errc::system, cause) == 71);
+    CHECK(status_of(errc::busy, EADDRINUSE) == 71);
+    CHECK(status_of(errc::unavailable, EACCES) == 71);
     ::setenv("OJS_LOG_FORMAT", "json", 1);
     const std::string text = test::standard_error_of(usage);
     ::unsetenv("OJS_LOG_FORMAT");

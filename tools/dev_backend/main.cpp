@@ -25,8 +25,7 @@ void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-constexpr int exit_no_address = 69;  // EX_UNAVAILABLE
-constexpr int exit_no_store = 74;    // EX_IOERR
+constexpr int exit_no_store = 74;  // EX_IOERR
 
 ojs::draining_server_options server_options() {
     ojs::draining_server_options out;
@@ -91,10 +90,7 @@ int main(int argc, char** argv) {
         options->address,
         [&backend](const ojs::http_request& request) { return dev_backend::handle(backend, request); },
         server_options());
-    if (!server) {
-        ojs::report_usage(server.error());
-        return exit_no_address;
-    }
+    if (!server) return ojs::report_usage(server.error());
     backend.streams.start();
     backend.jobs.start();
     std::printf("listening on %s\n", server->address().c_str());

@@ -36,7 +36,7 @@ Exit status:
   0   stopped
   1   a shutdown step failed
   64  invalid flag
-  69  port in use
+  71  port in use
   74  the store is unusable
 )";
 

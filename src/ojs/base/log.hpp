@@ -95,7 +95,7 @@ void limit_log_wait(std::chrono::milliseconds total) noexcept;
 /// tenth of the elapsed time; then they are dropped. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, const std::string& line) { detail::write_line(fd, line); }
 
-/// Prints "error: ..." on standard error and returns 64, for main to return.
+/// Prints "error: ..." on standard error and returns exit_status::usage or exit_status::unavailable, for main to return.
 int report_usage(const error& failure);
 }  // namespace v0_1_0
 }  // namespace ojs

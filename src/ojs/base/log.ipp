@@ -132,6 +132,14 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
             write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost");
     }
 }
+
+// 64: only a change mends it; 71: waiting may. Without an errno the fault is in this program.
+inline int start_status(const error& failure) noexcept {
+    const bool is_remote = failure.code >= errc::timed_out && failure.code != errc::rejected;
+    for (const int fault : {0, EACCES, EPERM, EINVAL, EXDEV, ENOTDIR, ELOOP, ENAMETOOLONG, EAFNOSUPPORT})
+        if (!is_remote && failure.sys_errno == fault) return 64;
+    return 71;
+}
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_format format) {
@@ -147,7 +155,7 @@ OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
     if (format == "json") line = format_log_record(record, log_format::json);
     if (format == "logfmt") line = format_log_record(record, log_format::logfmt);
     detail::write_line(STDERR_FILENO, line);
-    return 64;
+    return detail::start_status(failure);
 }
 }  // namespace v0_1_0
 }  // namespace ojs

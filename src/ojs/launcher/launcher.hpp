@@ -33,7 +33,7 @@ class launcher {
     ~launcher();  ///< stops a running launcher, and blocks until its processes have exited
 
     /// Runs in the calling thread until stopped. Returns main's exit status: 0, every process has exited; 75, a
-    /// process outlived SIGKILL, and the log names it; 64, nothing was started. Installs signal handlers meanwhile,
+    /// process outlived SIGKILL, and the log names it; 64 or 71, nothing was started. Installs signal handlers meanwhile,
     /// unless the shared lifecycle has some. A second stop signal forces the processes, a third one exits with 128+n.
     [[nodiscard]] int run();
     /// Runs in a background thread, installs no signal handlers and never exits this process. errc::invalid_argument,

@@ -99,7 +99,7 @@ class launcher_body : public ref_counted {
         prepared.store(true);
         if (begun) return supervise(true);
         context_->log.write(log_level::error, "cannot start the launcher", {field("error", begun.error().text)});
-        return exit_status::usage;
+        return start_status(begun.error());
     }
     result<thread> start() {
         const result<void> begun = prepare();
@@ -299,7 +299,7 @@ class launcher_body : public ref_counted {
         if (now.stop_signals < 3) return;
         attempt([&] {
             context_->log.write(log_level::error, "third stop signal: exiting immediately",
-                                {field("signal", now.cause.signal)});
+                                {field("signal", signal_name(now.cause.signal))});
         });
         if (may_exit) _exit(exit_status::signal_base + now.cause.signal);
         give_up_at_ = steady_clock::now();
@@ -309,7 +309,8 @@ class launcher_body : public ref_counted {
     void drain(const lifecycle_state& now) {
         limit_log_wait(std::chrono::milliseconds(50));  // a blocked log reader must not delay the stop
         context_->log.write(log_level::info, "launcher draining",
-                            {field("cause", to_string(now.cause.kind)), field("signal", now.cause.signal)});
+                            {field("event", to_string(now.last_event)), field("cause", to_string(now.cause.kind)),
+                             field("signal", now.cause.signal == 0 ? "" : signal_name(now.cause.signal))});
         give_up_at_ = deadline_after(std::chrono::seconds(1));
         const shutdown_options options{"the launcher stops", {}, {}};
         for (const ref<process_group>& group : groups_) {

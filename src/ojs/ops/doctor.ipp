@@ -192,6 +192,15 @@ std::vector<finding> diagnose(const loop_options& options, const result<ops_opti
     check_limits(options, out);
     return out;
 }
+
+OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
+                                                      std::chrono::milliseconds steps_timeout,
+                                                      const container_info& info) {
+    std::vector<finding> out;
+    check_stop_budget(options, steps_timeout, info, out);
+    check_heartbeat(options, out);
+    return out;
+}
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const result<ops_options>& ops,

@@ -39,9 +39,9 @@ struct transport_scheme {
     /// The part before the colon, in any case: "spool". Overrides a built-in scheme of that name.
     std::string name;
     /// Called once by run() and start(), before any thread of the worker starts. An error, whose text must not contain a
-    /// password, ends the start, with exit status 64 from run(). `setup` has the worker's `options`, the `address`
-    /// (options.url after the colon), the `worker` that will use the transport, and `log`, a thread-safe log_hook to
-    /// the worker's log, valid as long as the transport.
+    /// password, ends the start, and run() returns 64 or 71 (exit_status). `setup` has the worker's `options`, the
+    /// `address` (options.url after the colon), the `worker` that will use the transport, and `log`, a thread-safe
+    /// log_hook to the worker's log, valid as long as the transport.
     function<result<transport_ref>(const detail::transport_setup& setup)> open;
     /// Optional, for doctor(): why the address cannot be used; empty: it can. Must change nothing.
     function<std::string(std::string_view address)> inspect;

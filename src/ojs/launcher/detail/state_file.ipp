@@ -278,8 +278,8 @@ class state_file : public ref_counted {
         return {errc::system, failed,
                 cat({"state file ", printable(path_, 300), ": cannot ", verb, ": ", errno_text(failed)})};
     }
-    error refusal(const char* why, errc code = errc::invalid_argument) const {
-        return {code, 0, cat({"state file ", printable(path_, 300), ": ", why})};
+    error refusal(const char* why) const {
+        return {errc::invalid_argument, 0, cat({"state file ", printable(path_, 300), ": ", why})};
     }
     // The lock is a separate file, as each write replaces the state file.
     result<void> take_lock() {
@@ -293,7 +293,8 @@ class state_file : public ref_counted {
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
-            if (steady_clock::now() >= deadline) return refusal("it is locked by another launcher", errc::busy);
+            if (steady_clock::now() >= deadline)
+                return error{errc::busy, EWOULDBLOCK, refusal("it is locked by another launcher").text};
             ::poll(nullptr, 0, orphan_poll_ms);
         }
         return {};

@@ -108,7 +108,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (status) status = prepare_turns();
         const bool begins = status.has_value();
         if (begins) begin_all();
-        if (!status) report_usage(status.error());
+        if (!status) exit_code = report_usage(status.error());
         if (begins) return true;
         tear_down();
         set_stage(stage::over);
@@ -221,7 +221,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     int choose_status(bool all_ended) const override {
         const unique_lock held(guard);
         if (not_reported > 0 || !all_ended) return exit_status::unreported;
-        return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : exit_status::usage;
+        return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : start_status(status.error());
     }
     std::vector<log_field> fields_of(const work& one) const override {
         return {field("item", one.job.id), field("elapsed_ms", milliseconds_since(one.since)),

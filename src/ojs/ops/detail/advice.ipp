@@ -199,14 +199,6 @@ inline void check_stop_budget(const loop_options& options, std::chrono::millisec
     if (platform != nullptr) check_grant(options, steps_timeout, *platform, out);
     check_cancel_wait(options, out);
 }
-OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& options,
-                                                      std::chrono::milliseconds steps_timeout,
-                                                      const container_info& info) {
-    std::vector<finding> out;
-    check_stop_budget(options, steps_timeout, info, out);
-    check_heartbeat(options, out);
-    return out;
-}
 
 // Before any stop. The file may be written later, so a missing one is not yet an error.
 inline void check_mode_file(const loop_options& options, std::vector<finding>& out) {

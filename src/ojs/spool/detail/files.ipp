@@ -209,7 +209,9 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
     created = create && ::mkdir(directory.c_str(), 0700) == 0;
     if (create && !created && errno != EEXIST) {
         const int errnum = errno;
-        if (::access(directory.c_str(), F_OK) != 0) return spool_error(action, errnum, errc::system);
+        // Its disk may not be mounted yet, whatever forbids to create it.
+        if (::access(directory.c_str(), F_OK) != 0 && errno == ENOENT)
+            return spool_error(cat({"create ", printable(directory, 300)}), errnum);
     }
     if (const uid_t owner = link_owner(directory); !is_trusted_owner(owner))
         return spool_usage_error({"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});

@@ -219,7 +219,7 @@ inline result<void> check_renames_work(const spool_folders& spool, int owner) {
 // errc::busy: another worker's recovery has removed the new folder; try again.
 inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool) {
     const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});
-    const error removed = {errc::busy, 0, "spool: another process removed the folder in processing/"};
+    const error removed = {errc::busy, EAGAIN, "spool: another process removed the folder in processing/"};
     if (::mkdirat(spool->processing.get(), name.c_str(), 0700) != 0)
         return errno == EEXIST ? removed : spool_error("create a folder in processing/", errno, errc::system);
     unique_fd folder(open_folder_at(spool->processing.get(), name));

@@ -32,8 +32,8 @@ struct job_settlement {
 // Exceptions are logged. No function may destroy the worker or wait for its end.
 class worker_extension : public ref_counted {
   public:
-    // Before the first thread and request. An error or an exception ends the start: run() returns 64. The extension may
-    // keep `machine` until stop().
+    // Before the first thread and request. An error or an exception ends the start, and run() returns 64 or 71. The
+    // extension may keep `machine` until stop().
     virtual result<void> start(const machine_ref& machine) = 0;
     // On the turning thread at the start and after each change of phase. Must not block.
     virtual void on_phase(const lifecycle_state& /*state*/) {}
