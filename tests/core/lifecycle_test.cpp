@@ -156,6 +156,10 @@ TEST_CASE("lifecycle: stop signals within the debounce time count as one; other 
     for (int i = 0; i < 5; ++i) CHECK_FALSE(tested.apply(event::stop_signal, by_term));
     CHECK(same(tested.state(), first));
     CHECK_FALSE(tested.apply(event::stop_request, by_api));
+    lifecycle follower(0ms);  // gets the first signal as a request, and shows the same event
+    CHECK(follower.apply(event::stop_request, by_term));
+    CHECK(follower.state().last_event == event::stop_signal);
+    CHECK(follower.state().stop_signals == 0);
     CHECK(tested.apply(event::grace_expired, by_nobody));
     CHECK_FALSE(tested.apply(event::stop_signal, by_term));
     CHECK(tested.state().stop_signals == 1);

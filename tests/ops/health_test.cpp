@@ -80,13 +80,13 @@ struct served {
         REQUIRE(body->wait(deadline_after(recorder::guard)));
     }
 
-    http_response get(const std::string& target) const {  // a drain by GET needs a token
-        return send(address, target.compare(0, 6, "/drain") == 0 ? "POST" : "GET", target);
+    http_response get(const std::string& target) const {  // quiet by GET needs a token
+        return send(address, target.compare(0, 6, "/quiet") == 0 ? "POST" : "GET", target);
     }
     http_response post(const std::string& target) const { return send(address, "POST", target); }
     int status(const std::string& target) const { return get(target).status; }
-    std::future<http_response> drain() const {
-        return std::async(std::launch::async, [this] { return get("/drain?timeout=1m"); });
+    std::future<http_response> quiet_and_wait() const {
+        return std::async(std::launch::async, [this] { return get("/quiet?wait=1m"); });
     }
     bool is_alive() const { return is_alive_at(address); }
     std::uint16_t port() const { return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))); }
@@ -94,12 +94,9 @@ struct served {
     // "503 quiet, 1 active": status, phase and jobs in flight, of an answer that says the same as its status.
     static std::string shown(const http_response& answer) {
         const picojson::value body = parse(answer.body);
-        for (const char* key : {"ready", "drained"}) {
-            if (body.contains(key)) CHECK(body.get(key).get<bool>() == (answer.status == 200));
-        }
-        const std::string active =
-            body.contains("active_jobs") ? ", " + body.get("active_jobs").to_str() + " active" : "";
-        return std::to_string(answer.status) + " " + body.get("phase").to_str() + active;
+        if (body.contains("ready")) CHECK(body.get("ready").get<bool>() == (answer.status == 200));
+        return std::to_string(answer.status) + " " + body.get("phase").to_str() + ", " +
+               body.get("active_jobs").to_str() + " active";
     }
 
     const shared_event began = make_event();
@@ -130,6 +127,7 @@ std::string refusal(const ops_options& server) {
     return valid.error().text;
 }
 
+// [WP 4.6 (b)] [WP 4.6 (c)]
 TEST_CASE("health: readiness waits for the first successful response of the backend, liveness does not") {
     served tested{ops_options()};
     for (const char* call : {"beat", "fetch"}) tested.wire.refuse(call, 1, {errc::unavailable, 503, "no"});
@@ -146,7 +144,7 @@ TEST_CASE("health: readiness waits for the first successful response of the back
     CHECK(tested.is_alive());
     const auto page = samples(tested.get("/metrics").body);
     CHECK(page.at("ojs_worker_fetches_total{result=\"failed\"}") == "1");
-    CHECK(page.at("ojs_worker_ready") == "0");
+    for (const char* name : {"ojs_worker_ready", "ojs_worker_backend_up"}) CHECK(page.at(name) == "0");
     proceed->set();
     REQUIRE(tested.began->wait());  // the answer to the FETCH has come before its job
     CHECK(tested.status("/healthz") == 200);
@@ -171,6 +169,8 @@ TEST_CASE("health: /readyz and /healthz are 503 in every phase but running, and 
     // Of these samples; what is left of the grace period.
     const auto check = [](const std::string& page, const std::map<std::string, std::string>& expected) {
         const auto all = samples(page);
+        CHECK(all.at("ojs_worker_ready") == all.at("ojs_worker_phase{phase=\"running\"}"));
+        CHECK(all.at("ojs_worker_backend_up") == "1");
         for (const auto& sample : expected) CHECK_MESSAGE(all.at(sample.first) == sample.second, sample.first);
         return std::stod(all.at("ojs_worker_grace_left_seconds"));
     };
@@ -181,6 +181,7 @@ TEST_CASE("health: /readyz and /healthz are 503 in every phase but running, and 
     CHECK(since == parse(tested.get("/livez").body).get("since").to_str());
     REQUIRE(tested.body->quiet());
     for (const char* path : {"/readyz", "/healthz"}) CHECK(tested.shown(path) == "503 quiet, 1 active");
+    check(tested.get("/metrics").body, {{"ojs_worker_phase{phase=\"quiet\"}", "1"}});
     CHECK(tested.is_alive());
     CHECK(parse(tested.get("/readyz").body).get("since").to_str() >= since);
     REQUIRE(tested.body->resume());
@@ -234,7 +235,7 @@ TEST_CASE("health: probe paths accept only GET and HEAD, and control paths are a
         all.push_back({"POST " + path, 405, "Allow: GET, HEAD"});
         if (path != "/livez") all.push_back({"HEAD " + path, 200});
     }
-    for (const std::string path : {"/quiet", "/resume", "/stop", "/drain"})  // not asked for: not there
+    for (const std::string path : {"/quiet", "/resume", "/stop"})  // not asked for: not there
         for (const std::string method : {"GET ", "POST "}) all.push_back({method + path, 404});
     check_exchanges(tested, all);
 }
@@ -278,7 +279,7 @@ TEST_CASE("health: a taken health address keeps the worker from starting, and th
     REQUIRE(test::code_of(started) == errc::busy);
     for (const std::string& part : {taken->address(), std::string("OJS_HEALTH_ADDR")})
         CHECK(holds(started.error().text, part));
-    CHECK(tested.body->run() == exit_status::usage);
+    CHECK(tested.body->run() == exit_status::unavailable);
     CHECK(tested.wire.calls().empty());
     taken->stop(steady_clock::now());
     tested.start();  // the very same worker, now that there is room
@@ -293,24 +294,22 @@ TEST_CASE("health control: quiet, resume and stop act on the worker and show whe
         const http_response answer = tested.post(path);
         return served::shown(answer) + (parse(answer.body).get("changed").get<bool>() ? ", changed" : "");
     };
-    CHECK(post("/resume") == "200 running");
-    CHECK(post("/quiet") == "200 quiet, changed");
+    CHECK(post("/resume") == "200 running, 1 active");
+    CHECK(post("/quiet") == "200 quiet, 1 active, changed");
     REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
-    CHECK(post("/quiet") == "200 quiet");
-    CHECK(post("/resume") == "200 running, changed");
-    check_exchanges(tested, {{"GET /quiet", 405, "Allow: POST"},
-                             {"GET /resume", 405, "Allow: POST"},
+    CHECK(post("/quiet") == "200 quiet, 1 active");
+    CHECK(post("/resume") == "200 running, 1 active, changed");
+    check_exchanges(tested, {{"GET /resume", 405, "Allow: POST"},
                              {"GET /stop", 405, "Allow: POST"},
-                             {"HEAD /drain", 405, "Allow: GET, POST"}});  // it would quiet the worker
-    CHECK(post("/stop") == "202 draining, changed");
-    CHECK(post("/stop") == "202 draining");
-    CHECK(post("/resume") == "200 draining");
+                             {"HEAD /quiet", 405, "Allow: GET, POST"}});  // it would quiet the worker
+    CHECK(post("/stop") == "202 draining, 1 active, changed");
+    CHECK(post("/stop") == "202 draining, 1 active");
+    CHECK(post("/resume") == "200 draining, 1 active");
     tested.end();
     CHECK(tested.body->exit_code() == 0);
 }
 
-const std::string controls[] = {"POST /quiet", "POST /resume", "POST /stop", "POST /drain?timeout=0",
-                                "GET /drain?timeout=0"};
+const std::string controls[] = {"POST /quiet", "POST /resume", "POST /stop", "GET /quiet?wait=0"};
 
 TEST_CASE("health control: on loopback, control by web pages and any request with a foreign Host are refused") {
     served tested(controlled());
@@ -325,15 +324,29 @@ TEST_CASE("health control: on loopback, control by web pages and any request wit
     for (const std::string& host : {"127.0.0.1" + port, std::string("LOCALHOST")})
         all.push_back({"GET /readyz|Host: " + host, 200});
     for (const std::string& host : {"evil.example" + port, std::string(), "0.0.0.0" + port}) {
-        for (const std::string target : {"/readyz", "/livez", "/metrics", "/drain?timeout=0", "/nothing"})
+        for (const std::string target : {"/readyz", "/livez", "/metrics", "/quiet?wait=0", "/nothing"})
             all.push_back({"GET " + target + "|Host: " + host, 403});
     }
-    all.push_back({"GET /drain?timeout=0", 403});  // an old browser's <img> has no mark
+    all.push_back({"GET /quiet?wait=0", 403});  // an old browser's <img> has no mark
     all.push_back({"GET http://evil.example/readyz|Host: 127.0.0.1" + port, 403});
     all.push_back({"GET http://127.0.0.1" + port + "/readyz|Host: evil.example", 200});
     check_exchanges(tested, all);
     // HTTP/1.0 needs no Host.
     CHECK(answer_to("GET /readyz HTTP/1.0\r\n\r\n", tested.port()).substr(9, 3) == "200");
+}
+
+TEST_CASE("health control: if a shared lifecycle is quiet, /resume and resume() change nothing, and say so") {
+    lifecycle shared{0ms};
+    served tested(controlled(), recorder::options(), &shared);
+    tested.start_busy();
+    REQUIRE(shared.apply(event::quiet_request, {cause_kind::signal, SIGTSTP}));
+    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
+    const http_response answer = tested.post("/resume");
+    CHECK(served::shown(answer) == "200 quiet, 1 active");
+    CHECK(!parse(answer.body).get("changed").get<bool>());
+    CHECK(!tested.body->resume());
+    REQUIRE(shared.apply(event::resume_request, {cause_kind::signal, SIGCONT}));
+    CHECK(test::eventually([&] { return tested.shown() == "200 running, 1 active"; }));
 }
 
 TEST_CASE("health control: with a token set, control requests need the exact token, and probes need no token") {
@@ -358,13 +371,12 @@ TEST_CASE("health control: with a token set, control requests need the exact tok
         if (address[0] == '0') {
             for (const std::string name : {"worker.example:9000", "10.1.2.3:9000", ""}) {
                 all.push_back({"GET /readyz|Host: " + name, 200});
-                all.push_back({"GET /drain?timeout=0|Host: " + name, 401});
+                all.push_back({"GET /quiet?wait=0|Host: " + name, 401});
             }
         }
         all.push_back({"POST /resume|Authorization: bearer   " + options.token, 200});
         check_exchanges(tested, all);
-        check_exchanges(tested,
-                        {{"GET /drain" + right, 200}, {"POST /drain" + right, 200}, {"POST /resume" + right, 200}});
+        check_exchanges(tested, {{"GET /quiet?wait=1m" + right, 200}, {"POST /resume" + right, 200}});
     }
 }
 
@@ -391,40 +403,38 @@ TEST_CASE("health control: control without a token is valid only on loopback and
     }
 }
 
-TEST_CASE("drain: GET /drain quiets the worker, and responds when the last job is settled or the worker resumes") {
+TEST_CASE("quiet: /quiet?wait= responds when the last job is settled or the worker resumes") {
     busy tested;
     for (const bool resumed : {true, false}) {
-        std::future<http_response> drained = tested.drain();
+        std::future<http_response> waiting = tested.quiet_and_wait();
         REQUIRE(tested.wire.wait_for("beat", resumed ? 1 : 2, "quiet"));
         CHECK(tested.status("/readyz") == 503);
         if (resumed) REQUIRE(tested.body->resume());
         if (!resumed) tested.let_go->set();
-        const http_response answer = drained.get();
-        CHECK(served::shown(answer) == (resumed ? "503 running, 1 active" : "200 quiet, 0 active"));
-        CHECK(parse(answer.body).contains("drained"));
+        CHECK(served::shown(waiting.get()) == (resumed ? "503 running, 1 active" : "200 quiet, 0 active"));
     }
     CHECK(tested.wire.settlements("a").size() == 1);
     CHECK(!tested.body->stopped());
-    CHECK(tested.status("/drain") == 200);  // nothing to wait for
+    CHECK(tested.status("/quiet?wait=1m") == 200);  // nothing to wait for
 }
 
-TEST_CASE("drain: at its timeout GET /drain reports the jobs left, and an invalid timeout changes nothing") {
+TEST_CASE("quiet: after its wait /quiet reports the jobs left, and an invalid wait changes nothing") {
     busy tested;
     std::vector<exchange> all;
-    for (const char* timeout : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
-        all.push_back({std::string("POST /drain?timeout") + timeout, 400});
+    for (const char* wait : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
+        all.push_back({std::string("POST /quiet?wait") + wait, 400});
     check_exchanges(tested, all);
-    for (const char* timeout : {"0", "20ms"})
-        CHECK(tested.shown(std::string("/drain?x=1&timeout=") + timeout) == "503 quiet, 1 active");
+    for (const char* wait : {"0", "20ms"})
+        CHECK(tested.shown(std::string("/quiet?x=1&wait=") + wait) == "503 quiet, 1 active");
     CHECK(tested.body->phase() == phase::quiet);
 }
 
-TEST_CASE("drain: a fifth concurrent /drain request does not wait, and probes stay available") {
+TEST_CASE("quiet: a fifth concurrent request does not wait, and probes stay available") {
     busy tested;
-    std::vector<std::future<http_response>> drains;
-    for (int i = 0; i < 5; ++i) drains.push_back(tested.drain());
+    std::vector<std::future<http_response>> waits;
+    for (int i = 0; i < 5; ++i) waits.push_back(tested.quiet_and_wait());
     const auto count_answered = [&] {
-        return std::count_if(drains.begin(), drains.end(), [](const std::future<http_response>& each) {
+        return std::count_if(waits.begin(), waits.end(), [](const std::future<http_response>& each) {
             return each.wait_for(0s) == std::future_status::ready;
         });
     };
@@ -433,7 +443,7 @@ TEST_CASE("drain: a fifth concurrent /drain request does not wait, and probes st
     CHECK(count_answered() == 1);
     tested.let_go->set();
     int refused = 0;
-    for (std::future<http_response>& each : drains) refused += each.get().status == 503 ? 1 : 0;
+    for (std::future<http_response>& each : waits) refused += each.get().status == 503 ? 1 : 0;
     CHECK(refused == 1);
 }
 
@@ -514,7 +524,7 @@ TEST_CASE("metrics: job outcomes appear under the names and labels of the observ
 }
 }  // namespace
 
-TEST_CASE("health: a loop has the probes, metrics and drain of a worker") {
+TEST_CASE("health: a loop has the probes, metrics and control of a worker") {
     loop_options options;
     std::string address;
     options.extensions.add(ops({"127.0.0.1:0", true}));
@@ -537,7 +547,7 @@ TEST_CASE("health: a loop has the probes, metrics and drain of a worker") {
     CHECK(is_alive_at(address));
     CHECK(holds(send(address, "GET", "/metrics").body, "ojs_workers_busy{queue=\"default\"} 1"));
     CHECK(holds(send(address, "GET", "/metrics").body, "ojs_worker_jobs_claimed_total 1"));
-    CHECK(send(address, "POST", "/drain?timeout=1ms").status == 503);
+    CHECK(send(address, "POST", "/quiet?wait=1ms").status == 503);
     CHECK(send(address, "GET", "/readyz").status == 503);
     released.add();
     running.join();

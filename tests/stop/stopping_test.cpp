@@ -404,8 +404,9 @@ TEST_CASE("stopping: a report request -> the log lists the jobs in flight and wh
     REQUIRE(worker->stop(guard));
     std::string all;
     for (const log_record& each : listed())
-        all += value_of(each, "job_id") + " " + value_of(each, "job_type") + " " + value_of(each, "cancelled") + ";";
-    CHECK(all == "a work yes;b work no;");
+        all += value_of(each, "job_id") + " " + value_of(each, "job_type") + " " + value_of(each, "cancelled") + " " +
+               value_of(each, "handler") + ";";
+    CHECK(all == "a work yes running;b work no running;");
 }
 
 TEST_CASE("stopping: the third signal ends the retries and logs all remaining jobs") {
@@ -490,6 +491,7 @@ TEST_CASE("stopping: the log shows the options at start-up, the progress of the 
     const std::pair<const char*, const char*> shown[] = {
         {"queues", "default,other"}, {"concurrency", "1"}, {"job_types", "work"}};
     for (const auto& [name, value] : shown) CHECK(value_of(started, name) == value);
+    CHECK(value_of(log.records("info phase changed").at(0), "event") == "stop_signal");  // of a shared lifecycle
     const log_record draining = log.records("info draining").at(0);
     CHECK(!value_of(draining, "grace_left_ms").empty());
     CHECK(value_of(draining, "job_types") == "work");

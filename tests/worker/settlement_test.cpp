@@ -100,7 +100,11 @@ TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported,
     CHECK(unreported == std::vector<std::string>{"unknown", "with-result", "without"});
     CHECK(worker->exit_code() == exit_status::unreported);
     CHECK(exit_status::unreported == 75);
-    for (const std::string& id : unreported) CHECK(log.text().find("job_id=" + id) != std::string::npos);
+    std::vector<std::string> logged;
+    for (const log_record& each : log.records("error job could not be reported"))
+        logged.push_back(value_of(each, "job_id") + " " + value_of(each, "handler"));
+    std::sort(logged.begin(), logged.end());
+    CHECK(logged == std::vector<std::string>{"unknown not started", "with-result completed", "without completed"});
     check_last_word(wire);
 }
 
@@ -121,10 +125,13 @@ TEST_CASE("settlement: a stop ends before an ACK or FAIL in flight does, and not
         worker_options options = recorder::options();
         options.times.stop_timeout = 500ms;
         options.times.shutdown_grace_period = 0ms;
+        const kept_log log(options, log_level::error);
         const auto worker = start_worker(wire, options, do_nothing);
         REQUIRE(wire.wait_for(std::string(type) == "work" ? "ack" : "fail", 1));
         REQUIRE(worker->stop(guard));
         CHECK(worker->report().unreported == std::vector<std::string>{"a"});
+        CHECK(value_of(log.records("error job could not be reported before stop_timeout ended").at(0), "handler") ==
+              (std::string(type) == "work" ? "completed" : "not started"));
         CHECK(worker->exit_code() == exit_status::unreported);
         CHECK(wire.settlements("a").size() == 1);
         let_go.set();

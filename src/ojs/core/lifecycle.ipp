@@ -82,7 +82,9 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     const bool changed = detail::pack(next) != detail::pack(state);
     // An internal event keeps the cause: the log still names the signal that ended the worker.
     if (cause.kind != cause_kind::none) next.cause = cause;
-    next.last_event = event;
+    // Who follows a lifecycle gets its signal as a request.
+    const bool is_signal = event == ojs::event::stop_request && cause.kind == cause_kind::signal;
+    next.last_event = is_signal ? ojs::event::stop_signal : event;
     next.sequence = static_cast<std::uint8_t>(state.sequence + 1);
     next.changed_ms = now_ms;
     state = next;

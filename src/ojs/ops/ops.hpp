@@ -16,11 +16,11 @@ struct ops_options {
     /// backend, else 503; /livez, for liveness probes, always 200. On loopback, a Host that is neither an address nor
     /// localhost gets 403. [WIRE]
     std::string address;
-    /// Adds POST /quiet, /resume, /stop, and for a preStop hook POST or GET /drain?timeout=25s, which quiets the worker and
-    /// returns 200 when nothing is in flight, or 503 at the timeout (at most 1h). Without a token the address must be
-    /// loopback, where GET is refused then, or unix:. Requests caused by a web page are refused.
+    /// Adds POST /quiet, /resume and /stop. /quiet takes GET too, for a preStop hook. With /quiet?wait=25s the response
+    /// is 200 when nothing is in flight, or 503 at that time (at most 1h). Without a token the address must be loopback,
+    /// where GET is refused then, or unix:. Requests caused by a web page are refused.
     bool control = false;
-    std::string token;  ///< the bearer token that those four require; empty: none; never logged
+    std::string token;  ///< the bearer token that those three require; empty: none; never logged
 
     /// Reads OJS_HEALTH_ADDR, OJS_HEALTH_CONTROL and OJS_HEALTH_TOKEN, or returns the first error. `lookup` replaces the
     /// environment, for tests.

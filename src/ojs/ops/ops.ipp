@@ -32,6 +32,7 @@ class ops_extension final : public worker_extension {
         if (worker->owns_process) service_.start(steady_clock::now());
         if (options_.address.empty()) return {};
         metrics_ = make_ref<worker_metrics>(worker->identity.queues, worker->job_types);
+        metrics_->backend_up = worker->connected();
         health_ = make_ref<health_service>(options_, worker, metrics_);
         server_ = serve_health(options_, *worker, health_);
         return server_ ? result<void>() : server_.error();
@@ -53,10 +54,14 @@ class ops_extension final : public worker_extension {
         return service_.next_due();
     }
     void on_heartbeat(bool answered) override {
-        if (metrics_) count_one(answered ? metrics_->beats_ok : metrics_->beats_failed);
+        if (!metrics_) return;
+        count_one(answered ? metrics_->beats_ok : metrics_->beats_failed);
+        metrics_->backend_up = answered;
     }
     void on_fetch(fetch_status status) override {
-        if (metrics_) count_one(metrics_->fetches[static_cast<std::size_t>(status)]);
+        if (!metrics_) return;
+        count_one(metrics_->fetches[static_cast<std::size_t>(status)]);
+        metrics_->backend_up = status != fetch_status::failed;
     }
     void on_job_settled(const job_settlement& job) override {
         if (metrics_) metrics_->jobs.settled(job);

@@ -14,8 +14,7 @@ namespace exit_status {
 inline constexpr int settled = 0;  ///< every claimed job was acked, failed or requeued
 inline constexpr int usage = 64;   ///< not started, until a change: of an option, no handler, signals not available
 inline constexpr int stuck = 70;   ///< a handler did not return, with river_dialect(); a loop's consumer threw [River]
-inline constexpr int unavailable =
-    71;  ///< not started, for now: a port in use, a disk absent, no descriptors or threads
+inline constexpr int unavailable = 71;   ///< not started, for now: a port in use, an absent disk, no descriptors
 inline constexpr int unreported = 75;    ///< a job was not reported, or stuck handlers stopped the worker
 inline constexpr int signal_base = 128;  ///< plus the number of the third stop signal
 }  // namespace exit_status

@@ -35,7 +35,7 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     const result<void> started = core->start(&claim);
     if (!started) {
         core->log.write(log_level::error, "cannot start the worker", {detail::field("error", started.error().text)});
-        return exit_status::usage;
+        return detail::start_status(started.error());
     }
     core->run_to_end();
     return core->exit_code;

@@ -33,14 +33,19 @@ inline std::int64_t process_start_ms() {
 #endif
 }
 
+// As /readyz says.
+inline bool is_ready(const machine_state& worker, phase now) noexcept {
+    return now == phase::running && worker.connected();
+}
+
 inline void show_phase(metrics_page& page, const machine_state& worker, phase now) {
     page.family("ojs_worker_phase", "gauge", "1 for the current phase, 0 for the others.");
     for (int each = 0; each < phase_count; ++each) {
         const auto shown = static_cast<phase>(each);
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
     }
-    page.single("ojs_worker_ready", "gauge", "Whether the backend has answered the worker.",
-                worker.connected() ? 1 : 0);
+    page.single("ojs_worker_ready", "gauge", "Whether the worker runs, and its backend has answered: as /readyz.",
+                is_ready(worker, now) ? 1 : 0);
     page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
                 now == phase::running ? 1 : 0);
 }
@@ -69,6 +74,8 @@ inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::
 }
 
 inline void show_requests(metrics_page& page, const worker_metrics& metrics) {
+    page.single("ojs_worker_backend_up", "gauge", "Whether the latest heartbeat or FETCH was answered; of a loop 1.",
+                metrics.backend_up ? 1 : 0);
     page.family("ojs_worker_heartbeats_total", "counter", "Heartbeats, by result.");
     page.sample(read_counter(metrics.beats_ok), label("result", "ok"));
     page.sample(read_counter(metrics.beats_failed), label("result", "failed"));
@@ -176,13 +183,12 @@ class health_service : public ref_counted {
             {{"/readyz", {"GET", "HEAD"}, false}, &health_service::readiness},
             {{"/livez", {"GET", "HEAD"}, false}, &health_service::liveness},
             {{"/metrics", {"GET", "HEAD"}, false}, &health_service::metrics},
-            {{"/quiet", {"POST", nullptr}, true}, &health_service::quiet},
+            {{"/quiet", {"GET", "POST"}, true}, &health_service::quiet},
             {{"/resume", {"POST", nullptr}, true}, &health_service::resume},
             {{"/stop", {"POST", nullptr}, true}, &health_service::stop},
-            {{"/drain", {"GET", "POST"}, true}, &health_service::drain},
         };
         http_response refused;
-        const int chosen = choose_route(routes, 8, guard_, request, refused);
+        const int chosen = choose_route(routes, 7, guard_, request, refused);
         return chosen < 0 ? refused : (this->*routes[chosen].respond)(request);
     }
 
@@ -194,14 +200,13 @@ class health_service : public ref_counted {
 
   private:
     static constexpr std::chrono::milliseconds supervisor_timeout{1000};
-    static constexpr std::chrono::milliseconds default_drain{25000};
-    static constexpr std::chrono::milliseconds max_drain_time{3600000};
+    static constexpr std::chrono::milliseconds max_wait{3600000};
     static constexpr std::chrono::milliseconds peer_check_interval{1000};
     // Well below the number of connections, so that probes always get one.
-    static constexpr int max_drains = 4;
+    static constexpr int max_waits = 4;
 
     std::string status_text(phase now) const {
-        return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(now) ? "true" : "false",
+        return cat({"{\"phase\":\"", to_string(now), "\",\"ready\":", is_ready(*worker_, now) ? "true" : "false",
                     ",\"active_jobs\":", worker_->active(), stuck_text(), ",\"since\":\"",
                     utc_text(wall_time(metrics_->since(now))), "\"}"});
     }
@@ -217,7 +222,6 @@ class health_service : public ref_counted {
     std::int64_t wall_time(time_point when) const {
         return wall_started_ + std::chrono::duration_cast<std::chrono::milliseconds>(when - started_).count();
     }
-    bool is_ready(phase now) const noexcept { return now == phase::running && worker_->connected(); }
     bool ended() const noexcept { return ended_.load(memory_order::acquire); }
 
     // Whether SPOT_RECLAIM is in the termination-mode file, from before or after the start: a stop by signal obeys it.
@@ -233,7 +237,7 @@ class health_service : public ref_counted {
         const char* const reclaim = read_spot_reclaim();
         std::string text = status_text(now);
         if (*reclaim != '\0') text.insert(text.size() - 1, cat({",\"spot_reclaim\":\"", reclaim, "\""}));
-        return json_response(is_ready(now) ? 200 : 503, std::move(text));
+        return json_response(is_ready(*worker_, now) ? 200 : 503, std::move(text));
     }
 
     // Wakes the supervisor and waits for an iteration of its loop. A worker that ends meanwhile was alive.
@@ -253,31 +257,31 @@ class health_service : public ref_counted {
         return out;
     }
 
-    http_response apply(event event_type, int status) {
-        const bool changed = worker_->phases.own.apply(event_type, {cause_kind::rpc, 0});
-        return json_response(status, cat({"{\"changed\":", changed ? "true" : "false", ",\"phase\":\"",
-                                          to_string(worker_->phases.now()), "\"}"}));
+    bool apply(event asked) { return worker_->phases.apply(asked, cause_kind::rpc); }
+    http_response show_change(int status, bool changed) const {
+        return json_response(status,
+                             cat({"{\"changed\":", changed ? "true" : "false", ",\"active_jobs\":", worker_->active(),
+                                  ",\"phase\":\"", to_string(worker_->phases.now()), "\"}"}));
     }
-    http_response quiet(const http_request&) { return apply(event::quiet_request, 200); }
-    http_response resume(const http_request&) { return apply(event::resume_request, 200); }
-    http_response stop(const http_request&) { return apply(event::stop_request, 202); }
-
-    http_response drain(const http_request& request) {
+    http_response resume(const http_request&) { return show_change(200, apply(event::resume_request)); }
+    http_response stop(const http_request&) { return show_change(202, apply(event::stop_request)); }
+    // With wait=TIME: 200 once nothing is in flight, else 503.
+    http_response quiet(const http_request& request) {
         // An older browser marks a POST by Origin, but nothing tells the GET of a page from a program's.
         if (request.method == "GET" && guard_.on_loopback && guard_.token.empty())
             return json_error(403, "on loopback GET needs a bearer token (OJS_HEALTH_TOKEN): send POST");
-        const result<std::chrono::milliseconds> timeout = read_timeout(request.target);
-        if (!timeout) return json_error(400, cat({"timeout: ", timeout.error().text}));
-        worker_->phases.own.apply(event::quiet_request, {cause_kind::rpc, 0});
-        if (drains_.fetch_add(1) < max_drains) await_drained(request, deadline_after(*timeout));
-        drains_.fetch_sub(1);
-        const bool done = worker_->is_drained();
-        return json_response(done ? 200 : 503,
-                             cat({"{\"drained\":", done ? "true" : "false", ",\"active_jobs\":", worker_->active(),
-                                  ",\"phase\":\"", to_string(worker_->phases.now()), "\"}"}));
+        std::string_view text;
+        const bool waits = find_parameter(request.target, "wait", text);
+        const result<std::chrono::milliseconds> wait = waits ? parse_duration(text) : std::chrono::milliseconds(0);
+        if (!wait) return json_error(400, cat({"wait: ", wait.error().text}));
+        const bool changed = apply(event::quiet_request);
+        if (!waits) return show_change(200, changed);
+        if (waits_.fetch_add(1) < max_waits) await_idle(request, deadline_after(detail::min(*wait, max_wait)));
+        waits_.fetch_sub(1);
+        return show_change(worker_->is_drained() ? 200 : 503, changed);
     }
     // A disconnected client frees its slot within peer_check_interval.
-    void await_drained(const http_request& request, time_point deadline) {
+    void await_idle(const http_request& request, time_point deadline) {
         const auto settled = [this] {
             return ended() || worker_->is_drained() || worker_->phases.now() == phase::running;
         };
@@ -287,12 +291,6 @@ class health_service : public ref_counted {
             if (steady_clock::now() >= deadline || is_abandoned(request)) return;
         }
     }
-    static result<std::chrono::milliseconds> read_timeout(std::string_view target) {
-        std::string_view text;
-        if (!find_parameter(target, "timeout", text)) return default_drain;
-        const result<std::chrono::milliseconds> parsed = parse_duration(text);
-        return parsed && *parsed > max_drain_time ? max_drain_time : parsed;
-    }
 
     const machine_ref worker_;
     const ref<worker_metrics> metrics_;
@@ -301,7 +299,7 @@ class health_service : public ref_counted {
     std::int64_t process_start_ = process_start_ms();
     http_guard guard_;
     atomic<bool> ended_{false};
-    atomic<int> drains_{0};
+    atomic<int> waits_{0};
 };
 
 inline bool is_kubernetes(const container_info& info) {

@@ -187,6 +187,7 @@ class worker_metrics : public ref_counted {
     }
 
     job_metrics jobs;
+    atomic<bool> backend_up{false};  // as of the latest heartbeat or FETCH
     counter beats_ok{0};
     counter beats_failed{0};
     counter fetches[3] = {};  // by fetch_status

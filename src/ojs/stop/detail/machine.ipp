@@ -93,12 +93,11 @@ class machine : public machine_log {
     void update_taking() {
         const bool may_take = phases.may_take();
         ref<work> ended;
-        {
-            const unique_lock held(guard);
-            if (may_take && taking_->cancel.requested()) taking_ = make_taking();
-            if (!may_take && taking_->cancel.request(cancel_reason::cancelled)) ended = taking_;
-            changed.notify_all();
-        }
+        unique_lock held(guard);
+        if (may_take && taking_->cancel.requested()) taking_ = make_taking();
+        if (!may_take && taking_->cancel.request(cancel_reason::cancelled)) ended = taking_;
+        changed.notify_all();
+        held.unlock();
         if (ended) deliver_cancellation(ended);
     }
     // With the guard held.
@@ -329,7 +328,7 @@ class machine : public machine_log {
             count_unreported(each->job.id);
         }
         held.unlock();
-        for (const ref<work>& each : rest) log.write({log_level::error, unreported_, fields_of(*each), {}});
+        for (const ref<work>& each : rest) log.write({log_level::error, unreported_, in_flight_fields(*each), {}});
         // Even after a freeze the last heartbeat gets a try.
         const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
         begin_parting(parting_end);

@@ -97,15 +97,12 @@ class machine_log : public machine_state {
         if (is_asked) fields.push_back(field("cause", to_string(seen_.cause.kind)));
         if (is_asked && seen_.cause.kind == cause_kind::signal) {
             const received_signal last = last_signal(seen_.cause.signal);
-            fields.push_back(field("signal", signal_name(seen_.cause.signal)));
-            fields.push_back(field("sender_pid", last.sender_pid));
-            fields.push_back(field("sender_uid", last.sender_uid));
-            fields.push_back(field("sender", last.sender_name));
+            fields.insert(fields.end(),
+                          {field("signal", signal_name(seen_.cause.signal)), field("sender_pid", last.sender_pid),
+                           field("sender_uid", last.sender_uid), field("sender", last.sender_name)});
         }
-        log.write({is_late ? log_level::warn : log_level::info,
-                   before == seen_.phase ? "stop escalated" : "phase changed",
-                   std::move(fields),
-                   {}});
+        const char* const text = before == seen_.phase ? "stop escalated" : "phase changed";
+        log.write({is_late ? log_level::warn : log_level::info, text, std::move(fields), {}});
     }
     // These two in the words of the controller guide. [Spot]
     void log_grace_period(const cause& why) const {

@@ -119,8 +119,11 @@ class stop_phase {
         own.apply(event::resume_request, {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
 
-    // A call of the program.
-    bool apply(event asked) noexcept { return own.apply(asked, {cause_kind::api, 0}); }
+    // A call. Only SIGCONT resumes what follows a quiet lifecycle.
+    bool apply(event asked, cause_kind kind = cause_kind::api) noexcept {
+        const bool stays_quiet = asked == event::resume_request && shared.phase() == phase::quiet;
+        return !stays_quiet && own.apply(asked, {kind, 0});
+    }
 
     lifecycle own;
     lifecycle& shared;  // the one that it follows; without one, `idle_`

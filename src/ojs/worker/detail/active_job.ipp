@@ -97,6 +97,8 @@ struct active_job : work {
     }
     bool is_in_handler() const noexcept { return has_begun && !has_returned; }
 
+    const char* handler_state = "not started";  // for the log
+
     bool is_taken = false;       // one thread reports it, and no other ever will
     bool has_begun = false;      // a thread has called its handler
     bool has_returned = false;   // and the handler has returned

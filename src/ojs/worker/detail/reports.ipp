@@ -76,12 +76,10 @@ class reports : public worker_state {
         }
     }
     result<settle_result> try_once(active_job& job, const job_report& report) {
-        bool is_over = false;
-        {
-            const unique_lock held(guard);
-            if (job.is_lost || job.is_superseded) return settle_result::gone;
-            is_over = job.lease_expired();
-        }
+        unique_lock held(guard);
+        if (job.is_lost || job.is_superseded) return settle_result::gone;
+        const bool is_over = job.lease_expired();
+        held.unlock();
         if (is_over && !report.ack) return settle_result::gone;
         const result<bool> renewed = is_over ? await_renewal(job) : result<bool>(true);
         if (!renewed) return renewed.error();
@@ -118,18 +116,17 @@ class reports : public worker_state {
         const bool is_rejected = failure.code == errc::rejected || (is_stray && ++so_far.strays >= max_strays);
         time_point retry_at = is_rejected && payload.empty() ? never : steady_clock::now();
         if (is_rejected) payload.clear();
-        {
-            const unique_lock held(guard);
-            const time_point end = reports_end();
-            if (!is_rejected)
-                retry_at = next_try_at(retry_at, end == never ? phases.drain_deadline() : end,
-                                       so_far.delays.next(failure.retry_after));
-            if (retry_at >= end) retry_at = never;
-        }
+        unique_lock held(guard);
+        const time_point end = reports_end();
+        if (!is_rejected)
+            retry_at = next_try_at(retry_at, end == never ? phases.drain_deadline() : end,
+                                   so_far.delays.next(failure.retry_after));
+        if (retry_at >= end) retry_at = never;
+        held.unlock();
         std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
         if (retry_at != never) fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
         log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
-        unique_lock held(guard);
+        held.lock();
         while (retry_at != never && report_changes == so_far.seen_changes &&
                changed.wait_until(held, detail::min(retry_at, reports_end()))) {
         }
@@ -163,9 +160,9 @@ class reports : public worker_state {
         const bool is_gone = report.ended == job_status::gone;
         if (report.accepted())
             return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)], report);
-        log_job(job, is_gone ? log_level::warn : log_level::error,
-                is_gone ? "claim lost: another worker may have this job; its report is dropped"
-                        : "job could not be reported");
+        const char* const text = is_gone ? "claim lost: another worker may have this job; its report is dropped"
+                                         : "job could not be reported";
+        log.write({is_gone ? log_level::warn : log_level::error, text, in_flight_fields(job), {}});
     }
 };
 }  // namespace ojs::detail

@@ -203,11 +203,10 @@ class slots : public heartbeats {
     // A job without an id comes back after its visibility timeout.
     void record_unreportable(const job& claimed) {
         const std::string reason = claimed.malformed.empty() ? "the job has no id" : claimed.malformed;
-        {
-            const unique_lock held(guard);
-            ++counts.claimed;
-            count_unreported(cat({"(", reason, ")"}));
-        }
+        unique_lock held(guard);
+        ++counts.claimed;
+        count_unreported(cat({"(", reason, ")"}));
+        held.unlock();
         log.write(log_level::error, "claimed job has no usable id; it cannot be reported",
                   {field("job_type", printable(claimed.type)), field("error", reason)});
     }
@@ -258,6 +257,7 @@ class slots : public heartbeats {
             job_report report = call_handler(*job);
             held.lock();
             job->has_returned = true;
+            job->handler_state = report.ack ? "completed" : "returned";
             report_if_free(held, *job, std::move(report));
             leave(*job);
         } else {
@@ -268,6 +268,7 @@ class slots : public heartbeats {
     bool begin_job(active_job& job) noexcept {
         if (job.is_taken || is_abandoning || job.is_lost || job.lease_expired()) return false;
         job.has_begun = true;
+        job.handler_state = "running";
         ++handlers;
         if (job.job.timeout.count() > 0) {
             job.due_at = deadline_after(job.job.timeout);

@@ -146,11 +146,10 @@ class worker_core final : public slots {
         on_work_hint();
     }
     void begin_drain() override {
-        {
-            const unique_lock held(guard);
-            retry_reports();                // ends any longer Retry-After
-            check_soon(time_point::min());  // held jobs go back
-        }
+        unique_lock held(guard);
+        retry_reports();                // ends any longer Retry-After
+        check_soon(time_point::min());  // held jobs go back
+        held.unlock();
         close_slots();
         // Handlers of many jobs may keep all processors busy when reports need threads.
         static_cast<void>(threads.prepare(task_kind::report, detail::min<std::size_t>((active() + 7) / 8, 16)));
@@ -161,11 +160,10 @@ class worker_core final : public slots {
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
     void begin_reporting() override {
-        {
-            const unique_lock held(guard);
-            is_abandoning = true;
-            changed.notify_all();
-        }
+        unique_lock held(guard);
+        is_abandoning = true;
+        changed.notify_all();
+        held.unlock();
         const cancel_reason reason = reason_of_stop();
         for (const ref<work>& each : works())
             threads.post(task_kind::report,
@@ -179,11 +177,9 @@ class worker_core final : public slots {
     }
     void end_parting() override {
         calls.close();
-        bool is_fetch_lost = false;
-        {
-            const unique_lock held(guard);
-            is_fetch_lost = fetches > 0;
-        }
+        unique_lock held(guard);
+        const bool is_fetch_lost = fetches > 0;
+        held.unlock();
         if (is_fetch_lost)
             log.write(log_level::warn,
                       "a FETCH is still unanswered; jobs it may have claimed come back after their visibility "
@@ -210,19 +206,20 @@ class worker_core final : public slots {
     std::vector<log_field> in_flight_fields(const work& one) const override {
         std::vector<log_field> out = job_fields(one);
         out.push_back(field("cancelled", one.cancel.requested() ? "yes" : "no"));
+        const active_job& job = static_cast<const active_job&>(one);
         const unique_lock held(guard);
-        out.push_back(field("reporting", static_cast<const active_job&>(one).is_taken ? "yes" : "no"));
+        out.push_back(field("reporting", job.is_taken ? "yes" : "no"));
+        out.push_back(field("handler", job.handler_state));
         return out;
     }
 
     time_point check_jobs(time_point now) {
-        {
-            const unique_lock held(guard);
-            if (now < next_check) return next_check;
-            next_check = never;
-        }
+        unique_lock held(guard);
+        if (now < next_check) return next_check;
+        next_check = never;
+        held.unlock();
         for (const ref<work>& each : works()) check(ref<active_job>(&as_job(each)), now);
-        const unique_lock held(guard);
+        held.lock();
         return next_check;
     }
     void check(const ref<active_job>& job, time_point now) {

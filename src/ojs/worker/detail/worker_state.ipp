@@ -48,13 +48,11 @@ class worker_state : public held_options<worker_options>, public machine {
         const bool failed = !response && is_unanswered(response.error());
         if (!response && !failed && response.error().http_status == 0) return;  // it may not have been sent
         const time_point now = steady_clock::now();
-        time_point began_at = never;
-        {
-            const unique_lock held(guard);
-            if (failed && (outage_began_at_ != never || latest_response_ >= sent_at)) return;
-            began_at = detail::exchange(outage_began_at_, failed ? sent_at : never);
-            if (!failed) latest_response_ = now;
-        }
+        unique_lock held(guard);
+        if (failed && (outage_began_at_ != never || latest_response_ >= sent_at)) return;
+        const time_point began_at = detail::exchange(outage_began_at_, failed ? sent_at : never);
+        if (!failed) latest_response_ = now;
+        held.unlock();
         if (failed)
             log.write(log_level::warn, "backend unreachable",
                       {field("url", backend_url), field("error", response.error().text)});
@@ -101,22 +99,20 @@ class worker_state : public held_options<worker_options>, public machine {
     }
     // The backend has cancelled it, or given it to another worker.
     void revoke(active_job& job) {
-        {
-            const unique_lock held(guard);
-            if (job.is_taken || !job.cancel_alone(cancel_reason::revoked)) return;
-            check_soon(job.cancelled_at + options.stuck_after);
-        }
+        unique_lock held(guard);
+        if (job.is_taken || !job.cancel_alone(cancel_reason::revoked)) return;
+        check_soon(job.cancelled_at + options.stuck_after);
+        held.unlock();
         deliver_cancellation(ref<work>(&job));
         log.write({log_level::info, "job cancelled by its backend", job_fields(job), {}});
     }
     // Another worker may have it, so nothing is reported. Not if it was claimed again since its claim was that number.
     void lose(active_job& job, std::uint32_t number) {
-        {
-            const unique_lock held(guard);
-            if (job.claims != number) return;
-            job.is_lost = true;
-            retry_reports();
-        }
+        unique_lock held(guard);
+        if (job.claims != number) return;
+        job.is_lost = true;
+        retry_reports();
+        held.unlock();
         revoke(job);
     }
     void release(active_job& job) {
