@@ -1,17 +1,13 @@
-// A complete worker: fetches jobs, and drains on SIGTERM without losing one.
+// A complete worker: fetches jobs, and drains on SIGTERM without losing one. It has the commands of examples/deploy/.
 #include <cstdio>
 #include <string>
 
-#include "ojs_shutdown.hpp"
+#include "ojs_ops.hpp"
 
 int main(int argc, char** argv) {
-    if (argc == 2 && argv[1] == std::string("--help")) {
-        std::puts("usage: OJS_URL=http://HOST:PORT hello_worker\nRuns jobs of type hello.greet.");
-        return 0;
-    }
-    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (options) options->extensions.add(ojs::ops());                               // probes, metrics, systemd
+    if (const auto status = ojs::run_command(argc, argv, options)) return *status;  // --doctor, --signal, or an error
     ojs::worker worker(*options);
     worker.register_handler("hello.greet", [](ojs::job_context& job) -> ojs::outcome {
         if (!job.sleep_for(std::chrono::seconds(1))) return ojs::outcome::interrupted();  // false: cancelled

@@ -17,6 +17,7 @@ static_assert(false, "ojs_ops.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #include "ojs/ops/ops.hpp"
 #include "ojs/ops/doctor.hpp"
 #include "ojs/ops/signal_worker.hpp"
+#include "ojs/ops/run_command.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
 
@@ -37,6 +38,7 @@ static_assert(false, "ojs_ops.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #include "ojs/ops/doctor.ipp"
 #include "ojs/ops/detail/exit_notice.ipp"
 #include "ojs/ops/ops.ipp"
+#include "ojs/ops/run_command.ipp"
 // clang-format on
 
 #undef OJS_SHUTDOWN_INLINE

@@ -13,13 +13,10 @@
 // Try it: build/dev_backend &  then  OJS_URL=http://127.0.0.1:8080 build/worker
 // Without a backend: export OJS_URL=spool:/tmp/jobs; build/worker & build/worker --enqueue text.count README.md
 #include <picojson.h>
-#include <signal.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -30,7 +27,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -80,6 +76,7 @@ Environment (defaults in parentheses):
 Exit status of a worker:
   0   every job was reported
   64  a wrong flag or value
+  71  it cannot start for now: a port in use, a disk absent or read-only
   75  a job could not be reported, or stuck handlers stopped the worker
   128+N  the third stop signal, N, ended it
 )";
@@ -331,94 +328,15 @@ ojs::outcome spin(ojs::job_context& job) {
 
 // ---- flags ----
 
-struct command_line {
-    const char* flag = "";                 // empty: run jobs
-    std::string_view word;                 // of --signal
-    pid_t pid = 0;                         // of --signal
-    bool wait = false;                     // of --signal
-    std::vector<std::string_view> values;  // all of them
-};
-
-struct flag_rule {
-    const char* name;
-    int min_values;
-    int max_values;
-};
-constexpr int any_number = 100000;
-constexpr flag_rule flag_rules[] = {
-    {"--help", 0, 0}, {"--doctor", 0, 0}, {"--signal", 1, 3}, {"--enqueue", 1, any_number}, {"--init", 0, 0}};
-
 ojs::error wrong_usage(const std::string& text) { return {ojs::errc::invalid_argument, 0, text + "; see --help"}; }
 
-ojs::result<pid_t> read_pid(std::string_view text) {
-    int number = 0;
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (failed == std::errc() && end == text.data() + text.size() && number > 0) return pid_t{number};
-    return wrong_usage("'" + std::string(text) + "' is not a process id");
-}
-
-ojs::result<command_line> read_flags(int argc, char** argv) {
-    command_line out;
-    if (argc < 2) return out;
-    const std::string flag = argv[1];
-    const int values = argc - 2;
-    for (const flag_rule& rule : flag_rules) {
-        if (flag != rule.name) continue;
-        if (values < rule.min_values) return wrong_usage(flag + " needs a value");
-        if (values > rule.max_values) {
-            return wrong_usage("'" + std::string(argv[2 + rule.max_values]) + "' is unexpected after " + flag);
-        }
-        out.flag = rule.name;
-        if (values > 0) out.word = argv[2];
-        out.values.assign(argv + 2, argv + argc);
-        if (flag != "--signal") return out;
-        out.wait = values > 1 && out.values.back() == "--wait";
-        if (values == 3 && !out.wait) return wrong_usage("'" + std::string(argv[4]) + "' is unexpected after --signal");
-        const bool has_pid = values > (out.wait ? 2 : 1);
-        const ojs::result<pid_t> pid = has_pid ? read_pid(argv[3]) : ojs::result<pid_t>(pid_t{0});
-        if (!pid) return pid.error();
-        out.pid = *pid;
-        return out;
-    }
-    return wrong_usage("unknown flag " + flag);
-}
-
-// Before signal handlers are installed, because it checks the inherited ones.
-int run_doctor() {
+ojs::result<ojs::worker_options> read_options() {
     auto options = ojs::worker_options::from_environment();
-    if (options) {
-        options->extensions.add(ojs::ops());
-        options->transports.add(ojs::spool());
-        options->transports.add(ojs::memory());
-    }
-    const std::vector<ojs::finding> findings =
-        options ? ojs::doctor(*options)
-                : std::vector<ojs::finding>{
-                      {ojs::severity::error, "options", options.error().text, "correct the variable"}};
-    const bool printed = std::fputs(ojs::format_findings(findings).c_str(), stdout) >= 0;
-    return printed && ojs::max_severity(findings) < ojs::severity::error ? 0 : 1;
-}
-
-// For load balancers to notice the failing readiness probe. The hook has the worker's environment.
-int wait_for_prestop_delay(pid_t pid) {
-    const auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
-    const ojs::time_point end = ojs::deadline_after(options->prestop_delay);
-    while (ojs::steady_clock::now() < end && ::kill(pid, 0) == 0)
-        std::this_thread::sleep_until(std::min(end, ojs::deadline_after(std::chrono::milliseconds(100))));
-    return 0;
-}
-
-int run_signal(std::string_view word, pid_t pid, bool wait) {
-    const ojs::result<pid_t> sent = ojs::signal_worker(word, pid);
-    if (sent) {
-        const bool printed = std::printf("sent %s to process %ld\n", word.data(), static_cast<long>(*sent)) >= 0 &&
-                             std::fflush(stdout) == 0;
-        const int status = wait ? wait_for_prestop_delay(*sent) : 0;
-        return printed ? status : 1;
-    }
-    const int status = ojs::report_usage(sent.error());
-    return sent.error().code == ojs::errc::invalid_argument ? status : 1;
+    if (!options) return options;
+    options->extensions.add(ojs::ops());
+    options->transports.add(ojs::spool());
+    options->transports.add(ojs::memory());
+    return options;
 }
 
 int run_enqueue(const std::vector<std::string_view>& values) {
@@ -447,11 +365,8 @@ int work() {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is not lost
     if (!signals) return ojs::report_usage(signals.error());
-    auto options = ojs::worker_options::from_environment();
+    const auto options = read_options();
     if (!options) return ojs::report_usage(options.error());
-    options->extensions.add(ojs::ops());
-    options->transports.add(ojs::spool());
-    options->transports.add(ojs::memory());
     lifecycle.set_signal_debounce(options->signal_debounce);
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);
@@ -466,13 +381,10 @@ int work() {
 
 int main(int argc, char** argv) {
     if (argc == 1) return work();  // first: a worker should install its signal handlers at once
-    const ojs::result<command_line> command = read_flags(argc, argv);
-    if (!command) return ojs::report_usage(command.error());
-    const std::string_view flag = command->flag;
-    if (flag == "--help") return std::fputs(usage, stdout) < 0 ? 1 : 0;
-    if (flag == "--doctor") return run_doctor();
-    if (flag == "--signal") return run_signal(command->word, command->pid, command->wait);
-    if (flag == "--enqueue") return run_enqueue(command->values);
-    const ojs::result<void> below_init = ojs::as_init();
-    return below_init ? work() : ojs::report_usage(below_init.error());
+    const std::string_view flag = argv[1];
+    if (flag == "--help" && argc == 2) return std::fputs(usage, stdout) < 0 ? 1 : 0;
+    if (flag == "--enqueue" && argc > 2) return run_enqueue({argv + 2, argv + argc});
+    if (flag.substr(0, 2) != "--") return ojs::report_usage(wrong_usage("'" + std::string(flag) + "' is no flag"));
+    const std::optional<int> status = ojs::run_command(argc, argv, read_options());
+    return status ? *status : work();
 }

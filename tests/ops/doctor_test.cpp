@@ -47,12 +47,15 @@ std::vector<finding> ask_for(const std::string& environment) {
     return ask(*options, probe(tree.root(), set, pid), hang_guard, ojs::ops_options::from_environment(lookup(set)));
 }
 
-ojs::http_server backend(int status, std::string* authorization = nullptr) {
+// Its response to the health check, and the statistics of its queues.
+ojs::http_server backend(int status, const std::string& body = "", const std::string& stats = "",
+                         std::string* authorization = nullptr) {
     auto started = ojs::http_server::start("127.0.0.1:0", [=](const ojs::http_request& request) {
-        ojs::http_response out;
-        out.status = request.target == "/ojs/v1/health" && request.method == "GET" ? status : 404;
         if (authorization != nullptr) *authorization = std::string(find_header(request.headers, "Authorization"));
-        return out;
+        const bool is_health = request.target == "/ojs/v1/health" && request.method == "GET";
+        if (!is_health && request.target != "/ojs/v1/queues/default/stats") return ojs::http_response{404, {}, ""};
+        return ojs::http_response{
+            is_health ? status : 200, {{"Location", "https://new/jobs?login=canary"}}, is_health ? body : stats};
     });
     REQUIRE(started);
     return std::move(*started);
@@ -185,27 +188,56 @@ TEST_CASE("doctor: a signal that is ignored or blocked is reported by name") {
     }
 }
 
-TEST_CASE("doctor: a backend that is silent, refuses the token or returns an error status is reported") {
+TEST_CASE("doctor: a backend that is silent, refuses the token or returns no success with JSON is an error") {
     std::string authorization;
-    const ojs::http_server well = backend(200, &authorization);
+    const ojs::http_server well = backend(200, "{}", "", &authorization);
     CHECK(ask_url("http://" + well.address(), "canary").empty());
     CHECK(authorization == "Bearer canary");
     for (const int status : {401, 403}) {
         const ojs::http_server strict = backend(status);
         check_found(ask_url("http://" + strict.address()), "backend-token", severity::error, "none is set");
         const std::vector<finding> refused = ask_url("http://" + strict.address(), "canary");
-        check_found(refused, "backend-token", severity::error, "does not accept");
+        check_found(refused, "backend-token", severity::error, "refuses");
         CHECK(!holds(format_findings(refused), "canary"));
     }
-    for (const int status : {404, 500, 503}) {
-        const ojs::http_server other = backend(status);
-        check_found(ask_url("http://" + other.address()), "backend-answer", severity::warning,
-                    (std::to_string(status) + " to GET http://" + other.address() + "/ojs/v1/health").c_str());
+    const struct {
+        int status;
+        const char* body;
+        const char* text;
+    } rows[] = {{200, "<html>", " with a body that is not JSON"},
+                {302, "", " with a redirect to https://new/jobs"},
+                {400, "", ""},
+                {404, "<html>", ""},
+                {500, "token canary", ""},
+                {502, "<html>", ""},
+                {503, "{\"status\":\"degraded\"}", ": {\"status\":\"degraded\"}"}};
+    for (const auto& row : rows) {
+        const ojs::http_server other = backend(row.status, row.body);
+        const std::vector<finding> found = ask_url("http://" + other.address(), "canary");
+        check_found(found, "backend-answer", severity::error, "");
+        CHECK(found.front().problem == "the backend answers " + std::to_string(row.status) + " to GET http://" +
+                                           other.address() + "/ojs/v1/health" + row.text);
     }
     const peer::server silent([](int fd, int) { peer::read_to_end(fd); });
     worker_options unanswered;
     unanswered.url = silent.url();
     check_found(ask(unanswered, probe(), 500ms), "backend-unreachable", severity::error, "before the deadline");
+}
+
+TEST_CASE("doctor: a queue that the backend calls paused, or has jobs that nobody takes, gives a warning") {
+    const auto found = [](const std::string& status, const std::string& stats) {
+        const ojs::http_server server = backend(200, "", R"({"status":")" + status + R"(","stats":{)" + stats + "}}");
+        const std::vector<finding> all = ask_url("http://" + server.address());
+        return all.empty() ? "" : all[0].id + ": " + all[0].problem;
+    };
+    CHECK(found("paused", R"("available":0)") ==
+          "queue-paused: queue 'default' is paused: the backend hands out none of its jobs");
+    CHECK(found("active", R"("available":7,"active":0,"throughput_per_second":0.0)") ==
+          "queue-idle: queue 'default' has 7 jobs, and none has run for a minute");
+    CHECK(found("active", R"("available":7,"active":1,"throughput_per_second":0)").empty());
+    CHECK(found("active", R"("available":7,"active":0,"throughput_per_second":0.1)").empty());
+    CHECK(found("active", R"("available":0,"active":0,"throughput_per_second":0)").empty());
+    CHECK(found("active", R"("available":7,"active":0)").empty());  // it does not say so
 }
 
 // In the container of a running worker that worker holds the address; a process that runs this program need not listen.

@@ -240,7 +240,7 @@ TEST_CASE("health: probe paths accept only GET and HEAD, and control paths are a
     check_exchanges(tested, all);
 }
 
-TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz shows the current phase") {
+TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz and /resume show the current phase") {
     lifecycle shared{0ms};
     const shared_event stuck = make_event();
     const shared_event proceed = make_event();
@@ -250,7 +250,7 @@ TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz 
         stuck->set();
         CHECK(proceed->wait());
     };
-    served tested({}, options, &shared);
+    served tested(controlled(), options, &shared);
     tested.start_busy();
     CHECK(tested.status("/readyz") == 200);
     CHECK(tested.is_alive());
@@ -258,6 +258,10 @@ TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz 
     CHECK(tested.shown() == "503 quiet, 1 active");
     REQUIRE(stuck->wait());  // from here on the worker itself follows no further
     CHECK(tested.status("/livez") == 503);
+    const http_response resumed = tested.post("/resume");  // which only the shared lifecycle can be
+    CHECK(served::shown(resumed) == "200 quiet, 1 active");
+    CHECK(!parse(resumed.body).get("changed").get<bool>());
+    CHECK(!tested.body->resume());
     REQUIRE(shared.apply(event::stop_signal, {cause_kind::signal, 15}));
     CHECK(tested.shown() == "503 draining, 1 active");  // and does not wait for anything
     CHECK(tested.body->phase() == phase::draining);
@@ -335,20 +339,6 @@ TEST_CASE("health control: on loopback, control by web pages and any request wit
     CHECK(answer_to("GET /readyz HTTP/1.0\r\n\r\n", tested.port()).substr(9, 3) == "200");
 }
 
-TEST_CASE("health control: if a shared lifecycle is quiet, /resume and resume() change nothing, and say so") {
-    lifecycle shared{0ms};
-    served tested(controlled(), recorder::options(), &shared);
-    tested.start_busy();
-    REQUIRE(shared.apply(event::quiet_request, {cause_kind::signal, SIGTSTP}));
-    REQUIRE(tested.wire.wait_for("beat", 1, "quiet"));
-    const http_response answer = tested.post("/resume");
-    CHECK(served::shown(answer) == "200 quiet, 1 active");
-    CHECK(!parse(answer.body).get("changed").get<bool>());
-    CHECK(!tested.body->resume());
-    REQUIRE(shared.apply(event::resume_request, {cause_kind::signal, SIGCONT}));
-    CHECK(test::eventually([&] { return tested.shown() == "200 running, 1 active"; }));
-}
-
 TEST_CASE("health control: with a token set, control requests need the exact token, and probes need no token") {
     ops_options options = controlled();
     options.token = "s3cret-Token~+/=";
@@ -403,12 +393,18 @@ TEST_CASE("health control: control without a token is valid only on loopback and
     }
 }
 
-TEST_CASE("quiet: /quiet?wait= responds when the last job is settled or the worker resumes") {
+// [GS 5.1 (c)]
+TEST_CASE("quiet: /quiet?wait= responds when the last job is settled, the worker resumes, or the wait is over") {
     busy tested;
+    std::vector<exchange> all;
+    for (const char* wait : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
+        all.push_back({std::string("POST /quiet?wait") + wait, 400});
+    check_exchanges(tested, all);  // which change nothing
     for (const bool resumed : {true, false}) {
         std::future<http_response> waiting = tested.quiet_and_wait();
         REQUIRE(tested.wire.wait_for("beat", resumed ? 1 : 2, "quiet"));
-        CHECK(tested.status("/readyz") == 503);
+        for (const char* path : {"/quiet?wait=0", "/quiet?x=1&wait=20ms"})
+            CHECK(tested.shown(path) == "503 quiet, 1 active");
         if (resumed) REQUIRE(tested.body->resume());
         if (!resumed) tested.let_go->set();
         CHECK(served::shown(waiting.get()) == (resumed ? "503 running, 1 active" : "200 quiet, 0 active"));
@@ -416,17 +412,6 @@ TEST_CASE("quiet: /quiet?wait= responds when the last job is settled or the work
     CHECK(tested.wire.settlements("a").size() == 1);
     CHECK(!tested.body->stopped());
     CHECK(tested.status("/quiet?wait=1m") == 200);  // nothing to wait for
-}
-
-TEST_CASE("quiet: after its wait /quiet reports the jobs left, and an invalid wait changes nothing") {
-    busy tested;
-    std::vector<exchange> all;
-    for (const char* wait : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
-        all.push_back({std::string("POST /quiet?wait") + wait, 400});
-    check_exchanges(tested, all);
-    for (const char* wait : {"0", "20ms"})
-        CHECK(tested.shown(std::string("/quiet?x=1&wait=") + wait) == "503 quiet, 1 active");
-    CHECK(tested.body->phase() == phase::quiet);
 }
 
 TEST_CASE("quiet: a fifth concurrent request does not wait, and probes stay available") {

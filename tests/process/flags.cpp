@@ -11,9 +11,7 @@ TEST_CASE("flags: wrong usage of a tool prints one error line, or the usage, and
         const char* says;
     } programs[] = {
         {"worker",
-         {"--nonsense", "quiet", "--signal", "--signal pause", "--signal stop -1", "--signal stop 1 2",
-          "--signal stop 99999999999", "--signal --wait", "--doctor now", "--init now", "--help me", "--enqueue",
-          "--enqueue noop"},  // the last into memory:
+         {"--nonsense", "quiet", "--signal stop 99999999999", "--help me", "--enqueue", "--enqueue noop"},  // memory:
          "error: "},
         {"shutdown-probe", {"", "--", "--scenario", "--scenario none -- true", "true"}, "; see --help"},
         {"demo", {"--nonsense", "--svg", "picture.svg"}, "error: "},
@@ -63,23 +61,18 @@ TEST_CASE("flags: --doctor exits with 1 only if it finds an error, and --help li
         const char* flag;
         environment settings;
         int status;
-        std::vector<std::string> says;
+        const char* says;
     } rows[] = {
-        {"--help", {}, 0, {"--doctor", "--signal", "--init", "--help"}},
-        {"--doctor", {{"OJS_URL", jobs.url()}}, 0, {"0 errors, "}},
-        {"--doctor", {{"OJS_URL", "http://127.0.0.1:1"}}, 1, {"backend-unreachable"}},
-        {"--doctor", {{"OJS_CONTAINER_GRACE_PERIOD", "31s"}}, 0, {"warning  budget-tight: "}},
-        {"--doctor", {{"OJS_CONCURRENCY", "many"}}, 1, {"error    options: OJS_CONCURRENCY='many'"}},
-    };
+        {"--help", {}, 0, "[--init | --doctor | --help]"},
+        {"--doctor", {{"OJS_URL", jobs.url()}}, 0, "0 errors, "},
+        {"--doctor", {{"OJS_URL", jobs.url() + "/jobs"}}, 1, "error    backend-answer: the backend answers 404"},
+        {"--doctor", {{"OJS_CONCURRENCY", "many"}}, 1, "error    options: OJS_CONCURRENCY='many'"}};
     for (const auto& row : rows) {
-        CAPTURE(row.says.front());
         environment settings = row.settings;
-        settings.insert({{"OJS_URL", "memory:"}, {"OJS_AUTH_TOKEN", "canary"}});
+        settings.emplace("OJS_URL", "memory:");
         process run({program("worker"), row.flag}, settings);
         CHECK(run.wait() == row.status);
-        INFO(run.output());
-        for (const std::string& text : row.says) CHECK_MESSAGE(run.count(text) > 0, text);
-        CHECK(run.count("canary") == 0);
+        CHECK_MESSAGE(run.count(row.says) == 1, run.output());
     }
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "../base/detail/text.hpp"
 #include "../core/signals.hpp"
@@ -67,13 +68,49 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
     }
 }
 
-inline result<http_response> http_get(std::string_view url, const char* target, std::chrono::milliseconds timeout,
-                                      http_client_options settings) {
-    result<http_client> client = make_backend_client(url, std::move(settings));
+inline result<http_response> http_get(result<http_client>& client, std::string target, time_point deadline) {
     if (!client) return client.error();
-    http_request request;
-    request.target = target;
-    return client->send(request, {deadline_after(timeout)});
+    return client->send({"GET", std::move(target), {}, ""}, {deadline});
+}
+
+// Shows the backend's own words, unless they are a page or repeat the token.
+inline finding unusable_response(const http_response& response, const worker_options& options) {
+    const std::string& token = options.auth_token;
+    const std::string_view to = find_header(response.headers, "Location");
+    std::string said = response.body.empty() ? "" : cat({": ", printable(response.body)});
+    if (starts_with(response.body, "<") || (!token.empty() && has_part(response.body, token))) said.clear();
+    const char* const no_login = token.empty() ? ": it requires a token, and none is set" : ": it refuses the token";
+    constexpr const char* check_url = "check that OJS_URL names an Open Job Spec backend, with its base path";
+    const std::tuple<int, std::string, const char*> rows[] = {
+        {500, std::move(said), "look at the backend, and at what it stores its jobs in"},
+        {404, "", check_url},
+        {401, no_login, "set OJS_AUTH_TOKEN to one the backend accepts"},
+        {400, "", check_url},
+        {300, cat({" with a redirect to ", printable(to.substr(0, to.find('?')))}),
+         "set OJS_URL to that address: the worker follows no redirect"},
+        {0, " with a body that is not JSON", check_url}};
+    const auto* row = std::begin(rows);
+    while (response.status < std::get<0>(*row)) ++row;
+    const auto& [from, more, fix] = *row;
+    return {severity::error, from == 401 ? "backend-token" : "backend-answer",
+            cat({"the backend answers ", response.status, " to GET ", public_url(without_api_path(options.url)),
+                 "/ojs/v1/health", more}),
+            fix};
+}
+
+// By its statistics, which not every backend has. [HTTP 11.2]
+inline void check_queue(const std::string& name, json_view queue, std::vector<finding>& out) {
+    const json_view counts = queue.member("stats");
+    const std::int64_t available = counts.member("available").integer().value_or(0);
+    if (queue.member("status").string().value_or("") == "paused")
+        out.push_back({severity::warning, "queue-paused",
+                       cat({"queue '", printable(name), "' is paused: the backend hands out none of its jobs"}),
+                       "resume the queue at the backend"});
+    else if (available > 0 && counts.member("active").integer().value_or(0) == 0 &&
+             counts.member("throughput_per_second").number().value_or(1) <= 0)
+        out.push_back({severity::warning, "queue-idle",
+                       cat({"queue '", printable(name), "' has ", available, " jobs, and none has run for a minute"}),
+                       "check that its workers run, and have handlers for these jobs"});
 }
 
 inline void check_backend(const worker_options& options, std::chrono::milliseconds timeout, std::vector<finding>& out) {
@@ -83,7 +120,9 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         if (!fault.empty()) out.push_back({severity::error, "backend-unusable", std::move(fault), "correct OJS_URL"});
     }
     if (url.added != nullptr || !url.is_http()) return;
-    const result<http_response> response = http_get(options.url, "/ojs/v1/health", timeout, client_options(options));
+    const time_point deadline = deadline_after(timeout);
+    result<http_client> client = make_backend_client(options.url, client_options(options));
+    const result<http_response> response = http_get(client, "/ojs/v1/health", deadline);
     if (!response) {
         const bool is_absent = response.error().code != errc::bad_response;
         out.push_back({severity::error, is_absent ? "backend-unreachable" : "backend-answer",
@@ -91,17 +130,13 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
                             response.error().text}),
                        is_absent ? "check OJS_URL, and that the backend runs and can be reached from here"
                                  : "check that OJS_URL names an Open Job Spec backend"});
-    } else if (response->status == 401 || response->status == 403) {
-        out.push_back({severity::error, "backend-token",
-                       cat({"the backend answers ", response->status,
-                            options.auth_token.empty() ? ": it requires a token, and none is set"
-                                                       : ": it does not accept the token"}),
-                       "set OJS_AUTH_TOKEN to one the backend accepts"});
-    } else if (response->status >= 400) {
-        out.push_back({severity::warning, "backend-answer",
-                       cat({"the backend answers ", response->status, " to GET ",
-                            public_url(without_api_path(options.url)), "/ojs/v1/health"}),
-                       "check that OJS_URL names an Open Job Spec backend, with its base path, and is healthy"});
+        return;
+    }
+    const bool is_usable = is_success(response->status) && (response->body.empty() || is_json(response->body));
+    if (!is_usable) return out.push_back(unusable_response(*response, options));
+    for (const std::string& name : options.queues) {
+        const auto stats = http_get(client, cat({"/ojs/v1/queues/", path_segment(name), "/stats"}), deadline);
+        if (stats && stats->status == 200) check_queue(name, json_view(stats->body), out);
     }
 }
 
@@ -109,8 +144,8 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
 inline bool is_our_worker(const endpoint& where, std::chrono::milliseconds timeout) {
     const result<pid_t> other = find_other_process("");
     if (!other && other.error().code == errc::system) return false;  // surely not
-    const result<http_response> response =
-        http_get(cat({where.unix_path.empty() ? "http://" : "", where.name}), "/healthz", timeout, {});
+    result<http_client> client = http_client::create(cat({where.unix_path.empty() ? "http://" : "", where.name}));
+    const result<http_response> response = http_get(client, "/healthz", deadline_after(timeout));
     return response && !raw_member(response->body, "phase").empty();
 }
 
