@@ -65,6 +65,16 @@ TEST_CASE("format_duration: the shortest form is written, and parse_duration() r
     }
 }
 
+TEST_CASE("deadline_after: a duration that exceeds the clock's range never ends, in any unit") {
+    for (const time_point each : {deadline_after(std::chrono::nanoseconds::max()), deadline_after(no_limit),
+                                  deadline_after(std::chrono::hours::max()),
+                                  deadline_after(std::chrono::duration<int, std::ratio<86400 * 365>>::max()),
+                                  deadline_after(std::chrono::duration<double>(1e300))})
+        CHECK(each == time_point::max());
+    CHECK(deadline_after(std::chrono::hours::min()) <= steady_clock::now());
+    CHECK(detail::any_duration<>(no_limit) == std::chrono::nanoseconds::max());
+}
+
 error some_error(const char* text = "a text that is longer than any small string buffer") {
     return {errc::rejected, 7, text, 409, milliseconds(3)};
 }
@@ -284,7 +294,14 @@ TEST_CASE("function: copies share one callable, and the last copy destroys it") 
     CHECK(witness.use_count() == 1);
 }
 
-TEST_CASE("thread: the body runs under a copy of the name, with signals blocked unless takes_signals is set") {
+TEST_CASE("thread: the body has a copy of the name, 256 KiB or 1 MiB of stack, and signals only if it takes_signals") {
+#ifdef __GLIBC__
+    pthread_attr_t usual;
+    pthread_getattr_default_np(&usual);
+    pthread_attr_t small = usual;
+    pthread_attr_setstacksize(&small, 128 * 1024);  // as musl's
+    pthread_setattr_default_np(&small);
+#endif
     const auto is_blocked = [] {
         sigset_t mask;
         pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -298,12 +315,20 @@ TEST_CASE("thread: the body runs under a copy of the name, with signals blocked 
         detail::thread_options options;
         options.name = name;
         options.takes_signals = takes_signals;
-        options.stack_size = 1;  // below the minimum, which is taken
+        options.stack_size = takes_signals ? 1 : 0;  // below the minimum, which is taken; the default
         auto started = detail::thread::start(
             [&] {
                 term_blocked = is_blocked();
 #ifdef __linux__
                 pthread_getname_np(pthread_self(), seen, sizeof seen);
+#endif
+#ifdef __GLIBC__
+                std::size_t stack = 0;
+                pthread_attr_t own;
+                pthread_getattr_np(pthread_self(), &own);
+                pthread_attr_getstacksize(&own, &stack);
+                pthread_attr_destroy(&own);
+                CHECK(stack >= (takes_signals ? 256 : 1024) * 1024);
 #endif
             },
             options);
@@ -318,6 +343,9 @@ TEST_CASE("thread: the body runs under a copy of the name, with signals blocked 
 #endif
     }
     CHECK_FALSE(is_blocked());
+#ifdef __GLIBC__
+    pthread_setattr_default_np(&usual);
+#endif
 }
 
 TEST_CASE("thread: a thread that cannot be started -> start() returns errc::system and drops the body") {

@@ -37,4 +37,5 @@ TEST_CASE("wake: a failed write keeps errno") {
     CHECK(detail::poll_timeout(time_point()) == 0);
     CHECK(detail::poll_timeout(time_point::min()) == 0);
     CHECK(detail::poll_timeout(deadline_after(24h * 30)) == 0x7fffffff);
+    CHECK((detail::random_half(no_limit) >= 0ms && detail::random_half(no_limit) <= no_limit / 2));
 }

@@ -79,7 +79,7 @@ class amqp_transport : public transport {
         result<wake> created = wake::create();
         if (!created) return created.error();
         wake_ = std::move(*created);
-        result<thread> started = thread::start([this] { run(); }, {0, 0, false, "ojs-amqp"});
+        result<thread> started = thread::start([this] { run(); }, {0, false, "ojs-amqp"});
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};

@@ -44,7 +44,7 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
                               "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
 }
 
-OJS_SHUTDOWN_INLINE std::string format_duration(std::chrono::milliseconds duration) {
+OJS_SHUTDOWN_INLINE std::string format_duration(detail::any_ms duration) {
     if (duration == no_limit) return "unlimited";
     std::string out;
     auto left = static_cast<std::uint64_t>(duration.count() > 0 ? duration.count() : 0);

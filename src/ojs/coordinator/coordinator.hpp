@@ -94,13 +94,13 @@ class shutdown_coordinator {
     /// Requests more time, which the launcher grants up to its maximum; 0: no longer. If this was never called, a
     /// worker with jobs in flight requests the rest of the maximum from four fifths of the grace period on; no other
     /// program does.
-    void need_more_time(std::chrono::seconds additional);
+    void need_more_time(detail::any_duration<std::chrono::seconds> additional);
     /// How long a drain would take, for the response to a Shutdown. Default, or 0: 1 s if all metrics are 0, else the
     /// time requested by need_more_time(), or the grace period.
-    void set_estimate(std::chrono::seconds drain);
+    void set_estimate(detail::any_duration<std::chrono::seconds> drain);
     /// Adds a step that run() executes before the drain, as shutdown_sequence does. False once run() has begun to
     /// drain, or without a function.
-    bool on_shutdown(std::string name, function<void()> step, std::chrono::milliseconds timeout);
+    bool on_shutdown(std::string name, function<void()> step, detail::any_ms timeout);
 
     /// For programs without a worker, once: waits until `life` drains (RPC, signal or call), calls `drain`, notifies
     /// the launcher, and returns. The token is cancelled at the maximum, by a second stop signal, and with `abort`. An

@@ -113,17 +113,17 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& oper
     all.erase(found);
     if (all.empty() && !body_->drain_failed_) body_->apply_event(detail::drain_event::unblocked);
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(std::chrono::seconds additional) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::need_more_time(detail::any_duration<std::chrono::seconds> additional) {
     const detail::unique_lock held(body_->mutex_);
     body_->extension_given_ = true;
     body_->extension_s_ = detail::coordinator_body::seconds_of(additional);
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_estimate(std::chrono::seconds drain) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_estimate(detail::any_duration<std::chrono::seconds> drain) {
     const detail::unique_lock held(body_->mutex_);
     body_->estimate_s_ = detail::coordinator_body::seconds_of(drain);
 }
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::on_shutdown(std::string name, function<void()> step,
-                                                           std::chrono::milliseconds limit) {
+                                                           detail::any_ms limit) {
     const detail::unique_lock held(body_->mutex_);
     return body_->state_ == shutdown_state::running && body_->steps_.add(std::move(name), std::move(step), limit);
 }

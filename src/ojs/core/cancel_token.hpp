@@ -69,7 +69,7 @@ class cancel_token {
     /// Sleeps. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
     /// Like sleep_until().
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds time) const { return sleep_until(deadline_after(time)); }
+    [[nodiscard]] bool sleep_for(detail::any_duration<> time) const { return sleep_until(deadline_after(time)); }
     /// Calls `callback` once, on the cancelling thread; if cancelled already, at once, or after other callbacks that
     /// are being called. It must be short; an exception it throws is dropped.
     cancel_registration on_cancel(function<void()> callback) const;

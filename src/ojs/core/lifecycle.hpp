@@ -121,7 +121,7 @@ inline const char* to_string(cause_kind value) noexcept {
 class lifecycle {
   public:
     /// Two stop signals within `signal_debounce` are one stop event: some supervisors send each one twice.
-    explicit lifecycle(std::chrono::milliseconds signal_debounce = std::chrono::milliseconds(250)) noexcept {
+    explicit lifecycle(detail::any_ms signal_debounce = std::chrono::milliseconds(250)) noexcept {
         set_signal_debounce(signal_debounce);
     }
     lifecycle(const lifecycle&) = delete;
@@ -137,7 +137,7 @@ class lifecycle {
     /// The number of report requests. Async-signal-safe.
     std::uint32_t report_requests() const noexcept { return requests_[static_cast<int>(event::report_request)]; }
 
-    void set_signal_debounce(std::chrono::milliseconds gap) noexcept;  ///< as the constructor
+    void set_signal_debounce(detail::any_ms gap) noexcept;  ///< as the constructor
 
     /// Writes 8 bytes to `notify_fd`, an eventfd or a pipe, after every change. False: all 16 slots are taken.
     bool subscribe(int notify_fd) noexcept;

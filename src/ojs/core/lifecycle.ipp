@@ -51,7 +51,7 @@ inline lifecycle_state unpack(std::uint64_t left) noexcept {
 }
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(std::chrono::milliseconds gap) noexcept {
+OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(detail::any_ms gap) noexcept {
     const std::int64_t ms = gap.count() < 0 ? 0 : detail::min<std::int64_t>(gap.count(), 0xffffffff);
     repeat_gap_ms_ = static_cast<std::uint32_t>(ms);
 }

@@ -53,7 +53,7 @@ class shutdown_sequence {
   public:
     /// `call` takes a const step_context& or nothing, and returns nothing or a result<void>. False if it is empty.
     template <class Step>
-    bool add(std::string name, Step&& call, std::chrono::milliseconds timeout = no_limit) {
+    bool add(std::string name, Step&& call, detail::any_ms timeout = no_limit) {
         return add_step({std::move(name), as_call(std::forward<Step>(call)), timeout});
     }
     /// Runs all steps once. Steps added meanwhile are for the next run.

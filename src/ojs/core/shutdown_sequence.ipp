@@ -81,8 +81,8 @@ OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequen
         const time_point start = steady_clock::now();
         const auto running = detail::make_ref<running_step>(std::move(each.call), each.timeout, common);
         // It takes signals: programs that the step starts inherit its mask.
-        ojs::result<detail::thread> started = detail::thread::start(
-            [running] { running->run(); }, {options.thread_stack_size, 256 * 1024, true, "ojs-step"});
+        ojs::result<detail::thread> started =
+            detail::thread::start([running] { running->run(); }, {options.thread_stack_size, true, "ojs-step"});
         if (!started) running->run();
         detail::thread thread = started ? std::move(*started) : detail::thread();
         result.status = running->await(thread);

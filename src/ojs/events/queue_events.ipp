@@ -48,7 +48,7 @@ class event_listener final : public ref_counted {
             wake_ = std::move(*created);
         }
         const ref<event_listener> self(this);
-        result<thread> started = thread::start([self] { self->run(); }, {256 * 1024, 0, false, "ojs-events"});
+        result<thread> started = thread::start([self] { self->run(); }, {256 * 1024, false, "ojs-events"});
         if (started) thread_ = std::move(*started);
     }
     // The callback is no longer called. The thread ends by itself if it is connecting.

@@ -100,8 +100,7 @@ class loop : public stoppable {
     bool consumers(std::size_t count, function<void(slot&)> body);
     /// To extend leases: calls `renew` every `interval`, on a thread of its own, with the ids in flight. Those that it
     /// returns are lost: their tokens are cancelled.
-    bool renew(std::chrono::milliseconds interval,
-               function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
+    bool renew(detail::any_ms interval, function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
 
     /// Works until stopped, and returns main's exit status: 0 if all items and threads have ended. If a thread has not,
     /// run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.

@@ -32,10 +32,10 @@ OJS_SHUTDOWN_INLINE bool loop::consumers(std::size_t count, function<void(slot&)
     for (; count > 0; --count) core_->consumers.push_back(body);
     return true;
 }
-OJS_SHUTDOWN_INLINE bool loop::renew(std::chrono::milliseconds interval,
+OJS_SHUTDOWN_INLINE bool loop::renew(detail::any_ms interval,
                                      function<std::vector<std::string>(const std::vector<std::string>&)> renew) {
     if (!core_->accepts("renew")) return false;
-    core_->renew_interval = detail::max(interval, std::chrono::milliseconds(1));
+    core_->renew_interval = detail::max<std::chrono::milliseconds>(interval, std::chrono::milliseconds(1));
     core_->renew = std::move(renew);
     return true;
 }

@@ -174,11 +174,10 @@ class child_process {
     /// Sends SIGTERM (and SIGCONT, for stopped processes) to the group, and SIGKILL to the rest of it after `grace`.
     /// With /proc the complete group gets the grace, else it ends with the child itself. `kill_timeout` and errors as
     /// for kill().
-    result<child_exit> terminate(std::chrono::milliseconds grace,
-                                 std::chrono::milliseconds kill_timeout = std::chrono::milliseconds(5000));
+    result<child_exit> terminate(detail::any_ms grace, detail::any_ms kill_timeout = std::chrono::milliseconds(5000));
     /// Sends SIGKILL to the group. errc::timed_out if the child has not ended after `kill_timeout`: the kernel is busy
     /// with it, or does not permit the signal. It may then still run: its work must not be given to another process.
-    result<child_exit> kill(std::chrono::milliseconds kill_timeout = std::chrono::milliseconds(5000));
+    result<child_exit> kill(detail::any_ms kill_timeout = std::chrono::milliseconds(5000));
 
   private:
     friend result<child_process> detail::start_child(const child_options&, int, bool);

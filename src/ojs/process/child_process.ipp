@@ -85,7 +85,7 @@ class exit_watch {
             check_exit(pid, 0, ended);
             flag->waker.notify();
         };
-        result<thread> started = thread::start(wait, {64 * 1024, 0, false, "ojs-waits"});
+        result<thread> started = thread::start(wait, {64 * 1024, false, "ojs-waits"});
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};
@@ -330,8 +330,7 @@ OJS_SHUTDOWN_INLINE result<void> child_process::signal(int number) {
     return state_ ? state_->signal(number) : detail::no_child();
 }
 
-OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::milliseconds grace,
-                                                                std::chrono::milliseconds kill_timeout) {
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(detail::any_ms grace, detail::any_ms kill_timeout) {
     if (!state_) return detail::no_child();
     const time_point deadline = deadline_after(grace);
     state_->request_exit(SIGTERM, deadline);
@@ -340,7 +339,7 @@ OJS_SHUTDOWN_INLINE result<child_exit> child_process::terminate(std::chrono::mil
     return kill(kill_timeout);
 }
 
-OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(std::chrono::milliseconds kill_timeout) {
+OJS_SHUTDOWN_INLINE result<child_exit> child_process::kill(detail::any_ms kill_timeout) {
     if (!state_) return detail::no_child();
     state_->request_exit(SIGKILL, time_point::min());
     return state_->wait(deadline_after(kill_timeout), -1);

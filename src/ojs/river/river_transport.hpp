@@ -47,12 +47,12 @@ class river_transport : public transport {
     /// invalid_argument, if libpq cannot read the URL; unsupported, if the tables are missing or of an unknown version.
     /// A database that cannot be reached within `timeout` is no error: the worker retries.
     static result<river_ref> create(std::string url, river_options options = {},
-                                    std::chrono::milliseconds timeout = std::chrono::seconds(5));
+                                    detail::any_ms timeout = std::chrono::seconds(5));
 
     /// A handler returns it: the job runs again after `delay`, and the attempt does not count. Thread-safe.
-    virtual outcome snooze(const job_context& job, std::chrono::milliseconds delay) = 0;
+    virtual outcome snooze(const job_context& job, detail::any_ms delay) = 0;
     /// A handler returns it: the job, if it has attempts left, runs again after `delay`. Thread-safe.
-    virtual outcome retry_after(const job_context& job, std::chrono::milliseconds delay, std::string reason) = 0;
+    virtual outcome retry_after(const job_context& job, detail::any_ms delay, std::string reason) = 0;
     /// A handler returns it: the job is cancelled. Thread-safe.
     virtual outcome cancel(const job_context& job, std::string reason) = 0;
 };

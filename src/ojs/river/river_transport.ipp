@@ -25,10 +25,8 @@ class river_worker : public river_transport {
 
     result<void> open(time_point deadline) { return session_.check_schema(deadline); }
 
-    outcome snooze(const job_context& job, std::chrono::milliseconds delay) override {
-        return decide(job, "snooze", delay, "snoozed");
-    }
-    outcome retry_after(const job_context& job, std::chrono::milliseconds delay, std::string reason) override {
+    outcome snooze(const job_context& job, any_ms delay) override { return decide(job, "snooze", delay, "snoozed"); }
+    outcome retry_after(const job_context& job, any_ms delay, std::string reason) override {
         return decide(job, "fail", delay, std::move(reason));
     }
     outcome cancel(const job_context& job, std::string reason) override {
@@ -149,7 +147,7 @@ OJS_SHUTDOWN_INLINE bool is_connection_string(const std::string& url) {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<river_ref> river_transport::create(std::string url, river_options options,
-                                                              std::chrono::milliseconds timeout) {
+                                                              detail::any_ms timeout) {
     if (!detail::river::is_connection_string(url))
         return error{errc::invalid_argument, 0, "libpq cannot read the database URL"};
     const result<void> fits = detail::river::check_channel(options.schema);

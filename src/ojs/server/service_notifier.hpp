@@ -42,7 +42,7 @@ class service_notifier {
     result<void> stopping(std::string_view text = {}) const;
     /// Starting or stopping needs at least this much more time from now. Repeat it before that has passed.
     /// EXTEND_TIMEOUT_USEC=
-    result<void> extend_timeout(std::chrono::milliseconds from_now) const;
+    result<void> extend_timeout(detail::any_ms from_now) const;
     /// The process is alive. WATCHDOG=1
     result<void> watchdog() const;
     /// Custom assignments, VARIABLE=value, one per line; at most 4096 bytes, which is what managers read.

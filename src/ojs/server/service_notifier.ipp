@@ -127,9 +127,9 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::stopping(std::string_view tex
     return send(detail::with_status("STOPPING=1", text));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(std::chrono::milliseconds from_now) const {
+OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(detail::any_ms from_now) const {
     constexpr std::chrono::milliseconds max = std::chrono::hours(24 * 365);  // no overflow in microseconds
-    const long long usec = std::max<long long>(std::min(from_now, max).count(), 0) * 1000;
+    const long long usec = std::max<long long>(std::min<std::chrono::milliseconds>(from_now, max).count(), 0) * 1000;
     return send(detail::cat({"EXTEND_TIMEOUT_USEC=", usec}));
 }
 

@@ -16,7 +16,9 @@ OJS_SHUTDOWN_INLINE std::vector<std::chrono::milliseconds> default_retry_delays(
 class spool_transport final : public transport {
   public:
     explicit spool_transport(spool_options options)
-        : options_(std::move(options)),
+        : options_((options.incomplete_timeout =
+                        std::clamp<milliseconds>(options.incomplete_timeout, {}, milliseconds(max_duration_ms)),
+                    std::move(options))),
           examiner_(options_, requests_),
           reporter_(options_),
           recovery_(options_, reporter_),
@@ -191,7 +193,7 @@ class spool_transport final : public transport {
     void recover_when_due(time_point deadline) {
         const time_point now = steady_clock::now();
         if (now < next_recovery_at_) return;
-        next_recovery_at_ = now + options_.recovery_interval;
+        next_recovery_at_ = deadline_after(options_.recovery_interval);
         recovery_.recover_all(*folders_, owner_->name, deadline);
     }
 

@@ -32,7 +32,7 @@ class stoppable {
     /// then calls _exit()); exceptions are logged. The timeouts come on top of stop_timeout; the check of the container's
     /// grace period includes them. A third stop signal skips the steps. False after the start, or if `step` is empty.
     template <class F>
-    bool on_shutdown(std::string name, F&& step, std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) {
+    bool on_shutdown(std::string name, F&& step, detail::any_ms timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 

@@ -139,7 +139,7 @@ class job_context {
     /// See cancel_token::on_cancel.
     cancel_registration on_cancel(function<void()> callback) const { return token().on_cancel(std::move(callback)); }
     /// Sleeps; returns false at once when cancelled.
-    [[nodiscard]] bool sleep_for(std::chrono::nanoseconds duration) const { return token().sleep_for(duration); }
+    [[nodiscard]] bool sleep_for(detail::any_duration<> duration) const { return token().sleep_for(duration); }
     ojs::cancel_token token() const noexcept;  ///< of this job, for calls that take one
 
     /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. The

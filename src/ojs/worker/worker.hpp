@@ -85,10 +85,10 @@ class worker : public stoppable {
     /// request_stop(), then wait(). The deadline does not change the grace period. Before run() or start() the request
     /// is kept: those then drain at once. [River Stop]
     bool stop(time_point deadline = time_point::max()) { return request_stop(), wait(deadline); }
-    bool stop(std::chrono::milliseconds timeout) { return stop(deadline_after(timeout)); }
+    bool stop(detail::any_ms timeout) { return stop(deadline_after(timeout)); }
     /// As stop(). [River StopAndCancel]
     bool stop_and_cancel(time_point deadline = time_point::max()) { return request_stop_and_cancel(), wait(deadline); }
-    bool stop_and_cancel(std::chrono::milliseconds timeout) { return stop_and_cancel(deadline_after(timeout)); }
+    bool stop_and_cancel(detail::any_ms timeout) { return stop_and_cancel(deadline_after(timeout)); }
 
     std::size_t active_jobs() const;  ///< claimed and not settled; thread-safe
 

@@ -44,7 +44,7 @@ OJS_SHUTDOWN_INLINE result<void> worker::start() {
     result<void> begun = core_->start(nullptr);
     if (!begun) return begun;
     result<detail::thread> started =
-        detail::thread::start([core = core_] { core->run_to_end(); }, {0, 0, false, "ojs-worker"});
+        detail::thread::start([core = core_] { core->run_to_end(); }, {0, false, "ojs-worker"});
     if (!started) {  // stop in order, on this thread
         request_stop_and_cancel();
         core_->run_to_end();

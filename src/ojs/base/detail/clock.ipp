@@ -66,7 +66,8 @@ inline std::uint64_t random_number() noexcept {
 
 // From 0 to half of `delay`: workers that do something at the same time do the next thing apart.
 inline std::chrono::milliseconds random_half(std::chrono::milliseconds delay) noexcept {
-    return std::chrono::milliseconds(delay.count() * static_cast<std::int64_t>(random_number() % 512) / 1024);
+    const double share = static_cast<double>(random_number() % 512) / 1024;
+    return std::chrono::milliseconds(static_cast<std::int64_t>(static_cast<double>(delay.count()) * share));
 }
 
 // Delays that double from `initial` to `max`, less up to half at random.

@@ -15,6 +15,7 @@
 
 #include "clock.ipp"
 #include "sync.ipp"
+#include "text.hpp"
 
 namespace ojs::detail {
 struct small_file {
@@ -38,6 +39,12 @@ inline result<small_file> read_small_file(const std::string& path, std::size_t l
         out.text.append(buffer, static_cast<std::size_t>(count));
     }
     return out;
+}
+// Named from the root, so that a later chdir() changes nothing.
+inline std::string absolute_path(const std::string& path) {
+    char folder[PATH_MAX];
+    const bool is_relative = !path.empty() && path[0] != '/' && ::getcwd(folder, sizeof folder) != nullptr;
+    return is_relative ? cat({folder, "/", path}) : path;
 }
 inline bool is_missing(const error& of) noexcept { return of.sys_errno == ENOENT || of.sys_errno == ENOTDIR; }
 

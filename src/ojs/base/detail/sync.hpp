@@ -70,10 +70,9 @@ class condition {
 };
 
 struct thread_options {
-    std::size_t stack_size = 0;      // bytes; 0: the platform's default
-    std::size_t min_stack_size = 0;  // raises a smaller stack_size
-    bool takes_signals = false;      // false: every signal is blocked in the thread
-    const char* name = "ojs";        // in ps and debuggers; 15 characters at most
+    std::size_t stack_size = 0;  // bytes, 256 KiB or more; 0: the platform's default, 1 MiB or more (musl has 128 KiB)
+    bool takes_signals = false;  // false: every signal is blocked in the thread
+    const char* name = "ojs";    // in ps and debuggers; 15 characters at most
 };
 
 // The destructor joins it. In a child of fork(), which has no copy of it, nothing waits.

@@ -11,7 +11,7 @@
 namespace ojs::detail {
 // Capped, so that a sum of a few does not overflow.
 inline std::chrono::milliseconds clamp_for_sum(std::chrono::milliseconds time) noexcept {
-    return time < no_limit / 8 ? time : no_limit / 8;
+    return std::min<std::chrono::milliseconds>(time, std::chrono::hours(24 * 365 * 30));
 }
 
 // From the shutdown request to the exit, pre_shutdown and SIGKILL included.

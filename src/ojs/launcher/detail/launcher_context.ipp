@@ -28,7 +28,7 @@ class routing_hooks : public ref_counted {
 
     result<void> start() {
         if (!hooks_[0] && !hooks_[1] && !hooks_[2]) return {};
-        result<thread> started = thread::start([this] { run(); }, {0, 0, false, "ojs-routing"});
+        result<thread> started = thread::start([this] { run(); }, {0, false, "ojs-routing"});
         if (!started) return started.error();
         thread_ = std::move(*started);
         running_ = true;

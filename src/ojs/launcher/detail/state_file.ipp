@@ -339,7 +339,7 @@ class state_file : public ref_counted {
     result<void> start_writing() {
         if (writing_) return {};
         const ref<state_file> self(this);
-        result<thread> started = thread::start([self] { self->write_newest(); }, {256 * 1024, 0, false, "ojs-state"});
+        result<thread> started = thread::start([self] { self->write_newest(); }, {256 * 1024, false, "ojs-state"});
         if (!started) return started.error();
         started->detach();
         writing_ = true;

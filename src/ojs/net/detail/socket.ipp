@@ -193,7 +193,7 @@ class resolver final : public ref_counted {
 
     void begin_lookup() {
         const ref<resolver> self(this);
-        result<thread> started = thread::start([self] { self->look_up(); }, {0, 0, false, "ojs-lookup"});
+        result<thread> started = thread::start([self] { self->look_up(); }, {0, false, "ojs-lookup"});
         is_pending_ = started.has_value();
         if (started) started->detach();
         if (!started) failure_ = "cannot create a thread";

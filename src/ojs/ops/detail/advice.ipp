@@ -191,8 +191,21 @@ inline void check_heartbeat(const worker_options& options, std::vector<finding>&
                         " more (the heartbeat interval plus 10s)"})});
 }
 
-inline void check_stop_budget(const loop_options& options, std::chrono::milliseconds steps_timeout,
-                              const container_info& info, std::vector<finding>& out) {
+// Brings durations that are out of bounds, which is a finding of its own, to where their sums cannot overflow.
+struct duration_clamp {
+    void operator()(const char*, const char*, std::chrono::milliseconds& value, std::chrono::milliseconds,
+                    std::chrono::milliseconds max = {}) const {
+        constexpr std::chrono::milliseconds longest{max_duration_ms};
+        if (value != no_limit || max != no_limit) value = detail::max(detail::min(value, longest), longest.zero());
+    }
+    template <class... Row>
+    void operator()(const char*, const char*, Row&&...) const {}
+};
+
+inline void check_stop_budget(loop_options options, std::chrono::milliseconds steps_timeout, const container_info& info,
+                              std::vector<finding>& out) {
+    const duration_clamp clamp;
+    visit_loop_options(options, clamp);
     const stop_platform* platform = info.platform;
     if (platform == nullptr && options.container_grace_period.count() > 0)
         platform = std::end(stop_platforms) - 1;  // any container

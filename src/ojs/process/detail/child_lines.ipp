@@ -100,7 +100,7 @@ class child_thread : public ref_counted {
         if (!waker) return waker.error();
         self->waker_ = std::move(*waker);
         const auto work = [self, &launch, &options] { self->run(launch, options); };
-        result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-child"});
+        result<thread> started = thread::start(work, {256 * 1024, false, "ojs-child"});
         if (!started) return started.error();
         self->thread_ = std::move(*started);
         unique_lock held(self->mutex_);

@@ -22,7 +22,7 @@ class watcher {
         stopped_ = cancel_source();
         result<ojs::detail::thread> started = ojs::detail::thread::start(
             [this, callback = std::move(callback), stop = stopped_.token()] { run(callback, stop); },
-            {0, 0, false, "ojs-redis"});
+            {0, false, "ojs-redis"});
         if (started) thread_ = std::move(*started);
     }
     // Once it has returned, the callback is no longer called.

@@ -260,7 +260,7 @@ class session {
         if (!created) return created.error();
         wake_ = std::move(*created);
         db_.listening.set_interrupt_fd(wake_.fd());
-        result<thread> started = thread::start([this] { run_sessions(); }, {0, 0, false, "ojs-river"});
+        result<thread> started = thread::start([this] { run_sessions(); }, {0, false, "ojs-river"});
         if (!started) return started.error();
         thread_ = std::move(*started);
         return {};

@@ -347,7 +347,7 @@ class spool_watcher {
         }
         running_.store(true, memory_order::release);
         const auto work = [this, on_work, watch_fd] { run(on_work, watch_fd); };
-        result<thread> started = thread::start(work, {256 * 1024, 0, false, "ojs-spool"});
+        result<thread> started = thread::start(work, {256 * 1024, false, "ojs-spool"});
         if (started) thread_ = std::move(*started);
         if (!started) running_.store(false, memory_order::release);
     }

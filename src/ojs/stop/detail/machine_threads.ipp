@@ -19,10 +19,9 @@ class machine_threads {
         for (const ref<entry>& each : all_) each->handle.detach();  // one of them may run this
     }
 
-    // With `takes_signals`, programs that it starts inherit an open mask. Others call transports and hooks: more stack.
+    // With `takes_signals`, programs that it starts inherit an open mask.
     result<void> start(const char* name, bool takes_signals, const function<void()>& body) {
-        const std::size_t min_stack_size = takes_signals ? 0 : std::size_t{256} * 1024;
-        const thread_options wanted{options_.thread_stack_size, min_stack_size, takes_signals, name};
+        const thread_options wanted{options_.thread_stack_size, takes_signals, name};
         const ref<entry> added = make_ref<entry>();
         {
             const unique_lock held(guard_);
