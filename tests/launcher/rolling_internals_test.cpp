@@ -60,6 +60,18 @@ TEST_CASE("rollout: a new process that exits within min_ready_time is never rout
     CHECK(fleet.broken() == texts{});
 }
 
+TEST_CASE("rollout: relative paths are those of the launcher's working directory at that time") {
+    const std::string here = std::filesystem::current_path().string() + "/";
+    group_options given = kv_group(1, 1, 1);
+    given.process.child.command = {"./kv", "data"};
+    given.process.child.errors = child_stream::file("kv.log");
+    CHECK(detail::as_kept(given).process.child.command == texts{here + "./kv", "data"});
+    CHECK(detail::as_kept(given).process.child.errors.path == here + "kv.log");
+    given.process.child.working_directory = "run";
+    CHECK(detail::as_kept(given).process.child.working_directory == here + "run");
+    CHECK(detail::as_kept(given).process.child.command[0] == "./kv");  // below that
+}
+
 TEST_CASE("rollout: min_ready_time is 5s by default, or 1s without a coordinator") {
     group_options options;
     CHECK(detail::min_ready_time(options) == 5s);

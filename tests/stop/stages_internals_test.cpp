@@ -1,4 +1,6 @@
 // The times of a stop, and why it cancels.
+#include <filesystem>
+
 #include "test.hpp"
 
 using namespace ojs;
@@ -25,6 +27,13 @@ TEST_CASE("stages: cancelled handlers have their wait, but half of the stop, at 
     CHECK(detail::last_beat_time(times) == 200ms);
     times.stop_timeout = 1h;
     CHECK(detail::last_beat_time(times) == 500ms);
+}
+
+TEST_CASE("options: a relative termination-mode file is that of the working directory at the construction") {
+    loop_options given;
+    given.termination_mode_file = "mode";
+    const detail::held_options<loop_options> held(std::move(given));
+    CHECK(held.options.termination_mode_file == std::filesystem::current_path().string() + "/mode");
 }
 
 TEST_CASE("stages: the state of the lifecycle decides why a stop cancels, and whether a file may say otherwise") {

@@ -94,7 +94,7 @@ class launcher_body : public ref_counted {
         atomic<bool> prepared{false};
         result<thread> guard = error{};
         if (begun && !options_.state_file.empty())
-            guard = thread::start([&] { exit_if_start_hangs(prepared); }, {64 * 1024, 0, false, "ojs-exit"});
+            guard = thread::start([&] { exit_if_start_hangs(prepared); }, {64 * 1024, false, "ojs-exit"});
         if (begun) begun = prepare();
         prepared.store(true);
         if (begun) return supervise(true);
@@ -106,7 +106,7 @@ class launcher_body : public ref_counted {
         if (!begun) return begun.error();
         const ref<launcher_body> self(this);
         result<thread> started =
-            thread::start([self] { static_cast<void>(self->supervise(false)); }, {0, 0, false, "ojs-launcher"});
+            thread::start([self] { static_cast<void>(self->supervise(false)); }, {0, false, "ojs-launcher"});
         if (!started) finish(exit_status::usage);
         return started;
     }
@@ -171,7 +171,7 @@ class launcher_body : public ref_counted {
     }
     result<void> open_all(const process_groups& groups) {
         result<void> opened = open_state_and_stop_orphans();
-        if (opened) opened = folder_.open(options_.socket_folder);
+        if (opened) opened = folder_.open(absolute_path(options_.socket_folder));
         if (opened && context_->state && folder_.is_private()) opened = context_->state->add_folder(folder_.path());
         if (!opened) return opened;
         constexpr std::size_t number_and_end = 20;
@@ -207,7 +207,7 @@ class launcher_body : public ref_counted {
     // Before the sockets are created, because orphans may listen on them.
     result<void> open_state_and_stop_orphans() {
         if (options_.state_file.empty()) return {};
-        const result<ref<state_file>> opened = state_file::open(options_.state_file, context_->log);
+        const result<ref<state_file>> opened = state_file::open(absolute_path(options_.state_file), context_->log);
         if (!opened) return opened.error();
         context_->state = *opened;
         if (options_.reap_orphans) context_->state->reap_orphans(options_.orphan_grace_period, kill_timeout, life_);
@@ -230,7 +230,7 @@ class launcher_body : public ref_counted {
         attempt([&] { context_->log.write(log_level::info, "launcher stopped", {field("exit_status", status)}); });
         result<thread> exit = error{};
         if (may_exit)
-            exit = thread::start([this, status] { exit_if_unfinished(status); }, {64 * 1024, 0, false, "ojs-exit"});
+            exit = thread::start([this, status] { exit_if_unfinished(status); }, {64 * 1024, false, "ojs-exit"});
         finish(status);
         return status;
     }

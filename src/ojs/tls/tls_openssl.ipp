@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string>
 
+#include "../base/detail/files.ipp"
 #include "tls_openssl.hpp"
 
 namespace ojs {
@@ -143,7 +144,11 @@ struct peer {
 class shared_context {
   public:
     explicit shared_context(tls_options options)
-        : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method())) {}
+        : options_(std::move(options)), context_(SSL_CTX_new(TLS_client_method())) {
+        for (std::string* const file :
+             {&options_.ca_file, &options_.crl_file, &options_.certificate_file, &options_.key_file})
+            *file = absolute_path(*file);  // read again when it has changed
+    }
 
     // Null, or what is unusable.
     const char* prepare() {
@@ -266,7 +271,7 @@ class shared_context {
         return 1;  // we own it
     }
 
-    const tls_options options_;
+    tls_options options_;
     const context_ptr context_;
     std::mutex mutex_;  // guards what follows
     watched_file ca_;

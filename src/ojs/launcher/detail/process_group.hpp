@@ -22,8 +22,8 @@ inline void refresh_status(const ref<instance>& running, process_info& info) {
 // thread, by plan_group() and the time it is given; on_process_changed() only records changes.
 class process_group : public ref_counted {
   public:
-    process_group(group_options options, ref<launcher_context> context)
-        : context_(std::move(context)), options_(std::move(options)) {
+    process_group(const group_options& options, ref<launcher_context> context)
+        : context_(std::move(context)), options_(as_kept(options)) {
         if (options_.id_prefix.empty()) options_.id_prefix = options_.name;
         if (options_.max_surge == 0) options_.max_surge = 1;  // [RFC-041 "maxSurge == 0"]
         ended_.reserve(max_ended);

@@ -11,6 +11,22 @@
 #include "launcher_metrics.ipp"
 
 namespace ojs::detail {
+// Paths are made absolute, as processes are started again later, and durations short enough to be added.
+inline group_options as_kept(group_options group) {
+    child_options& child = group.process.child;
+    for (std::chrono::milliseconds* const time :
+         {&group.health_check_timeout, &group.min_ready_time, &group.process.rpc_timeout})
+        *time = clamp_for_sum(*time);
+    for (child_stream* const stream : {&child.input, &child.output, &child.errors})
+        stream->path = absolute_path(stream->path);
+    for (std::vector<std::string>* const command : {&child.command, &group.process.pre_shutdown}) {
+        const bool has_folder = !command->empty() && command->front().find('/') != std::string::npos;
+        if (has_folder && child.working_directory.empty()) command->front() = absolute_path(command->front());
+    }
+    child.working_directory = absolute_path(child.working_directory);
+    return group;
+}
+
 // The restarts of one slot of a group. Guarded by the mutex of the group.
 struct restart_history : ref_counted {
     explicit restart_history(const restart_options& options) : delays({options.initial_backoff, options.max_backoff}) {}
@@ -145,8 +161,9 @@ struct rollout : ref_counted {
     enum class canary_step { starting, watched, check_due, checking, passed };
     enum class failure_step { none, retry, roll_back, give_up };
 
-    rollout(group_options new_options, rollout_options rolling, const group_options& before, std::uint64_t number)
-        : target(std::move(new_options)),
+    rollout(const group_options& new_options, rollout_options rolling, const group_options& before,
+            std::uint64_t number)
+        : target(as_kept(new_options)),
           options(with_retries(std::move(rolling), target.retry)),
           generation(number),
           max_old(std::max(before.desired, target.desired)),
@@ -188,7 +205,7 @@ struct rollout : ref_counted {
         if (available < needed) canary = canary_step::starting;
         if (available >= needed && canary == canary_step::starting) {
             canary = canary_step::watched;
-            watched_until = now + options.canary_wait;
+            watched_until = now + clamp_for_sum(options.canary_wait);
         } else if (canary == canary_step::watched && now >= watched_until) {
             canary = options.canary_check ? canary_step::check_due : canary_step::passed;
         }

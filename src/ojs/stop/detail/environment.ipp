@@ -1,6 +1,7 @@
 // environment: reads options from the environment, and checks their bounds.
 #pragma once
 
+#include "../../base/detail/files.ipp"
 #include "../../base/detail/signal_names.ipp"
 #include "../../base/detail/text.hpp"
 #include "../loop_options.hpp"
@@ -24,8 +25,9 @@ inline std::string public_url(std::string_view url) {
 
 inline error invalid(std::string text) { return {errc::invalid_argument, 0, std::move(text)}; }
 
-// A name is read without white space around it. A word has none within, either: a comma was meant. A secret is kept.
-enum class text_kind { name, word, secret };
+// A name is read without white space around it, and a path made absolute. A word has none within, either: a comma was
+// meant. A secret is kept.
+enum class text_kind { name, path, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
 
@@ -81,6 +83,7 @@ class option_visitor {
     std::string parse(std::string& out, text_kind kind) {
         is_secret_ = kind == text_kind::secret;
         out = is_secret_ ? value_ : std::string(trim_blanks(value_, white_space));
+        if (kind == text_kind::path) out = absolute_path(out);
         return "";
     }
     std::string parse(std::vector<std::string>& out, text_kind kind) {

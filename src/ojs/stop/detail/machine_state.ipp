@@ -59,6 +59,8 @@ inline std::string make_worker_id() {
 
 template <class Options>
 struct held_options {
+    explicit held_options(Options&& given)
+        : options((given.termination_mode_file = absolute_path(given.termination_mode_file), std::move(given))) {}
     const Options options;
 };
 
