@@ -293,13 +293,18 @@ TEST_CASE("signals: a thread begins to handle SIGTSTP only after a later SIGCONT
     }
 }
 
-TEST_CASE("signals: the program sets its handler over ours -> SIGCONT and the destructor leave it") {
+TEST_CASE("signals: the program sets its handler over ours -> it is named once; SIGCONT and the destructor leave it") {
     foreign_calls = 0;
     const with_disposition before(SIGTSTP, SIG_DFL);
     {
         lifecycle target(0ms);
-        const signals installed = claim(target);
+        const signals installed = claim(target, {false, {SIGTERM, SIGINT, SIGHUP}});
+        const with_disposition waiting(SIGINT, SIG_IGN);  // as system() does
+        const with_disposition reload(SIGHUP, foreign_handler);
+        CHECK(detail::replaced_signals() == "");
         ::signal(SIGTSTP, foreign_handler);
+        CHECK(detail::replaced_signals() == "SIGTSTP");
+        CHECK(detail::replaced_signals() == "");
         send_self(SIGCONT);
         send_self(SIGTSTP);
         CHECK(foreign_calls == 1);

@@ -1,6 +1,7 @@
 // loop: how it takes, counts and stops the items of any queue.
 #include <poll.h>
 
+#include "core/dispositions.hpp"
 #include "events.hpp"
 #include "processes.hpp"
 
@@ -384,6 +385,16 @@ TEST_CASE_FIXTURE(fixture, "loop: a second loop or run() beside a loop -> status
     CHECK(other.run() == exit_status::usage);
     ::raise(SIGTERM);
     CHECK(one.run() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "loop: a signal that was ignored before it, or loses its handler, is named in the log") {
+    const test::with_disposition ignored(SIGTERM, SIG_IGN);
+    options.log.level = log_level::warn;
+    loop one(options);
+    CHECK(logged("signal stays ignored: it was ignored at process start (nohup, trap '' or &)"));
+    ::signal(SIGTSTP, SIG_DFL);
+    CHECK(one.advance());
+    CHECK(logged("signals no longer reach this worker or loop: their handlers were replaced"));
 }
 
 TEST_CASE_FIXTURE(fixture, "loop: a stop signal before run() -> the consumers take no item, and the status is 0") {

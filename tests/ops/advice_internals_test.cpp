@@ -276,7 +276,7 @@ TEST_CASE("pid1: a shell between an init and the process is reported only if PID
         tree.process("6", 6, 5, "env", "env|./worker").process("5", 5, middle, "sh", "sh|-c|env ./worker");
         const std::vector<finding> found = look(tree);
         CHECK(found.size() == (middle == 1 ? 1U : 0U));
-        if (middle == 1) CHECK(holds(found[0].problem, "started by 'sh -c ...'"));
+        if (middle == 1) CHECK(holds(found[0].problem, "started by 'sh -c ...', a shell"));
     }
     file_tree circle;  // no end, but an end to the search
     with_us(circle, 6).file("/.dockerenv", "").process("1", 1, 0, "tini", "tini|--|x");

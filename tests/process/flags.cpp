@@ -78,17 +78,27 @@ TEST_CASE("flags: --doctor exits with 1 only if it finds an error, and --help li
 
 #if OJS_SHUTDOWN_USE_PROC
 // [GS 4.3 (b)] [GS 4.3 (c)]
-TEST_CASE("flags: --doctor warns of a shell as PID 1 that forwards no SIGTERM, but not after its exec") {
+TEST_CASE("flags: start-up and --doctor warn of a PID 1 that forwards no SIGTERM, but not after its exec") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty()) return;
-    for (const bool is_shell : {true, false}) {
+    const auto started_by = [&](const std::vector<std::string>& parent, const environment& settings) {
         std::vector<std::string> command = container;
-        const std::string doctor = program("worker") + " --doctor";
-        command.insert(command.end(), {"sh", "-c", is_shell ? doctor + "; true" : "exec " + doctor});
-        process worker(command, {{"OJS_URL", "memory:"}, {"container", "docker"}});
-        CHECK(worker.wait() == 0);
-        INFO(worker.output());
-        CHECK(worker.count("warning  pid1-wrapper") == (is_shell ? 1 : 0));
+        command.insert(command.end(), parent.begin(), parent.end());
+        return process(command, settings);
+    };
+    for (const char* before : {"", "exec "}) {
+        process doctor = started_by({"sh", "-c", before + program("worker") + " --doctor; true"},
+                                    {{"OJS_URL", "memory:"}, {"container", "docker"}});
+        CHECK(doctor.wait() == 0);
+        INFO(doctor.output());
+        CHECK(doctor.count("warning  pid1-wrapper") == (*before == '\0' ? 1 : 0));
     }
+    process outside =
+        started_by({"python3", "-c", "import subprocess, sys; subprocess.call(sys.argv[1])", program("worker")},
+                   settings_from("OJS_URL=memory: OJS_LOG_FORMAT=logfmt OJS_HEALTH_ADDR=127.0.0.1:0 "
+                                 "KUBERNETES_SERVICE_HOST=10.0.0.1"));
+    CHECK(outside.prints("grace_period=25s grace_from=kubernetes"));
+    CHECK(outside.prints("starts the worker by 'python3', which may not pass signals on"));
+    CHECK(outside.prints("which is loopback\" finding=health-kubernetes"));
 }
 #endif

@@ -1,4 +1,5 @@
 #include "busy_worker.hpp"
+#include "core/dispositions.hpp"
 #include "file_tree.hpp"
 
 using namespace ojs;
@@ -50,6 +51,25 @@ TEST_CASE("stopping: SIGCONT resumes a worker after SIGTSTP, and one that its ow
     CHECK(worker->phase() == phase::running);
     REQUIRE(worker->stop(guard));
     CHECK(resumed_by == std::vector<int>{SIGCONT, SIGCONT});
+}
+
+TEST_CASE("stopping: a library replaces the handler of SIGTERM -> one error says so with the next heartbeat") {
+    const test::with_disposition before(SIGTERM, SIG_DFL);
+    lifecycle shared(0ms);
+    const signals installed = test::claim(shared);
+    worker_options options = recorder::options();
+    options.heartbeat_interval = 10ms;
+    const kept_log log(options);
+    recorder::transport wire;
+    worker worker(options, wire, shared);
+    worker.register_handler("work", do_nothing);
+    REQUIRE(worker.start());
+    ::signal(SIGTERM, SIG_DFL);
+    REQUIRE(log.wait_for("error signals no longer reach"));
+    REQUIRE(wire.wait_for("beat", wire.calls("beat").size() + 2));
+    REQUIRE(worker.stop(guard));
+    REQUIRE(log.count("error signals no longer reach") == 1);
+    CHECK(value_of(log.records("error signals")[0], "signals") == "SIGTERM");
 }
 
 TEST_CASE("stopping: a drain that follows quiet() sends no second heartbeat with quiet") {
@@ -444,11 +464,11 @@ TEST_CASE("stopping: a drain with no_limit has no deadline and ends when its job
     busy_worker busy(options, [](job_context& job) {
         while (!job.stop_requested()) std::this_thread::yield();
         CHECK(job.deadline() == time_point::max());
-        until_cancelled(job);
+        CHECK_FALSE(job.sleep_for(no_limit));
     });
     CHECK_FALSE(busy.body->stop(20ms));
     CHECK(busy.body->phase() == phase::draining);
-    CHECK(busy.body->stop_and_cancel(guard));
+    CHECK(busy.body->stop_and_cancel(std::chrono::hours::max()));
     CHECK(busy.settlement().error.details_json.find("\"grace_period_ms\":null") != std::string::npos);
 }
 
@@ -483,13 +503,14 @@ TEST_CASE("stopping: the log shows the options at start-up, the progress of the 
     worker_options options = recorder::options();
     options.queues = {"default", "other"};
     options.progress_interval = 10ms;
+    options.platform_grace = {"kubernetes", options.times.shutdown_grace_period};
     const kept_log log(options);
     busy_worker busy(options, [&log](job_context&) { CHECK(log.wait_for("info draining")); });
     busy.signal();
     REQUIRE(busy.body->wait(deadline_after(guard)));
     const log_record started = log.records("info worker started").at(0);
     const std::pair<const char*, const char*> shown[] = {
-        {"queues", "default,other"}, {"concurrency", "1"}, {"job_types", "work"}};
+        {"queues", "default,other"}, {"concurrency", "1"}, {"job_types", "work"}, {"grace_from", "kubernetes"}};
     for (const auto& [name, value] : shown) CHECK(value_of(started, name) == value);
     CHECK(value_of(log.records("info phase changed").at(0), "event") == "stop_signal");  // of a shared lifecycle
     const log_record draining = log.records("info draining").at(0);

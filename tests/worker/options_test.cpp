@@ -149,6 +149,8 @@ TEST_CASE("options: a variable sets its option, and durations may omit the unit"
     CHECK(out.log.level == log_level::error);
     CHECK(out.log.format == log_format::json);
     CHECK(good({{"OJS_CONCURRENCY", "1"}}).concurrency == 1);
+    CHECK(good({{"OJS_TERMINATION_MODE_FILE", " mode "}}).termination_mode_file ==
+          std::filesystem::current_path().string() + "/mode");
     CHECK(good({{"OJS_URL", "memory:"}}).url == "memory:");
     CHECK(good({{"OJS_URL", "unix:/run/ojs.sock"}}).url == "unix:/run/ojs.sock");
     for (const duration_variable& each : duration_variables) {
@@ -304,7 +306,6 @@ TEST_CASE("options: only the first of several errors is reported, and no error s
 // [WP 6.2] [WP 8.1]
 TEST_CASE("options: validate() refuses values that are out of range, alone or in combination") {
     refused("concurrency (OJS_CONCURRENCY) is 0; it must be 1 to 1000", [](auto& o) { o.concurrency = 0; });
-    refused("thread_stack_size must be at least 65536", [](auto& o) { o.thread_stack_size = 65535; });
     refused("concurrency", [](auto& o) { o.concurrency = 1001; });
     refused("queues", [](auto& o) { o.queues.clear(); });
     refused("queue", [](auto& o) { o.queues = {"a", ""}; });
@@ -388,5 +389,6 @@ TEST_CASE("options: the default drain fits into the stop timeout of a known plat
         const auto got = read(each.set, tree.root());
         REQUIRE(got);
         CHECK(got->times.shutdown_grace_period == each.drain);
+        CHECK((*got->platform_grace.platform == '\0') == (each.drain == 30s));
     }
 }

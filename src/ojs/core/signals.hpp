@@ -78,6 +78,8 @@ namespace detail {
 bool drives_signals(const lifecycle& target) noexcept;
 // Claims what the active installer lacks. Returns those that stay ignored. Not while that installer is being destroyed.
 result<std::vector<int>> add_signals(const signal_options& options);
+// Those claimed whose handler the program has replaced since, each once: "SIGTERM,SIGINT".
+std::string replaced_signals();
 // The latest signal of that number; number 0 if there was none. Thread-safe.
 received_signal last_signal(int number);
 }  // namespace detail

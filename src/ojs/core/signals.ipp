@@ -262,6 +262,18 @@ inline received_signal unpack_signal(std::uint64_t packed) {
 
 OJS_SHUTDOWN_INLINE bool drives_signals(const lifecycle& target) noexcept { return process.target.load() == &target; }
 
+OJS_SHUTDOWN_INLINE std::string replaced_signals() {
+    std::string out;
+    for (int number = 1; number < signal_limit; ++number) {
+        struct sigaction found {};
+        if (!process.claimed[number].installed || read_ours(number, found) || number == SIGHUP) continue;  // a reload
+        if (found.sa_handler == SIG_IGN && (number == SIGINT || number == SIGQUIT)) continue;  // by system(3)
+        process.claimed[number].installed = false;
+        append(out, {out.empty() ? "" : ",", signal_name(number)});
+    }
+    return out;
+}
+
 OJS_SHUTDOWN_INLINE received_signal last_signal(int number) { return unpack_signal(process.claimed[number].last); }
 }  // namespace detail
 
@@ -271,9 +283,8 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     if (!unread) return unread.error();
     signals out;
     out.claim_ = detail::make_ref<detail::signal_claim>(std::move(*unread));
-    if (!out.claim_->active()) {
+    if (!out.claim_->active())
         return error{errc::busy, 0, "the signals of this process already have an installer; share its lifecycle"};
-    }
     if (!process.fork_handler_set.exchange(true)) pthread_atfork(nullptr, nullptr, detail::forget_parent);
     process.repeat_gap_ms = detail::lifecycle_access::repeat_gap_ms(target);
     process.target = &target;

@@ -51,6 +51,11 @@ OJS_SHUTDOWN_INLINE container_info detect_container(const container_probe& probe
 }
 
 inline constexpr const char* shell_names = "sh bash dash ash zsh ksh ksh93 mksh yash fish csh tcsh";
+// These pass signals on, or stop what they have started.
+inline constexpr const char* forwarder_names =
+    "tini tini-static docker-init ojs-init dumb-init catatonit podman-init systemd init s6-svscan s6-supervise "
+    "s6-linux-init runit runit-init runsvdir runsv my_init supervisord openrc-init dinit finit procd shepherd launchd "
+    "launcher";
 
 // "/usr/bin/sh" and "-sh" are "sh".
 inline std::string program_name(std::string_view path) {
@@ -64,6 +69,20 @@ inline std::string interpreter_name(const process_facts& facts) {
     const array<std::string>& arguments = facts.arguments;
     const std::string out = arguments.empty() ? "" : program_name(arguments[0]);
     return out == "busybox" && arguments.size() > 1 ? program_name(arguments[1]) : out;
+}
+inline bool is_named(const process_facts& facts, std::string_view names) {
+    return is_listed(facts.comm, names) || is_listed(interpreter_name(facts), names);
+}
+
+// The ancestor nearest to PID 1 that may not pass signals on. Without a pid: none, or PID 1 is no ancestor.
+inline process_facts find_wrapper(std::string_view root, process_facts each) {
+    const std::string self = each.comm;
+    process_facts out;
+    for (int steps = 0; each.pid > 1 && steps < 64; ++steps) {
+        each = read_process(root, cat({each.parent}));
+        if (!is_named(each, forwarder_names) && each.comm != self) out = each;
+    }
+    return each.pid == 1 ? out : process_facts();
 }
 }  // namespace detail
 }  // namespace v0_1_0

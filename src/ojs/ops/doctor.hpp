@@ -32,13 +32,13 @@ std::vector<finding> check_budget(const worker_options& options, std::chrono::mi
 /// health address for a moment, and sends that one request. Returns within the timeout. [GS 4.3, 6.3]
 std::vector<finding> doctor(const worker_options& options,
                             const result<ops_options>& ops = ops_options::from_environment(),
-                            std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
+                            detail::any_ms timeout = std::chrono::milliseconds(2000),
                             const detail::container_probe& container = {});
 
 /// The same for a loop, without a backend.
 std::vector<finding> doctor(const loop_options& options,
                             const result<ops_options>& ops = ops_options::from_environment(),
-                            std::chrono::milliseconds timeout = std::chrono::milliseconds(2000),
+                            detail::any_ms timeout = std::chrono::milliseconds(2000),
                             const detail::container_probe& container = {});
 
 /// The highest severity of the findings; info if there are none. Thread-safe.

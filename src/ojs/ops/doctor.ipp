@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "../base/detail/text.hpp"
-#include "../core/signals.hpp"
+#include "../core/signals.ipp"
 #include "../host/termination_mode.hpp"
 #include "../net/http_client.hpp"
 #include "../net/json_view.ipp"
@@ -59,6 +59,10 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
                       effect_of_ignoring(number)}),
                  cat({"start the worker without that, or as `env --default-signal=", name.substr(3), " ...`"})});
         }
+        if (number != SIGHUP && action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL && !is_ours(action))
+            out.push_back({severity::error, "signal-handled",
+                           cat({name, " has a handler of this program or a library, so run() does not start"}),
+                           "remove that handler, or use start() and request_stop()"});
         if (sigismember(&blocked, number) == 1)
             out.push_back({severity::warning, "signal-blocked",
                            cat({name,
@@ -239,8 +243,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> check_budget(const worker_options& opti
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, const result<ops_options>& ops,
-                                                std::chrono::milliseconds timeout,
-                                                const detail::container_probe& where) {
+                                                detail::any_ms timeout, const detail::container_probe& where) {
     return detail::diagnose(options, ops, validate(options), detail::url_fix(options), timeout, where,
                             [&](std::vector<finding>& out) {
                                 detail::check_heartbeat(options, out);
@@ -248,8 +251,7 @@ OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const worker_options& options, c
                             });
 }
 OJS_SHUTDOWN_INLINE std::vector<finding> doctor(const loop_options& options, const result<ops_options>& ops,
-                                                std::chrono::milliseconds timeout,
-                                                const detail::container_probe& where) {
+                                                detail::any_ms timeout, const detail::container_probe& where) {
     const result<void> valid = detail::check_loop_options(options);
     return detail::diagnose(options, ops, valid, "", timeout, where, [](std::vector<finding>&) {});
 }

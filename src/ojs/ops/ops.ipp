@@ -80,8 +80,12 @@ class ops_extension final : public worker_extension {
 
   private:
     void warn_at_start() {
-        for (const finding& found : startup_findings(worker_->settings))
-            write_finding(log_, found.id, found.problem, found.fix);
+        std::vector<finding> all = startup_findings(worker_->settings);
+        if (const result<endpoint> where = health_endpoint(options_))
+            check_kubernetes_health(*where, detect_container(), all);
+        for (const finding& each : all)
+            write_finding(log_, each.id, each.problem, each.fix,
+                          each.severity == severity::info ? log_level::info : log_level::warn);
         const std::string missing = missing_handlers(worker_->job_types);
         if (!missing.empty() && !worker_->job_types.empty())
             log_.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",
@@ -91,7 +95,8 @@ class ops_extension final : public worker_extension {
     time_point stop_deadline() const noexcept {
         if (worker_->steps_timeout == no_limit) return never;
         const time_point drained = worker_->phases.drain_deadline();
-        const steady_clock::duration rest = worker_->settings.times.stop_timeout + worker_->steps_timeout;
+        const auto rest =
+            saturated<steady_clock::duration>(capped_sum(worker_->settings.times.stop_timeout, worker_->steps_timeout));
         return drained < never - rest ? drained + rest : never;
     }
     void report_service() {

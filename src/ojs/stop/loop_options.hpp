@@ -38,6 +38,11 @@ struct stop_rules {
     stop_times times = {};           // this and the next set the options of that name [GS-003, River, Spot]
     std::string termination_mode_file = {};
 };
+struct platform_grace {
+    const char* platform = "";
+    std::chrono::milliseconds grace{-1};
+    const char* chose(std::chrono::milliseconds in_use) const noexcept { return in_use == grace ? platform : ""; }
+};
 }  // namespace detail
 
 /// A protocol profile: which of the published documents a worker follows where they differ. By default the
@@ -75,9 +80,10 @@ struct loop_options {
     std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
     ojs::dialect dialect;                                 ///< see use()
+    detail::platform_grace platform_grace;                ///< chosen by from_environment() for the platform
     detail::extension_list<detail::worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
     log_options log;                                                      ///< level, format and hook
-    /// Bytes, of threads that run jobs, at least 64 KiB; 0: the platform's default. Others have at least 256 KiB.
+    /// Bytes, of all threads: 256 KiB, if it is less; 0: the platform's default, at least 1 MiB.
     std::size_t thread_stack_size = 0;
     function<void(const lifecycle_state&)> on_transition;  ///< after each change of phase, in order, on one thread
 

@@ -28,7 +28,7 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("times.reclaim_wait", "OJS_RECLAIM_WAIT", o.times.reclaim_wait, 0ms);
     visit("times.stop_timeout", "OJS_STOP_TIMEOUT", o.times.stop_timeout, 100ms);
     visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE", o.termination_mode_file,
-          text_kind::name);
+          text_kind::path);
     visit("stuck_after", "OJS_STUCK_AFTER", o.stuck_after, 10ms);
     visit("signal_debounce", "OJS_SIGNAL_DEBOUNCE", o.signal_debounce, 0ms);
     visit("stop_signals", "OJS_STOP_SIGNALS", o.stop_signals);
@@ -53,13 +53,12 @@ inline void fit_default_grace(loop_options& options, option_visitor& read, const
     const auto reports = detail::max<milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
     const auto max_grace = platform->grant - reports - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
-    if (max_grace.count() > 0 && grace <= std::chrono::seconds(30)) grace = detail::min(grace, max_grace);
+    if (max_grace.count() <= 0 || grace > std::chrono::seconds(30) || grace <= max_grace) return;
+    grace = max_grace;
+    options.platform_grace = {platform->id, grace};
 }
 
 inline result<void> check_stop(const loop_options& options) {
-    constexpr std::size_t min_stack_size = 64 * 1024;  // an HTTP call needs half of it
-    if (options.thread_stack_size != 0 && options.thread_stack_size < min_stack_size)
-        return invalid("thread_stack_size must be at least 65536 bytes, or 0 for the platform's default");
     for (const worker_extension_factory& factory : options.extensions) {
         result<void> valid = factory.check ? factory.check(options) : result<void>();
         if (!valid) return valid;

@@ -200,6 +200,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         changed.notify_all();
     }
     time_point do_due_work(time_point now) override {
+        check_signal_handlers();  // at least each 5 s, see max_sleep_ms
         work_list stuck;
         time_point next = never;
         {

@@ -11,10 +11,6 @@
 #include "../finding.hpp"
 
 namespace ojs::detail {
-inline constexpr const char* init_names =
-    "systemd init s6-svscan s6-linux-init runit runit-init runsvdir my_init supervisord openrc-init dinit "
-    "finit procd shepherd launchd";
-
 // By device and inode of /proc/PID/exe; if one cannot be read, by the name in argv[0].
 inline bool is_same_program(std::string_view root, const process_facts& a, const process_facts& b) {
     struct stat one {};
@@ -59,19 +55,17 @@ struct pid1_rule {
 };
 
 inline constexpr pid1_rule pid1_rules[] = {
-    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
     {"dumb-init", pid1_kind::forwards, sigtstp_effect::stops_us},
     {"catatonit podman-init", pid1_kind::forwards, sigtstp_effect::dropped},
+    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
     {"pause", pid1_kind::direct},
-    {init_names, pid1_kind::init},
     {shell_names, pid1_kind::shell},
+    {forwarder_names, pid1_kind::init},  // the others
 };
 
 inline pid1_rule find_pid1_rule(const process_facts& facts) {
-    for (const std::string& name : {facts.comm, interpreter_name(facts)}) {
-        for (const pid1_rule& rule : pid1_rules) {
-            if (is_listed(name, rule.text)) return rule;
-        }
+    for (const pid1_rule& rule : pid1_rules) {
+        if (is_named(facts, rule.text)) return rule;
     }
     return {"", pid1_kind::unknown};
 }
@@ -119,17 +113,6 @@ inline bool dumb_init_passes_sigtstp(const array<std::string>& arguments, const 
     return false;
 }
 
-// The shell nearest to PID 1 among our ancestors; empty if there is none, or PID 1 is not an ancestor.
-inline std::string find_shell_between(std::string_view root, pid_t parent) {
-    std::string shell;
-    for (int steps = 0; parent > 1 && steps < 64; ++steps) {
-        const process_facts facts = read_process(root, cat({parent}));
-        if (is_of_kind(facts, pid1_kind::shell)) shell = describe_command(facts);
-        parent = facts.parent;
-    }
-    return parent == 1 ? shell : std::string();
-}
-
 inline finding sigtstp_finding(std::string_view comm, bool freezes) {
     return {freezes ? severity::warning : severity::info, "pid1-sigtstp",
             cat({"PID 1 is ", printable(comm, 64),
@@ -157,8 +140,9 @@ inline void check_pid1(const container_probe& probe, const container_info& info,
     if (rule.kind == pid1_kind::shell) problem = cat({", ", shell_effect});
     if (rule.kind == pid1_kind::unknown) problem = ", which may not pass signals on";
     if (rule.kind == pid1_kind::forwards) {
-        problem = find_shell_between(probe.root, self.parent);
-        if (!problem.empty()) problem = cat({", and which is started by ", problem, ", ", shell_effect});
+        const process_facts between = find_wrapper(probe.root, self);
+        const char* const effect = is_named(between, shell_names) ? shell_effect : "which may not pass signals on";
+        if (between.pid != 0) problem = cat({", and which is started by ", describe_command(between), ", ", effect});
     }
     if (!problem.empty())
         out.push_back({severity::warning, "pid1-wrapper",

@@ -8,8 +8,9 @@
 #include "machine_state.ipp"
 
 namespace ojs::detail {
-inline void write_finding(const logger& log, std::string_view id, std::string_view problem, std::string_view fix) {
-    log.write(log_level::warn, problem, {field("finding", id), field("fix", fix)});
+inline void write_finding(const logger& log, std::string_view id, std::string_view problem, std::string_view fix,
+                          log_level level = log_level::warn) {
+    log.write(level, problem, {field("finding", id), field("fix", fix)});
 }
 
 // Drain and reports must fit into the time from SIGTERM to SIGKILL. [GS 6.3]
@@ -31,23 +32,29 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
                   "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower OJS_SHUTDOWN_GRACE_PERIOD");
 }
 
-inline void check_shell(const logger& log, const container_info& info, const container_probe& probe) {
-    const pid_t pid = probe.pid != 0 ? probe.pid : getpid();
-    // PID 1 of the /proc of another PID namespace is not ours. [GS 4.3]
-    if (!info.in_container || pid == 1 || read_process(probe.root, "self").pid != pid) return;
-    const process_facts pid1 = read_process(probe.root, "1");
-    if (is_listed(pid1.comm, shell_names) || is_listed(interpreter_name(pid1), shell_names))
+inline void check_parents(const logger& log, const container_info& info, const container_probe& probe) {
+    const process_facts self = read_process(probe.root, "self");
+    // The /proc of another PID namespace does not show our ancestors. [GS 4.3]
+    const bool is_ours = self.pid == (probe.pid != 0 ? probe.pid : getpid());
+    const process_facts found = info.in_container && is_ours ? find_wrapper(probe.root, self) : process_facts();
+    const char* const effect = is_named(found, shell_names) ? "a shell, which does not" : "which may not";
+    if (found.pid != 0)
         write_finding(log, "pid1-wrapper",
-                      cat({"PID 1 of the container is '", printable(pid1.comm, 64),
-                           "', a shell, which does not pass signals on: SIGTERM may not reach the worker"}),
+                      cat({"the container starts the worker by '", printable(found.comm, 64), "', ", effect,
+                           " pass signals on: SIGTERM may not reach the worker"}),
                       "write the command in exec form, begin it with exec, or run it under an init such as tini");
 }
 
 inline void warn_at_start(const logger& log, const loop_options& options, milliseconds steps_timeout,
                           const container_probe& probe = {}) {
     const container_info info = detect_container(probe);
-    check_shell(log, info, probe);
+    check_parents(log, info, probe);
     check_stop_time(log, options, info.platform, steps_timeout);
+    bool is_well = info.platform == nullptr || info.platform->id != std::string_view("kubernetes");
+    for (const worker_extension_factory& each : options.extensions) is_well = is_well || each.name == "ops";
+    if (!is_well)
+        write_finding(log, "health-kubernetes", "there is no health server: the pod's probes would fail",
+                      "for probes, add ojs::ops() of ojs_ops.hpp, and set OJS_HEALTH_ADDR=[::]:8081", log_level::info);
 }
 
 inline void log_step(const logger& log, const step_result& result) {
@@ -86,7 +93,15 @@ class machine_log : public machine_state {
         log.write(log_level::info, cat({component, " started"}),
                   {field("pid", identity.pid), field("url", backend_url), field("queues", join_names(identity.queues)),
                    field("concurrency", identity.concurrency), field("job_types", join_names(job_types)),
-                   field("grace_period", format_duration(settings.times.shutdown_grace_period))});
+                   field("grace_period", format_duration(settings.times.shutdown_grace_period)),
+                   field("grace_from", settings.platform_grace.chose(settings.times.shutdown_grace_period))});
+    }
+    // Java, Go or libuv, which a handler may load, install their own.
+    void check_signal_handlers() {
+        const std::string lost = drives_signals(phases.signalled()) ? replaced_signals() : "";
+        if (lost.empty()) return;
+        log.write(log_level::error, "signals no longer reach this worker or loop: their handlers were replaced",
+                  {field("signals", lost), field("fix", "keep that library from handling signals (Java: -Xrs)")});
     }
     void log_change(ojs::phase before) const {
         const bool is_late = seen_.last_event == event::grace_expired;

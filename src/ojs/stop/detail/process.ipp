@@ -69,7 +69,7 @@ class run_claim {
         const result<std::vector<int>> ignored = add_signals(wanted);
         if (!ignored) return ignored.error();
         for (const int number : *ignored) {
-            log.write(number == SIGINT ? log_level::warn : log_level::info,
+            log.write(number == SIGHUP ? log_level::info : log_level::warn,
                       "signal stays ignored: it was ignored at process start (nohup, trap '' or &)",
                       {field("signal", signal_name(number))});
         }

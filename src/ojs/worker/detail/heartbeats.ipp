@@ -27,6 +27,7 @@ class heartbeats : public reports {
             ++beats.calls;
             beats.last_has_begun = is_last;
             held.unlock();
+            check_signal_handlers();
             threads.post(task_kind::urgent, [this, is_last] { is_last ? send_last() : send_beat(); });
         }
     }
