@@ -7,8 +7,8 @@
 #include "ojs/base/config.hpp"
 
 // clang-format off
-#include "ojs/base/error.hpp"
 #include "ojs/base/detail/light.hpp"
+#include "ojs/base/error.hpp"
 #include "ojs/base/duration.hpp"
 #include "ojs/base/function.hpp"
 #include "ojs/base/detail/sync.hpp"
@@ -27,7 +27,6 @@
 #include "ojs/stop/job.hpp"
 #include "ojs/stop/detail/worker_extension.hpp"
 #include "ojs/stop/loop_options.hpp"
-#include "ojs/stop/worker_report.hpp"
 #include "ojs/stop/stoppable.hpp"
 
 #include "ojs/loop/loop.hpp"

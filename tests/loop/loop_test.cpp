@@ -378,13 +378,16 @@ TEST_CASE_FIXTURE(fixture,
     left.end();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: a second loop or run() beside a loop -> status 64") {
+TEST_CASE_FIXTURE(fixture, "loop: a second loop -> status 64; a stop signal before run() -> it takes no item, status 0") {
     lifecycle shared(0ms);
     loop one(options, shared);
     loop other(options, shared);
     CHECK(other.run() == exit_status::usage);
     ::raise(SIGTERM);
+    int taken = 0;
+    one.consumers(1, [&](slot& slot) { taken += slot.next() ? 1 : 0; });
     CHECK(one.run() == 0);
+    CHECK(taken == 0);
 }
 
 TEST_CASE_FIXTURE(fixture, "loop: a signal that was ignored before it, or loses its handler, is named in the log") {
@@ -395,15 +398,6 @@ TEST_CASE_FIXTURE(fixture, "loop: a signal that was ignored before it, or loses 
     ::signal(SIGTSTP, SIG_DFL);
     CHECK(one.advance());
     CHECK(logged("signals no longer reach this worker or loop: their handlers were replaced"));
-}
-
-TEST_CASE_FIXTURE(fixture, "loop: a stop signal before run() -> the consumers take no item, and the status is 0") {
-    loop one(options);
-    ::raise(SIGTERM);
-    int taken = 0;
-    one.consumers(1, [&](slot& slot) { taken += slot.next() ? 1 : 0; });
-    CHECK(one.run() == 0);
-    CHECK(taken == 0);
 }
 
 TEST_CASE_FIXTURE(fixture, "loop: a report request -> the log lists the items in flight") {
@@ -435,22 +429,4 @@ TEST_CASE_FIXTURE(fixture, "loop: the lifecycle that it follows becomes quiet an
     shared.apply(event::stop_request, {});
     CHECK(advance_until(one, [&] { return !one.advance(); }));
     CHECK(one.exit_code() == 0);
-}
-
-TEST_CASE_FIXTURE(fixture, "loop: the grace period ends -> the items are cancelled, cancel_lead before its end") {
-    for (const bool leads : {false, true}) {
-        CAPTURE(leads);
-        options.times.shutdown_grace_period = leads ? 1h : 5ms;
-        options.times.cancel_lead = leads ? 1h - 5ms : 0ms;
-        loop one(options);
-        REQUIRE(one.advance());
-        item taken = one.begin("a");
-        one.request_stop();
-        CHECK(advance_until(one, [&] { return taken.token().cancelled(); }));
-        CHECK(taken.token().reason() == cancel_reason::grace_period_expired);
-        taken.end();
-        CHECK(advance_until(one, [&] { return !one.advance(); }));
-        CHECK(one.report().requeued == 1);
-        CHECK(one.exit_code() == 0);
-    }
 }

@@ -78,7 +78,6 @@ class loop_system final : public system {
 
   private:
     enum class state { waiting, taken, done };
-    ojs::worker_report report_of_end() const { return one_->report(); }
 
     // ---- the queue ----
 

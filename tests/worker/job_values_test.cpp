@@ -1,5 +1,4 @@
 // Handlers that take and give picojson's values.
-#include "comma_locale.hpp"
 #include "recorder.hpp"
 
 using namespace ojs;
@@ -62,16 +61,4 @@ TEST_CASE("job values: a checkpoint is saved and loaded as a picojson value") {
             CHECK(job.checkpoint<picojson::value>()->is<picojson::null>());
         },
         R"({"checkpoint":{"page":7}})");
-}
-
-TEST_CASE("job values: numbers keep their decimal point in a locale with a decimal comma") {
-    const test::comma_locale locale;
-    if (!locale) MESSAGE("not in such a locale: there is none with a decimal comma, and localedef cannot make one");
-    const recorder::call settled = settle_with("[1.5]", [](job_context& job) {
-        CHECK(job.arg<picojson::value>(0)->get<double>() == 1.5);
-        CHECK(job.save_checkpoint(number(2.5)));
-        CHECK(job.checkpoint() == "2.5");
-        return outcome::done(number(3.5));
-    });
-    CHECK(settled.result_json == "3.5");
 }

@@ -332,7 +332,8 @@ TEST_CASE("worker: a second handler of a type, an empty handler or an empty type
     check("''", "no type", [](worker& in) { return in.register_handler("", do_nothing); });
 }
 
-TEST_CASE("worker: a handler that is registered after start-up is refused, and the error is logged") {
+// [WP 2.3 (c)]
+TEST_CASE("worker: after the start, and after its end, another start(), run() or handler is refused") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("b", "late"));
@@ -342,30 +343,22 @@ TEST_CASE("worker: a handler that is registered after start-up is refused, and t
     REQUIRE(worker.register_handler("work", [&](job_context&) {
         CHECK_FALSE(worker.register_handler("late", do_nothing));  // as an on-demand plugin would
     }));
+    const auto check_busy = [&] {
+        CHECK(test::code_of(worker.start()) == errc::busy);
+        CHECK(worker.run() == exit_status::usage);
+    };
     REQUIRE(worker.start());
+    check_busy();
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(wire.wait_for("fail", 1));
     CHECK_FALSE(worker.register_handler("work", [](job_context&) { CHECK(false); }));
+    CHECK(!worker.stopped());
     REQUIRE(worker.stop(guard));
+    check_busy();
     CHECK_FALSE(worker.register_handler("later still", do_nothing));
     CHECK(wire.settlements("b").at(0).what == "fail");
     for (const char* type : {"late", "work", "later still"}) CHECK(holds(log.text(), type));
     CHECK(worker.exit_code() == 0);
-}
-
-// [WP 2.3 (c)]
-TEST_CASE("worker: a second start() or run() is refused, while the worker runs and after it has ended") {
-    recorder::transport wire;
-    const auto worker = start_worker(wire, do_nothing);
-    const auto check_busy = [&] {
-        CHECK(test::code_of(worker->start()) == errc::busy);
-        CHECK(worker->run() == exit_status::usage);
-    };
-    check_busy();
-    CHECK(!worker->stopped());
-    REQUIRE(worker->stop(guard));
-    check_busy();
-    CHECK(worker->exit_code() == 0);
     check_last_word(wire);
 }
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "detail/light.hpp"
+
 namespace ojs {
 inline namespace v0_1_0 {
 /// What went wrong. `unsupported`: not built in, such as TLS; `system`: see sys_errno; `cancelled`: by the caller.
@@ -25,10 +27,8 @@ enum class errc {
 
 /// Short lower-case name of an errc ("timed_out"). Never null. Thread-safe, async-signal-safe.
 inline const char* to_string(errc code) noexcept {
-    constexpr const char* names[] = {"invalid_argument", "unsupported", "busy",         "system",
-                                     "timed_out",        "unreachable", "disconnected", "bad_response",
-                                     "unavailable",      "rejected",    "cancelled"};
-    return names[static_cast<std::size_t>(code)];
+    return detail::name_of(code, {"invalid_argument", "unsupported", "busy", "system", "timed_out", "unreachable",
+                                  "disconnected", "bad_response", "unavailable", "rejected", "cancelled"});
 }
 
 /// Why a function failed.
@@ -71,7 +71,7 @@ class [[nodiscard]] result {
     T* operator->() noexcept { return check(), &value_; }
     const T* operator->() const noexcept { return check(), &value_; }
     T value_or(T fallback) const { return has_value_ ? value_ : std::move(fallback); }  ///< never aborts
-    const ojs::error& error() const noexcept { return error_; }                      ///< only of an error
+    const ojs::error& error() const noexcept { return error_; }                         ///< only of an error
 
   private:
     void check() const noexcept {

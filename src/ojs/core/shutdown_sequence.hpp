@@ -71,22 +71,19 @@ class shutdown_sequence {
     class running_step;
 
     template <class Step>
-    static step_call as_call(Step&& step);
+    static step_call as_call(Step&& step) {
+        using target = std::decay_t<Step>;
+        if (detail::is_empty<target>(step)) return nullptr;
+        return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
+            if constexpr (std::is_invocable_v<target&, const step_context&>)
+                return detail::call_as<result<void>>(call, context);
+            else
+                return detail::call_as<result<void>>(call);
+        };
+    }
     bool add_step(step added);
 
     detail::array<step> steps_;
 };
-
-template <class Step>
-shutdown_sequence::step_call shutdown_sequence::as_call(Step&& step) {
-    using target = std::decay_t<Step>;
-    if (detail::is_empty<target>(step)) return nullptr;
-    return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
-        if constexpr (std::is_invocable_v<target&, const step_context&>)
-            return detail::call_as<result<void>>(call, context);
-        else
-            return detail::call_as<result<void>>(call);
-    };
-}
 }  // namespace v0_1_0
 }  // namespace ojs

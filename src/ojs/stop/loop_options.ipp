@@ -12,15 +12,16 @@ inline constexpr const char* grace_variables = "OJS_SHUTDOWN_GRACE_PERIOD OJS_GR
 
 template <class Options, class Visit>
 void visit_log_options(Options& log, Visit& visit) {
-    visit("log.level", "OJS_LOG_LEVEL", log.level, log_levels);
-    visit("log.format", "OJS_LOG_FORMAT", log.format, log_formats);
+    visit("log.level", "OJS_LOG_LEVEL", log.level, "debug info warn error off");
+    visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
 // visit(name, variables, value, constraints) per option; the first set variable counts. A test checks docs/options.md.
 template <class Options, class Visit>
 void visit_loop_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
-    visit("dialect", "OJS_DIALECT", o, dialects);  // first, as it sets other options
+    // First, as it sets other options.
+    visit("dialect", "OJS_DIALECT", o, "graceful_shutdown website worker_protocol spot_controller");
     visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 1000);
     visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
     visit("times.cancel_lead", "OJS_CANCEL_LEAD", o.times.cancel_lead, 0ms);
@@ -37,7 +38,7 @@ void visit_loop_options(Options& o, Visit& visit) {
     visit("prestop_delay", "OJS_PRESTOP_DELAY", o.prestop_delay, 0ms);
     visit("worker_id", "OJS_WORKER_ID", o.worker_id, text_kind::name);
     visit_log_options(o.log, visit);
-    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, zero_one);
+    visit("log.error_messages", "OJS_LOG_ERROR_MESSAGES", o.log.error_messages, "0 1");
 }
 
 // Returns no_limit instead of overflowing.

@@ -59,8 +59,7 @@ class worker : public stoppable {
     /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a result (JSON
     /// text or picojson::value) or an outcome; an exception fails the attempt, retryable. pthread_exit() or
     /// pthread_cancel() in it ends the process. False for a second handler of a type, an empty handler or type, which
-    /// run() and start() then report; also after the start, which is logged as an error. Not
-    /// thread-safe.
+    /// run() and start() then report; also after the start, which is logged as an error. Not thread-safe.
     template <class F>
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
@@ -81,6 +80,7 @@ class worker : public stoppable {
     /// Waits until the worker has ended, at most until the deadline. True: it has; exit_code() says whether every job was
     /// reported. False at once if it was not started; and, with a line in the log, in a handler, callback, hook,
     /// extension or transport call of this worker, which would wait for itself. A step must not wait.
+    /// Thread-safe, as the rest.
     bool wait(time_point deadline = time_point::max());
     /// request_stop(), then wait(). The deadline does not change the grace period. Before run() or start() the request
     /// is kept: those then drain at once. [River Stop]

@@ -8,8 +8,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-inline constexpr const char* unknown_type_actions = "requeue fail discard";  // in the order of the enumerators
-
 // As visit_loop_options().
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
@@ -21,7 +19,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("poll_interval", "OJS_POLL_INTERVAL", o.poll_interval, 1ms);
     visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
-    visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE", o.on_unknown_type, unknown_type_actions);
+    visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE", o.on_unknown_type, "requeue fail discard");
     visit("labels", "OJS_LABELS", o.labels, text_kind::name);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
 }

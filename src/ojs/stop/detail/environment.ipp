@@ -31,12 +31,6 @@ enum class text_kind { name, path, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
 
-// In the order of the enumerators.
-inline constexpr const char* log_levels = "debug info warn error off";
-inline constexpr const char* log_formats = "text logfmt json";
-inline constexpr const char* zero_one = "0 1";
-inline constexpr const char* dialects = "graceful_shutdown website worker_protocol spot_controller";
-
 inline std::vector<std::string> split_list(std::string_view text) {
     std::vector<std::string> out;
     const std::string all = cat({text, ","});
@@ -116,6 +110,7 @@ class option_visitor {
         out = static_cast<std::int64_t>(parsed);
         return fits ? "" : cat({"is not an integer up to ", max});
     }
+    // `names` in the order of the enumerators, or of the presets.
     template <class Option>
     std::string parse(Option& out, const char* names) {
         const int place = place_in(value_, names);

@@ -8,7 +8,7 @@
 #include "../../core/cancel_token.ipp"
 #include "../../core/shutdown_sequence.ipp"
 #include "../job.hpp"
-#include "../worker_report.hpp"
+#include "../stoppable.hpp"
 #include "machine_threads.ipp"
 #include "process.ipp"
 #include "stop_phase.ipp"
