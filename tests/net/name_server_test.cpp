@@ -13,6 +13,7 @@ constexpr const char* backend_name = "backend.name-server-test";
 
 // What the name server does with the next lookup of the backend.
 std::atomic<const char*> answered_with{nullptr};  // the address; null: it fails
+std::atomic<const char*> and_with{nullptr};       // another one
 std::atomic<test::event*> hangs_until{nullptr};
 std::atomic<int> lookups{0};
 
@@ -52,7 +53,9 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
     const char* address = answered_with;
     test::event* const hang = hangs_until;
     if (hang != nullptr) hang->wait();
-    return address != nullptr ? real(address, service, hints, found) : EAI_AGAIN;
+    const int status = address != nullptr ? real(address, service, hints, found) : EAI_AGAIN;
+    const char* const other = and_with.exchange(nullptr);
+    return status == 0 && other != nullptr ? real(other, service, hints, &(*found)->ai_next) : status;
 }
 
 TEST_CASE("name server: known addresses that accept a connection are used without a lookup") {
@@ -70,6 +73,17 @@ TEST_CASE("name server: known addresses that accept a connection are used withou
     const result<http_response> got = other.send(peer::get(), peer::call());
     REQUIRE(test::code_of(got) == errc::unreachable);
     CHECK(got.error().text.find(backend_name) != std::string::npos);
+}
+
+TEST_CASE("name server: the address that has accepted the latest connection is tried first") {
+    and_with = "127.0.0.2";
+    backend_by_name backend;
+    backend.first.reset();
+    backend.open_second();
+    CHECK(backend.answers());
+    backend.open_first();
+    CHECK(backend.answers());
+    CHECK(backend.second->connections() == 2);
 }
 
 TEST_CASE("name server: no known address accepts a connection -> the backend is looked up, and found") {

@@ -111,7 +111,7 @@ inline socket_addresses known_addresses(const endpoint& target) {
         std::memcpy(local.sun_path, path.c_str(), path.size() + 1);  // see parse_unix_url()
         return {address_of(&local, sizeof local)};
     }
-    const bool is_localhost = equals_ignore_case(target.host, "localhost");
+    const bool is_localhost = equals_ignore_case(dns_name(target.host), "localhost");
     const char* unused = nullptr;
     socket_addresses out =
         find_addresses(is_localhost ? "127.0.0.1" : target.host.c_str(), target.port, AI_NUMERICHOST, unused);
@@ -143,17 +143,20 @@ inline int connect_to(int fd, const socket_address& address, time_point deadline
     return failed == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : failed;
 }
 
-// Each address gets a fair share of the time, of which so many `shares` are kept. Errors: unreachable.
-inline result<unique_fd> connect_socket(const socket_addresses& addresses, time_point deadline, std::string_view name,
-                                        std::size_t shares = 0) {
+// Each address gets 250 ms, as one may be silent; and then, as one may be far, its share of the time. The one that accepts
+// becomes the first. Errors: unreachable.
+inline result<unique_fd> connect_socket(socket_addresses& addresses, time_point deadline, std::string_view name) {
+    const std::size_t tries = addresses.size() == 1 ? 1 : addresses.size() * 2;
     int first_failure = 0;
-    for (std::size_t i = 0; i < addresses.size(); ++i) {
+    for (std::size_t i = 0; i < tries; ++i) {
+        socket_address& address = addresses[i % addresses.size()];
         const time_point now = steady_clock::now();
-        const time_point until = now + (deadline - now) / static_cast<int>(addresses.size() - i + shares);
-        const int family = addresses[i].storage.ss_family;
-        unique_fd out = open_socket(family);
-        const int failed = out ? connect_to(out.get(), addresses[i], until) : errno;
-        if (failed == 0 && family != AF_UNIX) set_keep_alive(out.get());
+        const auto share = (deadline - now) / static_cast<int>(tries - i);
+        const auto time = i < tries / 2 ? min<steady_clock::duration>(share, std::chrono::milliseconds(250)) : share;
+        unique_fd out = open_socket(address.storage.ss_family);
+        const int failed = out ? connect_to(out.get(), address, now + time) : errno;
+        if (failed == 0) set_keep_alive(out.get());
+        if (failed == 0) detail::swap(addresses[0], address);
         if (failed == 0) return out;
         if (first_failure == 0) first_failure = failed;
     }
@@ -171,23 +174,25 @@ class resolver final : public ref_counted {
     result<unique_fd> connect(time_point deadline) {
         unique_lock held(mutex_);
         if (!found_.empty()) {
-            result<unique_fd> connected = connect_to_found(held, deadline, is_name_ ? 1 : 0);
+            const auto spared = is_name_ ? (deadline - steady_clock::now()) / 2 : time_point::duration();
+            result<unique_fd> connected = connect_to_found(held, deadline - spared);
             if (connected || !is_name_) return connected;
         }
         if (!is_pending_) begin_lookup();
         while (is_pending_ && finished_.wait_until(held, deadline)) continue;
         const char* const problem = is_pending_ ? "it takes too long" : failure_;
-        if (problem == nullptr) return connect_to_found(held, deadline, 0);
+        if (problem == nullptr) return connect_to_found(held, deadline);
         return error{errc::unreachable, is_pending_ ? ETIMEDOUT : 0,
                      cat({"cannot look up '", target_.host, "': ", problem})};
     }
 
   private:
-    result<unique_fd> connect_to_found(unique_lock& held, time_point deadline, std::size_t shares) {
-        const socket_addresses addresses = found_;
+    result<unique_fd> connect_to_found(unique_lock& held, time_point deadline) {
+        socket_addresses addresses = found_;
         held.unlock();
-        result<unique_fd> connected = connect_socket(addresses, deadline, target_.name, shares);
+        result<unique_fd> connected = connect_socket(addresses, deadline, target_.name);
         held.lock();
+        if (connected) found_ = std::move(addresses);
         return connected;
     }
 
@@ -212,7 +217,7 @@ class resolver final : public ref_counted {
     const endpoint target_;
     mutex mutex_;  // of what is below, but for is_name_
     condition finished_;
-    socket_addresses found_;         // known, or by the latest lookup that found any
+    socket_addresses found_;         // known, or by the latest lookup that found any; the latest to accept first
     const bool is_name_;             // addresses need a lookup
     bool is_pending_ = false;        // a lookup is in progress
     const char* failure_ = nullptr;  // of the latest lookup

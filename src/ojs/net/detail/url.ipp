@@ -20,6 +20,9 @@ struct endpoint {
     bool is_secure = false;   // https
 };
 
+// Without the final dot, which certificates do not have.
+inline std::string dns_name(const std::string& host) { return host.substr(0, host.find_last_not_of('.') + 1); }
+
 inline error bad_address(std::string_view text, std::string_view problem) {
     return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", problem})};
 }
