@@ -150,7 +150,8 @@ TEST_CASE("byte stream: three requests and their responses go through one stream
     std::string seen;
     peer::server server([&](int fd, int) { serve(fd, &seen); });
     {
-        http_client client = peer::make_client(https(server) + "/base", streamed(of));
+        const std::string url = "https://localhost.:" + std::to_string(server.port()) + "/base";
+        http_client client = peer::make_client(url, streamed(of));
         for (int i = 0; i < 3; ++i) {
             const result<http_response> got = client.send(peer::get("/x"), peer::call());
             REQUIRE(got);
@@ -160,8 +161,8 @@ TEST_CASE("byte stream: three requests and their responses go through one stream
     }
     CHECK(of.made == 1);
     CHECK(of.ended == 1);
-    CHECK(of.host == "127.0.0.1");
-    CHECK(seen == "GET /base/x HTTP/1.1\r\nHost: " + server.url().substr(7) + "\r\n\r\n");
+    CHECK(of.host == "localhost");  // a certificate has no final dot
+    CHECK(seen.find("GET /base/x HTTP/1.1\r\nHost: localhost.:") == 0);
 }
 
 TEST_CASE("byte stream: http ignores the stream factory; https fails if the factory is missing or fails") {

@@ -28,7 +28,7 @@ struct interruption : test::pipe_ends {
     }
 };
 
-TEST_CASE("http_client: the headers of a request cannot override Host, length, encoding or Authorization") {
+TEST_CASE("http_client: each header is sent once; those of the options replace ours, those of a request do not") {
     std::string seen;
     peer::server server([&](int fd, int) {
         seen = peer::read_message(fd);
@@ -38,6 +38,8 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
     options.bearer_token = "t0k";
     options.headers = {{"X-All", "1"}};
     http_client client = peer::make_client(server.url() + "/base/", options);
+    options.headers = {{"user-agent", "u"}, {"AUTHORIZATION", "Basic b"}, {"host", "h"}};
+    http_client replacing = peer::make_client(server.url(), options);
     CHECK(http_request().method == "GET");
     http_request request = peer::post("/x?y", "body");
     request.headers = {{"X-One", "2"},
@@ -47,7 +49,12 @@ TEST_CASE("http_client: the headers of a request cannot override Host, length, e
                        {"Authorization", "Basic evil"}};
     REQUIRE(client.send(request, peer::call()));
     CHECK(seen == "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
-                      "\r\nX-All: 1\r\nAuthorization: Bearer t0k\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
+                      "\r\nUser-Agent: ojs_shutdown/" OJS_SHUTDOWN_VERSION
+                      "\r\nAccept-Encoding: identity\r\n"
+                      "Authorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
+    REQUIRE(replacing.send(peer::get(), peer::call()));
+    CHECK(seen ==
+          "GET / HTTP/1.1\r\nAccept-Encoding: identity\r\nuser-agent: u\r\nAUTHORIZATION: Basic b\r\nhost: h\r\n\r\n");
 }
 
 TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {
@@ -72,6 +79,12 @@ TEST_CASE("http_client: a target, method, header or token that could break the r
         check_refused(request);
         CHECK_FALSE(http_client::create("http://h", options));
     }
+    for (const char* name : {"content-length", "Transfer-Encoding", "CONNECTION", "X-Twice"}) {
+        options.headers = {{"x-twice", "1"}, {name, "identity"}};
+        const result<http_client> refused = http_client::create("http://h", options);
+        REQUIRE_FALSE(refused);
+        CHECK(refused.error().text.find(name) != std::string::npos);
+    }
     options.headers = {};
     options.bearer_token = "a\r\nb";
     CHECK_FALSE(http_client::create("http://h", options));
@@ -82,6 +95,7 @@ TEST_CASE("http_client: responses of every status and framing are returned as va
         {peer::ok("hello", "X-Y: z\r\n"), "200 hello z"},
         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x\r\nab\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n", "200 abc "},
         {"HTTP/1.0 200\r\n\r\nuntil the end", "200 until the end "},
+        {"HTTP/1.1 200 OK\r\n\r\n{\"a\":[]}", "200 {\"a\":[]} "},
         {"HTTP/1.1 302 Found\r\nLocation: http://other/\r\nContent-Length: 0\r\n\r\n", "302  "},
         {"HTTP/1.1 204 No Content\r\n\r\n", "204  "},
         {"HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n", "304  "},
@@ -106,11 +120,13 @@ TEST_CASE("http_client: a truncated response fails as disconnected, a malformed 
     const std::pair<errc, std::vector<std::string>> rows[] = {
         {errc::disconnected,
          {"", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "HTTP/1.1 200 OK\r\nConte",
-          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", flood}},
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "HTTP/1.1 200 OK\r\n\r\n{\"a\":[",
+          "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", flood}},
         {errc::bad_response,
          {"garbage\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n", "HTTP/1.1 600 X\r\n\r\n",
           "HTTP/2.0 200 X\r\n\r\n", "HTTP/1.1  200 X\r\n\r\n", "HTTP/1.1 200 OK\r\nA b\r\n\r\n",
-          "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n"}}};
+          "HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n", "HTTP/1.1 101 X\r\n\r\n" + peer::ok(),
+          "HTTP/1.1 103 X\r\nContent-Length: 2\r\n\r\n" + peer::ok(), peer::ok("x", "Content-Encoding: gzip\r\n")}}};
     for (const auto& [code, texts] : rows) {
         for (const std::string& raw : texts) {
             const result<http_response> got = answered(raw);
@@ -155,11 +171,14 @@ TEST_CASE("http_client: a missing listener, socket file or host fails as unreach
     }
 }
 
-TEST_CASE("http_client: a connection with Connection: close, HTTP/1.0 or surplus bytes is not reused") {
+TEST_CASE("http_client: a connection is reused neither after its last response nor with bytes that have no place") {
     for (const std::string& answer :
          {peer::ok("x", "Connection: close\r\n"), peer::ok("x", "Connection: Foo, CLOSE\r\n"),
           std::string("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"), peer::ok("x") + "surplus",
-          peer::ok("x") + peer::ok("HTTP/1.1 not requested")}) {
+          peer::ok("x") + peer::ok("HTTP/1.1 not requested"),
+          std::string("HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n"),
+          std::string("HTTP/1.1 204 No\r\nContent-Length: 0\r\nContent-Length: x\r\n\r\n"),
+          std::string("HTTP/1.1 304 No\r\nTransfer-Encoding: chunked\r\n\r\n")}) {
         CAPTURE(answer);
         peer::server server([&](int fd, int) {
             peer::read_message(fd);
@@ -171,30 +190,49 @@ TEST_CASE("http_client: a connection with Connection: close, HTTP/1.0 or surplus
             for (int i = 0; i < 2; ++i) {
                 const result<http_response> got = client.send(peer::get(), peer::call());
                 REQUIRE(got);
-                CHECK(got->body == "x");
+                CHECK(got->body == (got->status == 200 ? "x" : ""));
             }
         }
         CHECK(server.connections() == 2);
     }
 }
 
-TEST_CASE("http_client: a kept connection closed by the peer is noticed before a request is written to it") {
-    std::atomic<int> requests{0};
-    std::atomic<bool> closed{false};
-    peer::server server([&](int fd, int connection) {
-        requests += peer::read_message(fd).empty() ? 0 : 1;
-        peer::send_text(fd, peer::ok());
-        if (connection == 0) {
-            peer::end_connection(fd);  // without a word
-            closed = true;
-        }
+TEST_CASE("http_client: a kept connection that the peer has closed, or on which it has sent bytes, gets no request") {
+    for (const bool closes : {true, false}) {
+        std::atomic<int> requests{0};
+        test::event done;
+        peer::server server([&](int fd, int connection) {
+            requests += peer::read_message(fd).empty() ? 0 : 1;
+            peer::send_text(fd, peer::ok(std::to_string(connection)));
+            if (connection > 0) return;
+            closes ? ::shutdown(fd, SHUT_RDWR) : peer::send_text(fd, peer::ok("not requested"));
+            peer::await_arrival(fd);
+            done.set();
+            requests += closes || peer::read_message(fd).empty() ? 0 : 1;
+        });
+        http_client client = peer::make_client(server.url());
+        REQUIRE(client.send(peer::get(), peer::call()));
+        done.wait();
+        CHECK(client.send(peer::post("/", "not to be sent twice"), peer::call(peer::soon(), true))->body == "1");
+        CHECK(requests == 2);
+        CHECK(server.connections() == 2);
+    }
+}
+
+TEST_CASE("http_client: two responses on a kept connection, or a success before the request's end, are an error") {
+    peer::server twice([](int fd, int) {
+        for (int i = 0; !peer::read_message(fd).empty(); ++i)
+            peer::send_text(fd, i > 0 ? peer::ok("late") + peer::ok() : peer::ok());
     });
-    http_client client = peer::make_client(server.url());
+    http_client client = peer::make_client(twice.url());
     REQUIRE(client.send(peer::get(), peer::call()));
-    while (!closed) std::this_thread::yield();
-    CHECK(client.send(peer::post("/", "not to be sent twice"), peer::call()));
-    CHECK(requests == 2);
-    CHECK(server.connections() == 2);
+    CHECK(test::code_of(client.send(peer::get(), peer::call())) == errc::disconnected);
+    peer::server early([some = std::string()](int fd, int) mutable {
+        if (peer::read_some(fd, some)) peer::send_text(fd, peer::ok());
+    });
+    client = peer::make_client(early.url());
+    const http_request large = peer::post("/", std::string(8000000, 'x'));
+    CHECK(test::code_of(client.send(large, peer::call())) == errc::disconnected);
 }
 
 // As peer::server, but with a thread for each connection. What its clients keep open must have ended before.

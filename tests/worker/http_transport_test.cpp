@@ -600,7 +600,7 @@ TEST_CASE("http: every request has the headers of the worker, and the last reque
     options.url = peer.url() + "/base";
     options.worker_id = "me";
     options.auth_token = "t0k";
-    options.headers = {{"X-OJS-Extra", "e"}};
+    options.headers = {{"X-OJS-Extra", "e"}, {"ojs-version", "2.0"}};
     worker worker(options);
     worker.register_handler("work", [](job_context& job) { return job.require<std::string>(0); });
     REQUIRE(worker.start());
@@ -615,7 +615,8 @@ TEST_CASE("http: every request has the headers of the worker, and the last reque
         CHECK(find_header(each.headers, "X-OJS-Worker-ID") == "me");
         CHECK(find_header(each.headers, "Content-Type") == "application/openjobspec+json");
         CHECK(find_header(each.headers, "Accept") == "application/openjobspec+json");
-        CHECK(find_header(each.headers, "OJS-Version") == "1.0");
+        CHECK(find_header(each.headers, "OJS-Version") == "2.0");
+        for (const http_header& header : each.headers) CHECK(header.value != "1.0");  // ours, which is replaced
         CHECK(find_header(each.headers, "Authorization") == "Bearer t0k");
         CHECK(find_header(each.headers, "X-OJS-Extra") == "e");
         const picojson::value body = parse(each.body);

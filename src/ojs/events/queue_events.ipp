@@ -184,9 +184,9 @@ inline result<transport_ref> open_with_events(const detail::transport_setup& set
     if (!client) return client.error();
     result<endpoint> target = parse_url(options.url, bool(connection.https_stream));
     if (!target) return target.error();
-    connection.headers.push_back({"Accept", "text/event-stream"});
-    connection.headers.push_back({"Cache-Control", "no-cache"});
-    connection.headers.push_back({"OJS-Version", "1.0"});
+    add_header(connection.headers, "Accept", "text/event-stream");
+    add_header(connection.headers, "Cache-Control", "no-cache");
+    add_header(connection.headers, "OJS-Version", "1.0");
     ref<event_listener> listener =
         make_ref<event_listener>(make_ref<http_exchange>(std::move(*target), std::move(connection)),
                                  event_timeouts{options.request_timeout}, setup.worker.queues);

@@ -13,7 +13,7 @@ inline namespace v0_1_0 {
 /// Options of an http_client.
 struct http_client_options {
     std::string bearer_token;                ///< sent as "Authorization: Bearer ..."; empty: not sent
-    http_headers headers;                    ///< sent with every request
+    http_headers headers;                    ///< sent with every request; one replaces ours of that name
     stream_factory https_stream;             ///< for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
     std::size_t max_body = 8 * 1024 * 1024;  ///< of a response, whose head has at most 64 KiB, in bytes
 };
@@ -39,13 +39,13 @@ class http_exchange;
 class http_client {
   public:
     /// `url` is http://HOST[:PORT][/BASE], https:// likewise, or unix:/PATH. Does not connect yet.
-    /// errc::invalid_argument: not such a URL, or CR, LF or NUL in a header or the token; errc::unsupported: https://
-    /// without an https_stream.
+    /// errc::invalid_argument: not such a URL, CR, LF or NUL in a header or the token, or a header that would be sent
+    /// twice, such as Content-Length; errc::unsupported: https:// without an https_stream.
     static result<http_client> create(std::string_view url, http_client_options options = {});
 
     /// Sends a request (BASE is prepended to its target) and reads the complete response. Skips 1xx, follows no
-    /// redirects. A response of any status is a value. Errors: timed_out, unreachable (never sent), disconnected
-    /// (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe.
+    /// redirects, decodes no body. A response of any status is a value. Errors: timed_out, unreachable (never sent),
+    /// disconnected (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe.
     result<http_response> send(const http_request& request, const http_call& call);
 
     /// "POST http://HOST:PORT/BASE/TARGET" for error texts, without a query, which may hold a secret. Thread-safe.

@@ -5,6 +5,7 @@
 #include "detail/http_parser.ipp"
 #include "detail/socket.ipp"
 #include "http_client.hpp"
+#include "json_view.hpp"
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -119,16 +120,22 @@ result<Value> named(result<Value> read, const Describe& describe) {
     return failure;
 }
 
+// Of a body that the end of its connection ends, only JSON says whether it is whole.
+inline bool is_cut(const http_request& message) {
+    const bool is_json_type = has_part(find_header(message.headers, "Content-Type"), "json");
+    return (is_json_type || starts_with(message.body, "{")) && !is_json(message.body);
+}
+
 class http_exchange final : public ref_counted {
   public:
     http_exchange(endpoint target, http_client_options options)
         : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
         http_headers& headers = options_.headers;
-        headers.insert(headers.begin(), {"Host", target_.unix_path.empty() ? target_.name : "localhost"});
-        if (!options_.bearer_token.empty()) headers.push_back({"Authorization", "Bearer " + options_.bearer_token});
-        for (const http_header& header : headers) {
-            if (!is_framing_header(header.name)) append_header(common_headers_, header.name, header.value);
-        }
+        if (!options_.bearer_token.empty()) add_header(headers, "Authorization", "Bearer " + options_.bearer_token);
+        add_header(headers, "Accept-Encoding", "identity");
+        add_header(headers, "User-Agent", "ojs_shutdown/" OJS_SHUTDOWN_VERSION);
+        add_header(headers, "Host", target_.unix_path.empty() ? target_.name : "localhost");
+        for (const http_header& header : headers) append_header(common_headers_, header.name, header.value);
     }
 
     result<http_response> send(const http_request& request, const http_call& call) {
@@ -150,7 +157,7 @@ class http_exchange final : public ref_counted {
         if (!socket) return socket.error();
         connection_ref out = make_ref<connection>(std::move(*socket));
         if (!target_.is_secure) return out;
-        result<byte_stream_ref> made = options_.https_stream(out->socket.get(), target_.host, target_.name);
+        result<byte_stream_ref> made = options_.https_stream(out->socket.get(), dns_name(target_.host), target_.name);
         if (!made) return made.error();
         out->stream = std::move(*made);
         for (;;) {
@@ -251,7 +258,7 @@ class http_exchange final : public ref_counted {
         return receive(conn, request.method == "HEAD", left.empty(), call);
     }
 
-    http_attempt receive(const connection_ref& conn, bool is_head, bool may_keep, const http_call& call) {
+    http_attempt receive(const connection_ref& conn, bool is_head, bool is_sent, const http_call& call) {
         using status = http_parser::status;
         http_parser parser(64 * 1024, options_.max_body);
         parser.begin(is_head);
@@ -272,25 +279,27 @@ class http_exchange final : public ref_counted {
             if (ended == io_status::failed) return broken(*conn, false);
             if (waits) continue;
             const bool is_open = ended == io_status::ok;
-            status reached = is_open ? parser.feed({buffer, size}) : parser.finish();
-            while (reached == status::complete && parser.code() < 200) {
-                parser.begin(is_head);
-                reached = parser.feed({});
-            }
+            const status reached = is_open ? parser.feed({buffer, size}) : parser.finish();
             if (reached == status::failed && is_open)
                 return {error{errc::bad_response, 0, cat({"bad response: ", parser.failure()})}};
-            if (reached != status::complete && !is_open) return broken(*conn, false);
+            if (!is_open && (reached != status::complete || is_cut(parser.message()))) return broken(*conn, false);
             if (reached != status::complete) continue;
-            conn->responded_at = steady_clock::now();
+            const bool is_reused = exchange(conn->responded_at, steady_clock::now()) != time_point();
+            // A success before the request was sent whole, or one of two responses, is perhaps not the response to it.
+            if ((!is_sent && parser.code() < 300) || (is_reused && parser.has_surplus()))
+                return {error{errc::disconnected, 0, "bytes arrived that belong to no request"}, false, true};
             // Surplus bytes would be taken for the next response.
-            if (may_keep && is_open && parser.keeps_alive() && !parser.has_surplus()) idle_.keep(conn);
+            if (is_sent && is_open && parser.keeps_alive() && !parser.has_surplus()) idle_.keep(conn);
             http_request& message = parser.message();
+            const std::string_view coding = find_header(message.headers, "Content-Encoding");
+            if (parser.code() < 300 && !coding.empty() && !equals_ignore_case(coding, "identity"))
+                return {error{errc::bad_response, 0, cat({"the body has the encoding ", printable(coding, 40)})}};
             return {http_response{parser.code(), std::move(message.headers), std::move(message.body)}};
         }
     }
 
     const endpoint target_;
-    http_client_options options_;  // with Host and Authorization
+    http_client_options options_;  // with the headers that the client adds
     std::string common_headers_;   // of every request
     const ref<resolver> resolver_;
     idle_connections idle_;
@@ -304,6 +313,11 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
     any.headers.push_back({"Authorization", options.bearer_token});
     if (const char* fault = detail::request_error(any))
         return error{errc::invalid_argument, 0, detail::cat({"headers of the HTTP client: ", fault})};
+    for (const http_header& header : options.headers) {
+        const bool is_first = find_header(options.headers, header.name).data() == header.value.data();
+        if (!is_first || detail::is_framing_header(header.name))
+            return error{errc::invalid_argument, 0, "headers of the HTTP client: a second " + header.name};
+    }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }
 

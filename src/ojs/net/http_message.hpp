@@ -22,7 +22,7 @@ std::string_view find_header(const http_headers& headers, std::string_view name)
 struct http_request {
     std::string method = "GET";  ///< case matters
     std::string target = "/";    ///< path and query
-    http_headers headers;        ///< Host, Content-Length, Connection and Authorization are added when sent
+    http_headers headers;        ///< Host, Content-Length and others are added when sent
     std::string body;            ///< complete
 };
 

@@ -30,8 +30,12 @@ inline bool has_list_word(std::string_view header, std::string_view word) noexce
 
 // Whether the library writes this header itself and ignores the caller's.
 inline bool is_framing_header(std::string_view name) noexcept {
-    return equals_ignore_case(name, "Content-Length") || equals_ignore_case(name, "Transfer-Encoding") ||
-           equals_ignore_case(name, "Connection");
+    return has_list_word("Content-Length,Transfer-Encoding,Connection", name);
+}
+
+// Unless it is there.
+inline void add_header(http_headers& headers, const char* name, std::string value) {
+    if (find_header(headers, name).data() == nullptr) headers.insert(headers.begin(), {name, std::move(value)});
 }
 
 inline void append_header(std::string& head, std::string_view name, std::string_view value) {

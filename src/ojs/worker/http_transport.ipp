@@ -120,9 +120,9 @@ class http_transport : public transport {
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE result<http_client> make_backend_client(std::string_view url, http_client_options options) {
-    options.headers.push_back({"Content-Type", "application/openjobspec+json"});
-    options.headers.push_back({"Accept", "application/openjobspec+json"});
-    options.headers.push_back({"OJS-Version", "1.0"});
+    detail::add_header(options.headers, "Content-Type", "application/openjobspec+json");
+    detail::add_header(options.headers, "Accept", "application/openjobspec+json");
+    detail::add_header(options.headers, "OJS-Version", "1.0");
     return http_client::create(url, std::move(options));
 }
 

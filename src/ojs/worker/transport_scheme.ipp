@@ -19,7 +19,7 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     http_client_options connection = client_options(options);
     connection.max_body = max_worker_response;
     // ACK and FAIL name no worker; by this header a backend identifies the sender of a late repetition.
-    connection.headers.push_back({"X-OJS-Worker-ID", setup.worker.worker_id});
+    add_header(connection.headers, "X-OJS-Worker-ID", setup.worker.worker_id);
     if (options.http_events) return options.http_events(setup, std::move(connection));
     result<http_client> client = make_backend_client(options.url, std::move(connection));
     if (!client) return client.error();

@@ -58,7 +58,7 @@ struct worker_options : loop_options {
     std::chrono::milliseconds request_timeout{5000};      ///< for one request, from connect to the last byte
     std::vector<std::string> labels;                      ///< sent to the backend
     std::string auth_token;                               ///< sent as a bearer token; never logged
-    http_headers headers;                                 ///< sent with every request
+    http_headers headers;                                 ///< as http_client_options::headers
     stream_factory https_stream;                          ///< connects https:// URLs; empty: they are refused
     detail::http_opener http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler

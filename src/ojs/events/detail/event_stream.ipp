@@ -22,7 +22,7 @@ class event_response final : public http_parser {
 
   protected:
     bool on_head_end() override {
-        has_head_ = true;
+        has_head_ = code() >= 200;
         return http_parser::on_head_end();
     }
 

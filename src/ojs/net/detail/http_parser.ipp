@@ -60,8 +60,14 @@ class http_parser {
     virtual bool on_head_end() {
         const bool has_body = !is_head_response_ && code_ >= 200 && code_ != 204 && code_ != 304;
         set_keep_alive();
-        state_ = state::complete;
-        return !has_body || choose_framing(state::rest);
+        const bool is_framed = choose_framing(has_body ? state::rest : state::complete);
+        if (has_body) return is_framed;
+        // The peer may send the body that it announces here, and that no response to this request has.
+        const bool announces_body = exchange(state_, code_ < 200 ? state::start : state::complete) != state::complete;
+        if (announces_body) keeps_alive_ = false;
+        if (code_ >= 200) return true;
+        message_.headers.clear();  // the final response follows
+        return (!announces_body && code_ != 101) || fail(400, "an interim response has a body or changes the protocol");
     }
     bool on_version(std::string_view version) {
         is_1_0_ = version == "HTTP/1.0";
