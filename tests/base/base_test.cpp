@@ -295,13 +295,6 @@ TEST_CASE("function: copies share one callable, and the last copy destroys it") 
 }
 
 TEST_CASE("thread: the body has a copy of the name, 256 KiB or 1 MiB of stack, and signals only if it takes_signals") {
-#ifdef __GLIBC__
-    pthread_attr_t usual;
-    pthread_getattr_default_np(&usual);
-    pthread_attr_t small = usual;
-    pthread_attr_setstacksize(&small, 128 * 1024);  // as musl's
-    pthread_setattr_default_np(&small);
-#endif
     const auto is_blocked = [] {
         sigset_t mask;
         pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -321,8 +314,6 @@ TEST_CASE("thread: the body has a copy of the name, 256 KiB or 1 MiB of stack, a
                 term_blocked = is_blocked();
 #ifdef __linux__
                 pthread_getname_np(pthread_self(), seen, sizeof seen);
-#endif
-#ifdef __GLIBC__
                 std::size_t stack = 0;
                 pthread_attr_t own;
                 pthread_getattr_np(pthread_self(), &own);
@@ -343,9 +334,6 @@ TEST_CASE("thread: the body has a copy of the name, 256 KiB or 1 MiB of stack, a
 #endif
     }
     CHECK_FALSE(is_blocked());
-#ifdef __GLIBC__
-    pthread_setattr_default_np(&usual);
-#endif
 }
 
 TEST_CASE("thread: a thread that cannot be started -> start() returns errc::system and drops the body") {

@@ -183,7 +183,7 @@ class loop_system final : public system {
                 "the account does not add up");
         const bool all_ended = std::count(states_.begin(), states_.end(), state::taken) == 0;
         require(status == 0    ? all_ended
-                : status == 64 ? threads_start_ >= 0
+                : status == 71 ? threads_start_ >= 0
                                : status == 75 && has_deaf_,
                 "status " + std::to_string(status));
         require(all_ended || !report.unreported.empty(), "an item has not ended, and is not named");

@@ -1,4 +1,5 @@
 // A worker, or two that share a lifecycle, with handlers of every kind, signals and calls at any moment.
+#include <csignal>
 #include <signal.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ void renew_process() {
     ojs::detail::running_process = 0;
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
-    new (&log) ojs::detail::log_sink();
+    new (&log) ojs::detail::log_sink(nullptr);
 }
 
 namespace {
@@ -494,7 +495,7 @@ void worker_world::open(member& one) {
 
 int worker_world::run_to_end(member& one) {
     if (chosen_.by_run && &one == members_.front().get()) return one.worker->run();
-    if (!one.worker->start()) return ojs::exit_status::usage;
+    if (!one.worker->start()) return ojs::exit_status::unavailable;
     if (chosen_.destroys) {
         sleep_until(chosen_.stop_at);
         stop_began_ = now();
@@ -585,7 +586,7 @@ bool worker_world::is_held_too_long(ledger_job& job, const std::string& worker) 
 }
 
 void worker_world::check_account(const member& one) {
-    if (one.status == ojs::exit_status::usage) {
+    if (one.status == ojs::exit_status::unavailable) {
         if (chosen_.threads_start < 0 && chosen_.descriptors < 0) violate("not started");
         return;
     }

@@ -180,7 +180,9 @@ inline std::string printable(std::string_view text, std::size_t max = 200) {
 }
 
 inline std::string json_quote(std::string_view text) {
-    std::string out = "\"";
+    std::string out;
+    out.reserve(text.size() + 2);
+    out += '"';
     append_escaped(out, text, true);
     out += '"';
     return out;
