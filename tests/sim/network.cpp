@@ -51,6 +51,7 @@ std::vector<ojs::job> backend::hand_out(std::size_t count, const std::string& wo
         sent.queue = "default";
         sent.attempt = job.attempt;
         sent.timeout = job.timeout;
+        sent.envelope_json.resize(job_size);
         if (job.type == "malformed") sent.malformed = "args is no array";
         out.push_back(std::move(sent));
     }
@@ -163,6 +164,8 @@ ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& requ
         const std::size_t surplus = faults_.happens(30) ? 2 : 0;
         std::vector<ojs::job> jobs = backend_.hand_out(request.count + surplus, worker_);
         if (!jobs.empty() && faults_.happens(30)) jobs.push_back(jobs.front());
+        if (jobs.size() * backend_.job_size > ojs::detail::max_worker_response)
+            violate_("a FETCH claims more than a response can hold");
         return jobs;
     });
     const outside calm;

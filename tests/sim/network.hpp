@@ -77,6 +77,7 @@ class backend {
     nanoseconds lease = 0;
     std::uint64_t claims = 0;
     bool is_exact = true;  // no thread stands still, and each start succeeds
+    std::size_t job_size = 0;  // in bytes of JSON
 
     void expire();
     std::vector<ojs::job> hand_out(std::size_t count, const std::string& worker);

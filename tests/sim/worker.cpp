@@ -172,6 +172,7 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
     }
     backend_.is_exact =
         chosen_.late_threads + chosen_.slow_threads == 0 && chosen_.threads_start < 0 && chosen_.freezes_for == 0;
+    if (chosen_.slots == 32) backend_.job_size = from.below(ojs::detail::max_worker_response / 4);
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
     times_.shutdown_grace_period = std::chrono::milliseconds(from.one_in(4) ? 0 : from.below(2000));
     times_.stop_timeout = std::chrono::milliseconds(500 + from.below(1000));

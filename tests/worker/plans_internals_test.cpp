@@ -50,28 +50,43 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
 }
 
 TEST_CASE(
-    "fetch limit: a FETCH that may have lost jobs reduces the number requested, which then doubles to a ceiling") {
-    constexpr std::size_t many = ~std::size_t{0};
-    const time_point now = steady_clock::now();
-    const auto lost = [](errc code) { return result<std::size_t>(error{code, 0, "lost"}); };
-    struct step {
-        std::size_t asked;
-        result<std::size_t> claimed;
-        std::size_t next;
-        time_point at;
+    "fetch limit: one job, doubled by each full response; no more than fit by the largest of late; one after a cut") {
+    constexpr std::size_t kib = 1024;
+    const time_point start = steady_clock::now();
+    detail::fetch_limit limit(4096 * kib, 90s);
+    const auto got = [](std::size_t count, std::size_t size = 0) {
+        std::vector<job> jobs(count);
+        if (count > 0) jobs.back().envelope_json.resize(size);
+        return result<std::vector<job>>(std::move(jobs));
     };
-    detail::fetch_limit limit;
-    for (const step& each : {step{10, lost(errc::unreachable), many, now},  // it claimed nothing
-                             step{10, lost(errc::timed_out), 5, now}, step{5, std::size_t{0}, 5, now + 1min},
-                             step{5, lost(errc::disconnected), 2, now}, step{2, std::size_t{2}, 2, now + 59s},
-                             step{2, std::size_t{2}, 4, now + 1min}, step{2, std::size_t{2}, 4, now + 1min},
-                             step{4, lost(errc::bad_response), 1, now + 1min},
-                             step{1, lost(errc::bad_response), 1, now + 2min},  // that job alone
-                             step{1, std::size_t{1}, 2, now + 2min}}) {
-        CAPTURE(each.next);
-        limit.note(each.asked, each.claimed, each.at);
-        CHECK((each.next == many ? limit.max_count() > 10000 : limit.max_count() == each.next));
-    }
+    const auto lost = [](errc code) { return result<std::vector<job>>(error{code, 0, "lost"}); };
+    const auto next = [&](const result<std::vector<job>>& fetched, std::chrono::seconds at = 0s) {
+        limit.note(limit.max_count(), fetched, start + at);
+        return limit.max_count();
+    };
+    CHECK(limit.max_count() == 1);
+    for (std::size_t asked = 1; asked < 64; asked *= 2) CHECK(next(got(asked, kib)) == asked * 2);
+    CHECK(next(got(0)) == 64);  // what arrives next may be of any size
+    CHECK(next(got(63)) == 64);
+    limit.note(1, got(1), start);  // one slot was free
+    CHECK(limit.max_count() == 64);
+    CHECK(next(got(1, 100 * kib)) == 10);
+    CHECK(next(got(1, 2000 * kib), 1s) == 1);
+    CHECK(next(got(1, kib), 90s) == 1);
+    CHECK(next(got(1, kib), 91s) == 1);  // from then on it counts for 1000 KiB
+    CHECK(next(got(1, kib), 181s) == 2);
+    CHECK(next(got(2, kib), 271s) == 4);
+    CHECK(next(lost(errc::unreachable), 272s) == 4);  // it claimed nothing
+    CHECK(next(lost(errc::bad_response), 272s) == 1);
+    CHECK(next(got(1), 361s) == 1);                 // the jobs of the cut response may be among the next
+    CHECK(next(lost(errc::timed_out), 361s) == 1);  // of one job
+    CHECK(next(got(1), 362s) == 2);
+    for (std::chrono::seconds at = 452s; at < 2000s; at += 90s) next(got(limit.max_count()), at);
+    const std::size_t proven = limit.max_count();
+    CHECK(proven > 64);
+    CHECK(next(lost(errc::disconnected), 2000s) == 1);
+    for (int i = 0; i < 20; ++i) next(got(limit.max_count()), 2089s);
+    CHECK(limit.max_count() == proven / 2);
 }
 
 TEST_CASE("settlement: a back-off takes at most half of the time to the deadline, or half a second") {

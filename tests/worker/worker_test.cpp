@@ -32,7 +32,6 @@ TEST_CASE("worker: concurrent jobs never exceed the slots, and FETCH asks for no
         REQUIRE(done.wait_for(total));
         REQUIRE(worker.stop(guard));
         CHECK(running.highest() == slots);
-        CHECK(wire.calls("fetch")[0].count == static_cast<std::size_t>(slots));
         CHECK(worker.report().completed == static_cast<std::uint64_t>(total));
         check_last_word(wire);
     }
@@ -54,13 +53,18 @@ TEST_CASE("worker: a slot that becomes free is filled at once, without waiting f
     REQUIRE(wire.wait_for("ack", 2));
 }
 
-TEST_CASE("worker: a FETCH whose response is lost halves the number of the next") {
+TEST_CASE(
+    "worker: FETCH asks for one job, then two; the log says how many a FETCH with a cut response may have claimed") {
     recorder::transport wire;
-    wire.refuse("fetch", 1, {errc::timed_out, 0, "it may have claimed jobs"});
+    wire.give(make_job("first"));
+    wire.refuse("fetch", 1, {errc::bad_response, 0, "cut"});
     worker_options options = recorder::options(10);
-    run_until("fetch", 2, wire, options, do_nothing);
-    CHECK(wire.calls("fetch")[0].count == 10);
-    CHECK(wire.calls("fetch")[1].count == 5);
+    const kept_log log(options);
+    run_until("fetch", 3, wire, options, do_nothing);
+    CHECK(wire.calls("fetch")[1].count == 1);
+    const log_record failed = log.records("error FETCH failed").at(0);
+    CHECK(value_of(failed, "error") == "cut");
+    CHECK(value_of(failed, "may_have_claimed") == "1");
 }
 
 TEST_CASE("worker: a job that is malformed or of unknown type is requeued, and a job without an id is unreported") {

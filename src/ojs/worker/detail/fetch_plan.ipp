@@ -58,27 +58,45 @@ class fetch_schedule {
     backoff backoff_{std::chrono::milliseconds(100), std::chrono::seconds(10)};
 };
 
-// How many jobs a FETCH asks for at most. Guarded by the machine's mutex. [WIRE 7]
+// The request failed, but the backend may have processed it. [WIRE 7]
+constexpr bool may_have_claimed(errc failure) noexcept {
+    return failure == errc::bad_response || failure == errc::timed_out || failure == errc::disconnected ||
+           failure == errc::system;
+}
+
+// How many jobs a FETCH asks for at most: one, and twice as many after each response that has them all; but no more than
+// a response holds if each is four times as large as the largest of late. Guarded by the machine's mutex. [WIRE 8]
 class fetch_limit {
   public:
-    std::size_t max_count() const noexcept { return limit_; }
+    // A size counts in full for `memory`, in which the jobs of a lost response come back, and then for half, and so on.
+    fetch_limit(std::size_t max_response, steady_clock::duration memory) noexcept
+        : room_(max_response / 4), memory_(memory) {}
 
-    // Each lost response may use up an attempt of all its jobs, and one of them may make each response unreadable: for a
-    // minute, its neighbours are not fetched with it again. Where one job alone failed, the number was not the cause.
-    void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
-        const errc failure = fetched ? errc::cancelled : fetched.error().code;
-        const bool is_unreadable = failure == errc::bad_response;
+    std::size_t max_count() const noexcept {
+        return detail::max<std::size_t>(detail::min(limit_, room_ / detail::max<std::size_t>(largest_, 1)), 1);
+    }
+    // Each lost response may use up an attempt of all its jobs, and one of them may make each response unreadable: its
+    // neighbours are not fetched with it again. Where one job alone was lost otherwise, the number was not the cause.
+    void note(std::size_t asked, const result<std::vector<job>>& fetched, time_point now) noexcept {
+        std::size_t size = 0;
         if (fetched) {
-            if (*fetched >= asked && asked >= limit_ && now >= grows_at_) limit_ = asked * 2;
-        } else if (is_unreadable || failure == errc::timed_out || failure == errc::disconnected ||
-                   failure == errc::system) {
-            limit_ = is_unreadable ? 1 : detail::max<std::size_t>(asked / 2, 1);
-            if (asked > 1) grows_at_ = now + std::chrono::minutes(1);
+            for (const job& each : *fetched) size = detail::max(size, each.envelope_json.size());
+            if (fetched->size() >= asked && asked >= limit_) limit_ = asked * 2;
+        } else if (may_have_claimed(fetched.error().code)) {
+            const std::size_t safe = fetched.error().code == errc::bad_response ? 1 : max_count() / 2;
+            if (safe > 0) size = room_ / safe;
+            limit_ = 1;
         }
+        if (size < largest_ && now < halves_at_) return;
+        largest_ = detail::max(size, largest_ / 2);
+        halves_at_ = now + memory_;
     }
 
   private:
-    std::size_t limit_ = ~std::size_t{0};
-    time_point grows_at_ = time_point::min();
+    const std::size_t room_;  // in bytes
+    const steady_clock::duration memory_;
+    std::size_t limit_ = 1;
+    std::size_t largest_ = 0;  // in bytes
+    time_point halves_at_ = time_point::min();
 };
 }  // namespace ojs::detail
