@@ -53,39 +53,39 @@ TEST_CASE(
     "fetch limit: one job, doubled by each full response; no more than fit by the largest of late; one after a cut") {
     constexpr std::size_t kib = 1024;
     const time_point start = steady_clock::now();
-    detail::fetch_limit limit(4096 * kib, 90s);
-    const auto got = [](std::size_t count, std::size_t size = 0) {
-        std::vector<job> jobs(count);
-        if (count > 0) jobs.back().envelope_json.resize(size);
-        return result<std::vector<job>>(std::move(jobs));
+    detail::fetch_limit limit(90s);
+    const auto got = [&](std::size_t count, std::size_t bytes = 0, std::chrono::seconds at = 0s) {
+        const std::size_t asked = limit.max_count();
+        if (count > 0) limit.note_size(bytes, start + at);
+        limit.note(asked, count, start + at);
+        return limit.max_count();
     };
-    const auto lost = [](errc code) { return result<std::vector<job>>(error{code, 0, "lost"}); };
-    const auto next = [&](const result<std::vector<job>>& fetched, std::chrono::seconds at = 0s) {
-        limit.note(limit.max_count(), fetched, start + at);
+    const auto lost = [&](errc code, std::chrono::seconds at) {
+        limit.note(limit.max_count(), error{code, 0, "lost"}, start + at);
         return limit.max_count();
     };
     CHECK(limit.max_count() == 1);
-    for (std::size_t asked = 1; asked < 64; asked *= 2) CHECK(next(got(asked, kib)) == asked * 2);
-    CHECK(next(got(0)) == 64);  // what arrives next may be of any size
-    CHECK(next(got(63)) == 64);
-    limit.note(1, got(1), start);  // one slot was free
+    for (std::size_t asked = 1; asked < 64; asked *= 2) CHECK(got(asked, kib) == asked * 2);
+    CHECK(got(0) == 64);  // what arrives next may be of any size
+    CHECK(got(63, kib) == 64);
+    limit.note(1, 1, start);  // one slot was free
     CHECK(limit.max_count() == 64);
-    CHECK(next(got(1, 100 * kib)) == 10);
-    CHECK(next(got(1, 2000 * kib), 1s) == 1);
-    CHECK(next(got(1, kib), 90s) == 1);
-    CHECK(next(got(1, kib), 91s) == 1);  // from then on it counts for 1000 KiB
-    CHECK(next(got(1, kib), 181s) == 2);
-    CHECK(next(got(2, kib), 271s) == 4);
-    CHECK(next(lost(errc::unreachable), 272s) == 4);  // it claimed nothing
-    CHECK(next(lost(errc::bad_response), 272s) == 1);
-    CHECK(next(got(1), 361s) == 1);                 // the jobs of the cut response may be among the next
-    CHECK(next(lost(errc::timed_out), 361s) == 1);  // of one job
-    CHECK(next(got(1), 362s) == 2);
-    for (std::chrono::seconds at = 452s; at < 2000s; at += 90s) next(got(limit.max_count()), at);
+    CHECK(got(1, 100 * kib) == 10);
+    CHECK(got(1, 2000 * kib, 1s) == 1);
+    CHECK(got(1, kib, 90s) == 1);
+    CHECK(got(1, kib, 91s) == 1);  // from then on it counts for 1000 KiB
+    CHECK(got(1, kib, 181s) == 2);
+    CHECK(got(2, kib, 271s) == 4);
+    CHECK(lost(errc::unreachable, 272s) == 4);  // it claimed nothing
+    CHECK(lost(errc::bad_response, 272s) == 1);
+    CHECK(got(1, kib, 361s) == 1);            // the jobs of the cut response may be among the next
+    CHECK(lost(errc::timed_out, 361s) == 1);  // of one job
+    CHECK(got(1, kib, 362s) == 2);
+    for (std::chrono::seconds at = 452s; at < 2000s; at += 90s) got(limit.max_count(), kib, at);
     const std::size_t proven = limit.max_count();
     CHECK(proven > 64);
-    CHECK(next(lost(errc::disconnected), 2000s) == 1);
-    for (int i = 0; i < 20; ++i) next(got(limit.max_count()), 2089s);
+    CHECK(lost(errc::disconnected, 2000s) == 1);
+    for (int i = 0; i < 20; ++i) got(limit.max_count(), kib, 2089s);
     CHECK(limit.max_count() == proven / 2);
 }
 
@@ -103,16 +103,16 @@ TEST_CASE("settlement: a back-off takes at most half of the time to the deadline
     CHECK(delay(now + 10ms, 100ms) == 100ms);
 }
 
-TEST_CASE("outage: only a request without a response, or with a 502, 503 or 504, counts as unanswered") {
-    CHECK(detail::is_unanswered({errc::unreachable, 0, ""}));
-    CHECK(detail::is_unanswered({errc::disconnected, 0, ""}));
-    CHECK(detail::is_unanswered({errc::timed_out, 0, ""}));
+TEST_CASE("outage: a request without a response, or with a 401, 502, 503 or 504, belongs to one that is logged once") {
+    using detail::outage_of;
+    for (const errc code : {errc::unreachable, errc::disconnected, errc::timed_out})
+        CHECK(outage_of({code, 0, ""}) == "backend unreachable");
     for (const int proxy_status : {502, 503, 504})
-        CHECK(detail::is_unanswered({errc::unavailable, 0, "", proxy_status}));
-    for (const int status : {0, 401, 429, 500, 501, 505})
-        CHECK_FALSE(detail::is_unanswered({errc::unavailable, 0, "", status}));
-    CHECK_FALSE(detail::is_unanswered({errc::cancelled, 0, ""}));
-    CHECK_FALSE(detail::is_unanswered({errc::rejected, 0, "", 400}));
+        CHECK(outage_of({errc::unavailable, 0, "", proxy_status}) == "backend unreachable");
+    CHECK(outage_of({errc::unavailable, 0, "", 401}) == "backend refuses the token");
+    for (const int status : {0, 403, 429, 500, 501, 505}) CHECK(outage_of({errc::unavailable, 0, "", status}).empty());
+    CHECK(outage_of({errc::cancelled, 0, ""}).empty());
+    CHECK(outage_of({errc::rejected, 0, "", 400}).empty());
 }
 
 TEST_CASE("log: a backend's URL is shown without user, password and query") {

@@ -13,6 +13,7 @@ inline namespace v0_1_0 {
 /// Options of an http_client.
 struct http_client_options {
     std::string bearer_token;                ///< sent as "Authorization: Bearer ..."; empty: not sent
+    std::string bearer_token_file;           ///< with the token instead, read for each request; empty: none
     http_headers headers;                    ///< sent with every request; one replaces ours of that name
     stream_factory https_stream;             ///< for https:// URLs: tls_openssl() of ojs_tls.hpp, or another
     std::size_t max_body = 8 * 1024 * 1024;  ///< of a response, whose head has at most 64 KiB, in bytes

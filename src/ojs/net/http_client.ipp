@@ -105,6 +105,17 @@ inline const char* request_error(const http_request& request) noexcept {
     return nullptr;
 }
 
+// Reads the file each time, as another program replaces it.
+inline result<std::string> read_token(const http_client_options& options) {
+    const std::string& path = options.bearer_token_file;
+    if (path.empty()) return options.bearer_token;
+    const result<small_file> read = read_small_file(path, 16 * 1024);
+    const std::string_view token = read ? trim_blanks(read->text, " \t\r\n") : "";
+    if (!token.empty() && is_field_value(token)) return std::string(token);
+    return error{errc::system, 0,
+                 cat({"token file '", printable(path, 200), "' ", read ? "has no token" : read.error().text})};
+}
+
 struct http_attempt {
     result<http_response> response;
     bool nothing_sent = false;  // so the peer cannot have processed it
@@ -131,11 +142,13 @@ class http_exchange final : public ref_counted {
     http_exchange(endpoint target, http_client_options options)
         : target_(std::move(target)), options_(std::move(options)), resolver_(make_ref<resolver>(target_)) {
         http_headers& headers = options_.headers;
-        if (!options_.bearer_token.empty()) add_header(headers, "Authorization", "Bearer " + options_.bearer_token);
+        if (find_header(headers, "Authorization").data() != nullptr)
+            options_.bearer_token = options_.bearer_token_file = "";
         add_header(headers, "Accept-Encoding", "identity");
         add_header(headers, "User-Agent", "ojs_shutdown/" OJS_SHUTDOWN_VERSION);
         add_header(headers, "Host", target_.unix_path.empty() ? target_.name : "localhost");
         for (const http_header& header : headers) append_header(common_headers_, header.name, header.value);
+        if (!options_.bearer_token.empty()) headers.push_back({"Authorization", ""});  // compose() has its value
     }
 
     result<http_response> send(const http_request& request, const http_call& call) {
@@ -174,6 +187,7 @@ class http_exchange final : public ref_counted {
     }
 
     std::string compose(const http_request& request) const {
+        const std::string token = read_token(options_).value_or(options_.bearer_token);
         std::string text;
         text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
         append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
@@ -183,6 +197,7 @@ class http_exchange final : public ref_counted {
         }
         if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
             append(text, {"Content-Length: ", request.body.size(), "\r\n"});
+        if (!token.empty()) append(text, {"Authorization: Bearer ", token, "\r\n"});
         append(text, {"\r\n", request.body});
         return text;
     }
@@ -309,6 +324,9 @@ class http_exchange final : public ref_counted {
 OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url, http_client_options options) {
     result<detail::endpoint> target = detail::parse_url(url, bool(options.https_stream));
     if (!target) return target.error();
+    result<std::string> token = detail::read_token(options);
+    if (!token) return token.error();
+    options.bearer_token = std::move(*token);  // while the file cannot be read
     http_request any{"GET", "/", options.headers, ""};
     any.headers.push_back({"Authorization", options.bearer_token});
     if (const char* fault = detail::request_error(any))

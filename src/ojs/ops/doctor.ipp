@@ -79,7 +79,7 @@ inline result<http_response> http_get(result<http_client>& client, std::string t
 
 // Shows the backend's own words, unless they are a page or repeat the token.
 inline finding unusable_response(const http_response& response, const worker_options& options) {
-    const std::string& token = options.auth_token;
+    const std::string token = read_token(client_options(options)).value_or("");
     const std::string_view to = find_header(response.headers, "Location");
     std::string said = response.body.empty() ? "" : cat({": ", printable(response.body)});
     if (starts_with(response.body, "<") || (!token.empty() && has_part(response.body, token))) said.clear();
@@ -88,7 +88,7 @@ inline finding unusable_response(const http_response& response, const worker_opt
     const std::tuple<int, std::string, const char*> rows[] = {
         {500, std::move(said), "look at the backend, and at what it stores its jobs in"},
         {404, "", check_url},
-        {401, no_login, "set OJS_AUTH_TOKEN to one the backend accepts"},
+        {401, no_login, "set OJS_AUTH_TOKEN, or OJS_AUTH_TOKEN_FILE, to one the backend accepts"},
         {400, "", check_url},
         {300, cat({" with a redirect to ", printable(to.substr(0, to.find('?')))}),
          "set OJS_URL to that address: the worker follows no redirect"},
@@ -126,6 +126,9 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
     if (url.added != nullptr || !url.is_http()) return;
     const time_point deadline = deadline_after(timeout);
     result<http_client> client = make_backend_client(options.url, client_options(options));
+    if (!client && client.error().code == errc::system)
+        return out.push_back({severity::error, "backend-token", client.error().text,
+                              "correct OJS_AUTH_TOKEN_FILE, or make the file readable for this user"});
     const result<http_response> response = http_get(client, "/ojs/v1/health", deadline);
     if (!response) {
         const bool is_absent = response.error().code != errc::bad_response;

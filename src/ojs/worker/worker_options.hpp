@@ -58,6 +58,7 @@ struct worker_options : loop_options {
     std::chrono::milliseconds request_timeout{5000};      ///< for one request, from connect to the last byte
     std::vector<std::string> labels;                      ///< sent to the backend
     std::string auth_token;                               ///< sent as a bearer token; never logged
+    std::string auth_token_file;                          ///< with a token that is replaced; over auth_token
     http_headers headers;                                 ///< as http_client_options::headers
     stream_factory https_stream;                          ///< connects https:// URLs; empty: they are refused
     detail::http_opener http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled

@@ -3,8 +3,7 @@
 
 #include "../../base/detail/clock.ipp"
 #include "../../base/detail/light.hpp"
-#include "../../base/error.hpp"
-#include "../../stop/job.hpp"
+#include "../transport_scheme.ipp"
 
 namespace ojs::detail {
 // After a FETCH that found nothing. Soon after a job, the next is likely. `rare`: for a job whose announcement is lost.
@@ -58,42 +57,39 @@ class fetch_schedule {
     backoff backoff_{std::chrono::milliseconds(100), std::chrono::seconds(10)};
 };
 
-// The request failed, but the backend may have processed it. [WIRE 7]
-constexpr bool may_have_claimed(errc failure) noexcept {
-    return failure == errc::bad_response || failure == errc::timed_out || failure == errc::disconnected ||
-           failure == errc::system;
+// The backend may have processed the request. [WIRE 7]
+constexpr bool may_have_claimed(const error& failure) noexcept {
+    return failure.code == errc::bad_response || failure.code == errc::timed_out ||
+           failure.code == errc::disconnected || failure.code == errc::system;
 }
 
 // How many jobs a FETCH asks for at most: one, and twice as many after each response that has them all; but no more than
 // a response holds if each is four times as large as the largest of late. Guarded by the machine's mutex. [WIRE 8]
 class fetch_limit {
   public:
-    // A size counts in full for `memory`, in which the jobs of a lost response come back, and then for half, and so on.
-    fetch_limit(std::size_t max_response, steady_clock::duration memory) noexcept
-        : room_(max_response / 4), memory_(memory) {}
+    // A size counts in full for `memory`, in which the jobs of a lost response come back; then for half, and so on.
+    explicit fetch_limit(steady_clock::duration memory) noexcept : memory_(memory) {}
 
     std::size_t max_count() const noexcept {
-        return detail::max<std::size_t>(detail::min(limit_, room_ / detail::max<std::size_t>(largest_, 1)), 1);
+        return detail::max<std::size_t>(detail::min(limit_, room / detail::max<std::size_t>(largest_, 1)), 1);
+    }
+    void note_size(std::size_t bytes, time_point now) noexcept {
+        if (bytes < largest_ && now < halves_at_) return;
+        largest_ = detail::max(bytes, largest_ / 2);
+        halves_at_ = now + memory_;
     }
     // Each lost response may use up an attempt of all its jobs, and one of them may make each response unreadable: its
     // neighbours are not fetched with it again. Where one job alone was lost otherwise, the number was not the cause.
-    void note(std::size_t asked, const result<std::vector<job>>& fetched, time_point now) noexcept {
-        std::size_t size = 0;
-        if (fetched) {
-            for (const job& each : *fetched) size = detail::max(size, each.envelope_json.size());
-            if (fetched->size() >= asked && asked >= limit_) limit_ = asked * 2;
-        } else if (may_have_claimed(fetched.error().code)) {
-            const std::size_t safe = fetched.error().code == errc::bad_response ? 1 : max_count() / 2;
-            if (safe > 0) size = room_ / safe;
-            limit_ = 1;
-        }
-        if (size < largest_ && now < halves_at_) return;
-        largest_ = detail::max(size, largest_ / 2);
-        halves_at_ = now + memory_;
+    void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
+        if (fetched && *fetched >= asked && asked >= limit_) limit_ = asked * 2;
+        if (fetched || !may_have_claimed(fetched.error())) return;
+        const std::size_t max_safe = fetched.error().code == errc::bad_response ? 1 : max_count() / 2;
+        if (max_safe > 0) note_size(room / max_safe, now);
+        limit_ = 1;
     }
 
   private:
-    const std::size_t room_;  // in bytes
+    static constexpr std::size_t room = max_worker_response / 4;
     const steady_clock::duration memory_;
     std::size_t limit_ = 1;
     std::size_t largest_ = 0;  // in bytes

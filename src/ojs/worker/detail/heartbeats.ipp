@@ -17,7 +17,7 @@ class heartbeats : public reports {
             const bool is_finishing = beats.last_due_at != never;
             time_point next = beats.requested_at;
             if (!is_finishing) next = detail::min(next, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
-            if (beats.is_in_flight) next = never;
+            next = beats.is_in_flight ? never : detail::max(next, beats.not_before);
             const bool is_last = now < next && is_finishing && (beats.calls == 0 || now >= beats.last_due_at);
             if (now < next && !is_last) return detail::min(next, beats.last_due_at);
             beats.requested_at = never;
@@ -62,11 +62,13 @@ class heartbeats : public reports {
             if (!sent && sent.error().code != errc::rejected &&
                 (is_outdated || (state != "running" && state != sent_state_)))
                 request_beat_soon(sent.error().retry_after);
+            if (!sent && is_bad_token(sent.error())) beats.not_before = begun_at + milliseconds(1000);
             if (sent) beats.answered = beats.begun;
             if (sent) sent_state_ = state;
             end_calls(missing.empty() ? 1 : 0);
         }
-        if (!sent && !is_outdated) log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
+        if (!sent && !is_outdated && !is_bad_token(sent.error()))
+            log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
         note_response(sent, begun_at);
         if (!missing.empty()) query_claims(missing);
     }
@@ -85,7 +87,8 @@ class heartbeats : public reports {
         named_jobs unused;
         const std::string& state = options.dialect.last_state;
         result<void> sent = send_and_apply(state, true, nullptr, unused);
-        while (!sent && sent.error().code != errc::rejected && deadline_after(pause) < deadline) {
+        while (!sent && sent.error().code != errc::rejected && !is_bad_token(sent.error()) &&
+               deadline_after(pause) < deadline) {
             pause_for(pause);
             sent = send_and_apply(state, true, nullptr, unused);
         }

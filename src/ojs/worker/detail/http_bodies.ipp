@@ -97,7 +97,7 @@ inline error status_error(const std::string& request, const http_response& respo
     const std::string code = api_error_code(response);
     const bool is_login = is_listed(status, "401 403");  // retried, as credentials may be fixed meanwhile
     const bool is_temporary = is_login || is_listed(status, "408 425 429") || response.status >= 500;
-    const char* const fix = is_login ? "; is OJS_AUTH_TOKEN right?"
+    const char* const fix = is_login ? "; is OJS_AUTH_TOKEN or OJS_AUTH_TOKEN_FILE right?"
                             : response.status == 404 && has_part(request, "/workers/")
                                 ? "; is the base path of OJS_URL right?"
                                 : "";

@@ -125,7 +125,8 @@ class reports : public worker_state {
         held.unlock();
         std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
         if (retry_at != never) fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
-        log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
+        if (!is_bad_token(failure))
+            log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
         held.lock();
         while (retry_at != never && report_changes == so_far.seen_changes &&
                changed.wait_until(held, detail::min(retry_at, reports_end()))) {

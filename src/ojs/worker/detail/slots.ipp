@@ -119,16 +119,15 @@ class slots : public heartbeats {
         const milliseconds leased_at = lease_clock();
         bool is_announced = false;
         result<std::vector<job>> response = send_fetch(count, sent, is_announced);
-        held.lock();
-        limit_of_fetch_.note(count, response, steady_clock::now());  // before the slots that it wakes fetch more
-        held.unlock();
         const std::size_t claimed = response ? accept(*response, sent, leased_at) : 0;
         held.lock();
         --fetches;
         notify_if_idle();
         requested_ -= count;
         const result<std::size_t> fetched = response ? result<std::size_t>(claimed) : response.error();
-        const bool failed = !schedule_.schedule_next(fetched, hints, is_announced, steady_clock::now());
+        const time_point now = steady_clock::now();
+        limit_of_fetch_.note(count, fetched, now);
+        const bool failed = !schedule_.schedule_next(fetched, hints, is_announced, now);
         while (ready_.size() > idle_ + 1 && threads_ < limit_) add_thread(held);
         if (has_leader_) leader_due_.notify_one();      // the due time may have changed
         if (ready_.size() > 1) slot_due_.notify_one();  // hooks may block this thread
@@ -144,12 +143,12 @@ class slots : public heartbeats {
             call_extensions([status](worker_extension& extension) { extension.on_fetch(status); });
         if (fetched) is_connected = true;
         note_response(fetched, sent);
-        const errc failure = fetched ? errc::cancelled : fetched.error().code;
-        const bool is_unreadable = failure == errc::bad_response;
-        if (failed || is_unreadable)
-            log.write(is_unreadable ? log_level::error : log_level::warn, "FETCH failed",
-                      {field("error", fetched.error().text),
-                       field("may_have_claimed", may_have_claimed(failure) ? text_part(count) : text_part(""))});
+        const bool is_unreadable = !fetched && fetched.error().code == errc::bad_response;
+        if ((failed && !is_bad_token(fetched.error())) || is_unreadable)
+            log.write(
+                is_unreadable ? log_level::error : log_level::warn, "FETCH failed",
+                {field("error", fetched.error().text),
+                 field("may_have_claimed", may_have_claimed(fetched.error()) ? text_part(count) : text_part(""))});
     }
     result<std::vector<job>> send_fetch(std::size_t count, time_point sent, bool& is_announced) {
         const fetch_request request{{&identity, [this] { return phases.may_take(); }}, count, taking()};
@@ -179,6 +178,7 @@ class slots : public heartbeats {
     // False: it is still here.
     bool admit(job& claimed, time_point sent, milliseconds leased_at) {
         unique_lock held(guard);
+        limit_of_fetch_.note_size(claimed.envelope_json.size(), sent);
         if (is_claimed_again(claimed, leased_at)) {
             held.unlock();
             log.write(log_level::warn, "the backend handed out a job that is still running here; not started twice",
@@ -321,7 +321,7 @@ class slots : public heartbeats {
     time_point retry_at_ = never;  // when to start a missing thread
     bool lacks_threads_ = false;   // and the log says so
     fetch_schedule schedule_{options.poll_interval, options.heartbeat_interval};
-    fetch_limit limit_of_fetch_{max_worker_response, options.visibility_timeout + std::chrono::minutes(1)};
+    fetch_limit limit_of_fetch_{options.visibility_timeout + std::chrono::minutes(1)};
     time_point held_until_ = time_point::min();  // when held jobs go back
     milliseconds hold_delay_{0};
 };

@@ -6,15 +6,21 @@
 #include "active_job.ipp"
 
 namespace ojs::detail {
-// The request failed without a response of the backend; that of a proxy counts as none.
-constexpr bool is_unanswered(const error& failure) noexcept {
-    return failure.code == errc::unreachable || failure.code == errc::disconnected || failure.code == errc::timed_out ||
-           (failure.http_status >= 502 && failure.http_status <= 504);
+constexpr bool is_bad_token(const error& failure) noexcept { return failure.http_status == 401; }
+
+// What is logged once while requests fail like this one; empty: nothing. A proxy's response is none of the backend.
+constexpr std::string_view outage_of(const error& failure) noexcept {
+    if (is_bad_token(failure)) return "backend refuses the token";
+    const bool is_unanswered = failure.code == errc::unreachable || failure.code == errc::disconnected ||
+                               failure.code == errc::timed_out ||
+                               (failure.http_status >= 502 && failure.http_status <= 504);
+    return is_unanswered ? "backend unreachable" : "";
 }
 
 struct beat_facts {
     time_point requested_at = time_point::min();  // the first at once
     time_point begun_at = time_point::min();      // the latest
+    time_point not_before = time_point::min();    // the next, unless it is the last
     std::uint64_t begun = 0;                      // so many
     std::uint64_t answered = 0;                   // the latest with a response
     bool is_in_flight = false;
@@ -45,18 +51,18 @@ class worker_state : public held_options<worker_options>, public machine {
     // For each FETCH, heartbeat, ACK and FAIL: logs the start and the end of an outage.
     template <class T>
     void note_response(const result<T>& response, time_point sent_at) {
-        const bool failed = !response && is_unanswered(response.error());
-        if (!response && !failed && response.error().http_status == 0) return;  // it may not have been sent
+        const std::string_view outage = response ? "" : outage_of(response.error());
+        if (!response && outage.empty() && response.error().http_status == 0) return;  // it may not have been sent
         const time_point now = steady_clock::now();
         unique_lock held(guard);
-        if (failed && (outage_began_at_ != never || latest_response_ >= sent_at)) return;
-        const time_point began_at = detail::exchange(outage_began_at_, failed ? sent_at : never);
-        if (!failed) latest_response_ = now;
+        if (!outage.empty() && (outage == outage_ || latest_response_ >= sent_at)) return;
+        const std::string_view before = detail::exchange(outage_, outage);
+        const time_point began_at = detail::exchange(outage_began_at_, sent_at);
+        if (outage.empty()) latest_response_ = now;
         held.unlock();
-        if (failed)
-            log.write(log_level::warn, "backend unreachable",
-                      {field("url", backend_url), field("error", response.error().text)});
-        else if (began_at != never)
+        if (!outage.empty())
+            log.write(log_level::warn, outage, {field("url", backend_url), field("error", response.error().text)});
+        else if (!before.empty())
             log.write(log_level::info, "backend reachable again",
                       {field("outage_ms", std::chrono::duration_cast<milliseconds>(now - began_at).count())});
     }
@@ -187,7 +193,8 @@ class worker_state : public held_options<worker_options>, public machine {
 
   private:
     // Guarded.
-    time_point outage_began_at_ = never;  // without an outage
+    std::string_view outage_;  // as outage_of() says
+    time_point outage_began_at_;
     time_point latest_response_ = time_point::min();
 };
 }  // namespace ojs::detail
