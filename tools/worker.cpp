@@ -72,7 +72,7 @@ Environment (defaults in parentheses):
   OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)
   OJS_STUCK_AFTER (5s)               OJS_TERMINATION_MODE_FILE (none)
   OJS_LOG_LEVEL (info)               OJS_LOG_FORMAT (text, logfmt, json)
-  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN
+  OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN  OJS_AUTH_TOKEN_FILE
 Exit status of a worker:
   0   every job was reported
   64  a wrong flag or value

@@ -1,3 +1,4 @@
+#include "files.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
@@ -55,6 +56,29 @@ TEST_CASE("http_client: each header is sent once; those of the options replace o
     REQUIRE(replacing.send(peer::get(), peer::call()));
     CHECK(seen ==
           "GET / HTTP/1.1\r\nAccept-Encoding: identity\r\nuser-agent: u\r\nAUTHORIZATION: Basic b\r\nhost: h\r\n\r\n");
+}
+
+TEST_CASE("http_client: a token is read from its file for each request; while there is none, the first one is sent") {
+    const test::temporary_folder folder;
+    std::string seen;
+    peer::server server([&](int fd, int) {
+        seen = peer::read_message(fd);
+        peer::send_text(fd, peer::ok());
+    });
+    http_client_options options;
+    options.bearer_token = "over";
+    options.bearer_token_file = folder.file("token");
+    const error missing = http_client::create(server.url(), options).error();
+    CHECK(missing.code == errc::system);
+    CHECK(missing.text.find(options.bearer_token_file + "' cannot be read") != std::string::npos);
+    std::optional<http_client> client;
+    for (const auto& [text, sent] : std::initializer_list<std::pair<const char*, std::string>>{
+             {"t1\n", "t1"}, {" t2\r\n", "t2"}, {"", "t1"}, {"a\nb", "t1"}, {"t3", "t3"}}) {
+        std::ofstream(options.bearer_token_file) << text;
+        if (!client) client = peer::make_client(server.url(), options);
+        REQUIRE(client->send(peer::get(), peer::call()));
+        CHECK(seen.find("\r\nAuthorization: Bearer " + sent + "\r\n") != std::string::npos);
+    }
 }
 
 TEST_CASE("http_client: a target, method, header or token that could break the request syntax is refused") {

@@ -192,6 +192,11 @@ TEST_CASE("doctor: a backend that is silent, refuses the token or returns no suc
     std::string authorization;
     const ojs::http_server well = backend(200, "{}", "", &authorization);
     CHECK(ask_url("http://" + well.address(), "canary").empty());
+    const ojs::http_server redis = backend(200, R"({"status":"ok","backend":{"type":"redis"}})");
+    check_found(ask_url("http://" + redis.address()), "backend-checkpoints", severity::info, "on redis drops");
+    worker_options by_file;
+    by_file.auth_token_file = "/no/token";
+    check_found(ask(by_file), "backend-token", severity::error, "'/no/token' cannot be read");
     CHECK(authorization == "Bearer canary");
     for (const int status : {401, 403}) {
         const ojs::http_server strict = backend(status);

@@ -130,7 +130,7 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
     if (wrong == fault::lost_request) return give_up<T>(end);
     if (wrong == fault::rejected) return ojs::error{ojs::errc::rejected, 0, "422", 422};
     if (wrong == fault::unavailable)
-        return ojs::error{ojs::errc::unavailable, 0, "503", 503,
+        return ojs::error{ojs::errc::unavailable, 0, "503 or 401", dice().one_in(4) ? 401 : 503,
                           std::chrono::milliseconds(dice().one_in(3) ? dice().below(3000) : 0)};
     nanoseconds back = now() + some_time(200 * millisecond);
     if (wrong == fault::late_response) back = end - some_time(20 * millisecond);
@@ -254,6 +254,9 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
                                                         ojs::time_point deadline) {
     if (latest_beat_ != 0 && now() - latest_beat_ > max_silence)
         violate_("no heartbeat for " + std::to_string((now() - latest_beat_) / millisecond) + " ms");
+    const bool is_soon = now() - latest_beat_ < 900 * millisecond;
+    if (has_bad_token_ && is_soon && backend_.is_exact && request.state != "terminate")
+        violate_("two heartbeats within a second, and the backend refuses the token");
     latest_beat_ = now();
     has_beaten = true;
     auto out = call<ojs::heartbeat_response>("BEAT " + request.state, &request.should_send, deadline,
@@ -265,6 +268,7 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
         if (!is_listed) job.runs[worker_].ack_is_due = false;
     }
     if (request.state == "terminate") last_beat_ended_ = true;
+    has_bad_token_ = !out && out.error().http_status == 401;
     return out;
 }
 

@@ -76,7 +76,7 @@ class backend {
     std::map<std::string, ledger_job> jobs;
     nanoseconds lease = 0;
     std::uint64_t claims = 0;
-    bool is_exact = true;  // no thread stands still, and each start succeeds
+    bool is_exact = true;      // no thread stands still, and each start succeeds
     std::size_t job_size = 0;  // in bytes of JSON
 
     void expire();
@@ -133,6 +133,7 @@ class network : public ojs::transport {
     const reporter violate_;
     bool last_beat_ended_ = false;
     nanoseconds latest_beat_ = 0;
+    bool has_bad_token_ = false;          // the latest
     std::multiset<nanoseconds> fetches_;  // the deadlines of those in flight
     int beats_ = 0;                       // in flight
     nanoseconds beats_since_ = 0;         // some are, with short gaps at most

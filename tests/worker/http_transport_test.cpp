@@ -363,7 +363,7 @@ TEST_CASE("http: the text of an error quotes nothing of a response but the error
         const backend peer(status, echo, {{"Location", "/canary"}});
         const transport_ref wire = connect(peer);
         const std::string said = "answered " + std::to_string(status) + ": INVALID_PAYLOAD" +
-                                 (status == 401 ? "; is OJS_AUTH_TOKEN right?" : "");
+                                 (status == 401 ? "; is OJS_AUTH_TOKEN or OJS_AUTH_TOKEN_FILE right?" : "");
         CHECK(route_of(fetch(*wire).error().text) == "POST /workers/fetch " + said);
         CHECK(route_of(wire->ack({{{}, "j"}, "1"}, soon()).error().text) == "POST /workers/ack " + said);
     }

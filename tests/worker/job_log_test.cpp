@@ -88,15 +88,23 @@ TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retr
     CHECK(value_of(failed[2], "retry_in_ms").empty());
 }
 
-TEST_CASE("job log: the end of an outage that only FETCHes or heartbeats notice is logged once") {
+TEST_CASE("job log: an outage that only FETCHes or heartbeats notice, and its end, are logged once") {
     worker_options options = recorder::options();
+    options.poll_interval = 1ms;
     const kept_log log(options);
     recorder::transport wire;
+    std::string began = "warn backend unreachable";
     SUBCASE("FETCH") {
-        options.poll_interval = 1ms;
         wire.refuse("beat", 100000, rejected);  // neither begins nor ends an outage
         wire.refuse("fetch", 1, unreachable);
         run_until("fetch", 3, wire, options, do_nothing);
+    }
+    SUBCASE("401") {
+        began = "warn backend refuses the token";
+        wire.refuse("beat", 100000, rejected);
+        wire.refuse("fetch", 3, {errc::unavailable, 0, "connection refused", 401});
+        run_until("fetch", 5, wire, options, do_nothing);
+        CHECK(log.count("warn FETCH failed") == 0);
     }
     SUBCASE("heartbeat") {
         wire.refuse("fetch", 1000, rejected);
@@ -108,6 +116,6 @@ TEST_CASE("job log: the end of an outage that only FETCHes or heartbeats notice 
     const std::string text = log.text();
     CHECK(text.find(again) != std::string::npos);
     CHECK(text.find(again) == text.rfind(again));
-    CHECK(log.count("warn backend unreachable") == 1);
-    CHECK(value_of(log.records("warn backend unreachable").at(0), "error") == "connection refused");
+    CHECK(log.count(began) == 1);
+    CHECK(value_of(log.records(began).at(0), "error") == "connection refused");
 }

@@ -191,13 +191,13 @@ class http_exchange final : public ref_counted {
         std::string text;
         text.reserve(common_headers_.size() + request.target.size() + request.body.size() + 512);
         append(text, {request.method, " ", target_.base, request.target, " HTTP/1.1\r\n", common_headers_});
+        if (!token.empty()) append(text, {"Authorization: Bearer ", token, "\r\n"});
         for (const http_header& header : request.headers) {
             const bool is_ours = find_header(options_.headers, header.name).data() != nullptr;
             if (!is_ours && !is_framing_header(header.name)) append_header(text, header.name, header.value);
         }
         if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))
             append(text, {"Content-Length: ", request.body.size(), "\r\n"});
-        if (!token.empty()) append(text, {"Authorization: Bearer ", token, "\r\n"});
         append(text, {"\r\n", request.body});
         return text;
     }

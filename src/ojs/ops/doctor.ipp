@@ -145,6 +145,12 @@ inline void check_backend(const worker_options& options, std::chrono::millisecon
         const auto stats = http_get(client, cat({"/ojs/v1/queues/", path_segment(name), "/stats"}), deadline);
         if (stats && stats->status == 200) check_queue(name, json_view(stats->body), out);
     }
+    const std::string store = json_view(response->body).member("backend").member("type").string().value_or("");
+    if (is_listed(store, "redis postgres nats"))
+        out.push_back({severity::info, "backend-checkpoints",
+                       cat({"the OJS server on ", store,
+                            " drops the checkpoint of a FAIL: an interrupted job begins again at its start"}),
+                       "let the job save its progress elsewhere"});
 }
 
 // Whether another process of this program seems to run, and a worker answers at the address.
