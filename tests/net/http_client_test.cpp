@@ -52,7 +52,7 @@ TEST_CASE("http_client: each header is sent once; those of the options replace o
     CHECK(seen == "POST /base/x?y HTTP/1.1\r\nHost: " + server.url().substr(7) +
                       "\r\nUser-Agent: ojs_shutdown/" OJS_SHUTDOWN_VERSION
                       "\r\nAccept-Encoding: identity\r\n"
-                      "Authorization: Bearer t0k\r\nX-All: 1\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
+                      "X-All: 1\r\nAuthorization: Bearer t0k\r\nX-One: 2\r\nContent-Length: 4\r\n\r\nbody");
     REQUIRE(replacing.send(peer::get(), peer::call()));
     CHECK(seen ==
           "GET / HTTP/1.1\r\nAccept-Encoding: identity\r\nuser-agent: u\r\nAUTHORIZATION: Basic b\r\nhost: h\r\n\r\n");
@@ -68,9 +68,7 @@ TEST_CASE("http_client: a token is read from its file for each request; while th
     http_client_options options;
     options.bearer_token = "over";
     options.bearer_token_file = folder.file("token");
-    const error missing = http_client::create(server.url(), options).error();
-    CHECK(missing.code == errc::system);
-    CHECK(missing.text.find(options.bearer_token_file + "' cannot be read") != std::string::npos);
+    CHECK(http_client::create(server.url(), options).error().text.find(options.bearer_token_file + "' cannot") == 12);
     std::optional<http_client> client;
     for (const auto& [text, sent] : std::initializer_list<std::pair<const char*, std::string>>{
              {"t1\n", "t1"}, {" t2\r\n", "t2"}, {"", "t1"}, {"a\nb", "t1"}, {"t3", "t3"}}) {
@@ -243,7 +241,7 @@ TEST_CASE("http_client: a kept connection that the peer has closed, or on which 
     }
 }
 
-TEST_CASE("http_client: two responses on a kept connection, or a success before the request's end, are an error") {
+TEST_CASE("http_client: two responses to a request on a kept connection are an error") {
     peer::server twice([](int fd, int) {
         for (int i = 0; !peer::read_message(fd).empty(); ++i)
             peer::send_text(fd, i > 0 ? peer::ok("late") + peer::ok() : peer::ok());
@@ -251,12 +249,6 @@ TEST_CASE("http_client: two responses on a kept connection, or a success before 
     http_client client = peer::make_client(twice.url());
     REQUIRE(client.send(peer::get(), peer::call()));
     CHECK(test::code_of(client.send(peer::get(), peer::call())) == errc::disconnected);
-    peer::server early([some = std::string()](int fd, int) mutable {
-        if (peer::read_some(fd, some)) peer::send_text(fd, peer::ok());
-    });
-    client = peer::make_client(early.url());
-    const http_request large = peer::post("/", std::string(8000000, 'x'));
-    CHECK(test::code_of(client.send(large, peer::call())) == errc::disconnected);
 }
 
 // As peer::server, but with a thread for each connection. What its clients keep open must have ended before.
@@ -450,7 +442,7 @@ TEST_CASE("http_client: a request that is cancelled or past its deadline is not 
     CHECK(requests == 1);
 }
 
-TEST_CASE("http_client: a body of 4 MB is sent whole, and a 413 that the server sends before the body's end is read") {
+TEST_CASE("http_client: a body of 4 MB is sent whole; before its end a 413 is read, and a success is no response") {
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });
@@ -468,6 +460,8 @@ TEST_CASE("http_client: a body of 4 MB is sent whole, and a 413 that the server 
     const result<http_response> got = client.send(request, peer::call(deadline_after(60s)));
     REQUIRE(got);
     CHECK(got->status == 413);
+    peer::server early([](int fd, int) { peer::send_text(fd, peer::readable(fd) ? peer::ok() : ""); });
+    CHECK(test::code_of(peer::make_client(early.url()).send(request, peer::call())) == errc::disconnected);
 }
 
 TEST_CASE("http_client: a child of fork() opens its own connection and leaves the parent's usable") {

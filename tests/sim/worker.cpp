@@ -77,7 +77,7 @@ constexpr int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT, SIGTTIN, S
 
 void renew_process() {
     using state = std::decay_t<decltype(ojs::detail::process)>;
-    for (const int number : handled) std::signal(number, SIG_DFL);
+    for (const int number : handled) ::signal(number, SIG_DFL);
     ojs::detail::process.~state();
     new (&ojs::detail::process) state();
     ojs::detail::process.fork_handler_set = true;  // by the first run

@@ -58,6 +58,7 @@ TEST_CASE("job log: an exception of a handler, transport or callback is logged w
         }
         REQUIRE(log.count("warn FETCH failed") == 1);
         CHECK(value_of(log.records("warn FETCH failed")[0], "error") == "the transport threw: " + each.text);
+        CHECK(value_of(log.records("warn FETCH failed")[0], "may_have_claimed") == "1");
         REQUIRE(log.count("error on_transition threw") > 0);
         CHECK(value_of(log.records("error on_transition threw")[0], "error") == each.text);
     }

@@ -347,6 +347,7 @@ TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as
         return status;
     };
     for (const errc code : {errc::unsupported, errc::rejected, errc::busy}) CHECK(status_of(code, 0) == 64);
+    CHECK(status_of(errc::unsupported, ENOSYS) == 64);
     for (const int cause : {EACCES, EPERM, ENAMETOOLONG, ELOOP}) CHECK(status_of(errc::system, cause) == 64);
     for (const int cause : {EMFILE, ENFILE, ENOMEM, EAGAIN, EROFS, ENOENT, ENOSPC, EIO, EADDRNOTAVAIL})
         CHECK(status_of(errc::system, cause) == 71);

@@ -51,42 +51,35 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
 
 TEST_CASE(
     "fetch limit: one job, doubled by each full response; no more than fit by the largest of late; one after a cut") {
-    constexpr std::size_t kib = 1024;
     const time_point start = steady_clock::now();
     detail::fetch_limit limit(90s);
-    const auto got = [&](std::size_t count, std::size_t bytes = 0, std::chrono::seconds at = 0s) {
-        const std::size_t asked = limit.max_count();
-        if (count > 0) limit.note_size(bytes, start + at);
-        limit.note(asked, count, start + at);
+    const auto note = [&](result<std::size_t> fetched, int at) {
+        limit.note(limit.max_count(), fetched, start + std::chrono::seconds(at));
         return limit.max_count();
     };
-    const auto lost = [&](errc code, std::chrono::seconds at) {
-        limit.note(limit.max_count(), error{code, 0, "lost"}, start + at);
-        return limit.max_count();
+    struct step {
+        std::size_t claimed;
+        std::size_t kib;  // of each
+        int at;
+        std::size_t next;
     };
-    CHECK(limit.max_count() == 1);
-    for (std::size_t asked = 1; asked < 64; asked *= 2) CHECK(got(asked, kib) == asked * 2);
-    CHECK(got(0) == 64);  // what arrives next may be of any size
-    CHECK(got(63, kib) == 64);
-    limit.note(1, 1, start);  // one slot was free
-    CHECK(limit.max_count() == 64);
-    CHECK(got(1, 100 * kib) == 10);
-    CHECK(got(1, 2000 * kib, 1s) == 1);
-    CHECK(got(1, kib, 90s) == 1);
-    CHECK(got(1, kib, 91s) == 1);  // from then on it counts for 1000 KiB
-    CHECK(got(1, kib, 181s) == 2);
-    CHECK(got(2, kib, 271s) == 4);
-    CHECK(lost(errc::unreachable, 272s) == 4);  // it claimed nothing
-    CHECK(lost(errc::bad_response, 272s) == 1);
-    CHECK(got(1, kib, 361s) == 1);            // the jobs of the cut response may be among the next
-    CHECK(lost(errc::timed_out, 361s) == 1);  // of one job
-    CHECK(got(1, kib, 362s) == 2);
-    for (std::chrono::seconds at = 452s; at < 2000s; at += 90s) got(limit.max_count(), kib, at);
-    const std::size_t proven = limit.max_count();
-    CHECK(proven > 64);
-    CHECK(lost(errc::disconnected, 2000s) == 1);
-    for (int i = 0; i < 20; ++i) got(limit.max_count(), kib, 2089s);
-    CHECK(limit.max_count() == proven / 2);
+    for (const step& each :
+         {step{1, 1, 0, 2}, step{2, 1, 0, 4}, step{4, 1, 0, 8}, step{8, 1, 0, 16}, step{16, 1, 0, 32},
+          step{32, 1, 0, 64}, step{0, 0, 0, 64}, step{63, 1, 0, 64}, step{1, 100, 0, 10}, step{1, 2000, 1, 1},
+          // From 91 s on, the large one counts for 1000 KiB.
+          step{1, 1, 90, 1}, step{1, 1, 91, 1}, step{1, 1, 181, 2}, step{2, 1, 271, 4}}) {
+        CAPTURE(each.next);
+        limit.note_size(each.kib * 1024, start + std::chrono::seconds(each.at));
+        CHECK(note(each.claimed, each.at) == each.next);
+    }
+    CHECK(note(error{errc::unreachable, 0, "it claimed nothing"}, 272) == 4);
+    CHECK(note(error{errc::bad_response, 0, "cut"}, 272) == 1);
+    CHECK(note(1, 361) == 1);  // the jobs of the cut response may be among the next
+    CHECK(note(error{errc::timed_out, 0, "with one job"}, 361) == 1);
+    limit.note_size(1024, start + 362s);
+    CHECK(note(1, 362) == 2);
+    CHECK(note(error{errc::disconnected, 0, "with two"}, 362) == 1);
+    CHECK(note(1, 363) == 1);
 }
 
 TEST_CASE("settlement: a back-off takes at most half of the time to the deadline, or half a second") {

@@ -53,20 +53,6 @@ TEST_CASE("worker: a slot that becomes free is filled at once, without waiting f
     REQUIRE(wire.wait_for("ack", 2));
 }
 
-TEST_CASE(
-    "worker: FETCH asks for one job, then two; the log says how many a FETCH with a cut response may have claimed") {
-    recorder::transport wire;
-    wire.give(make_job("first"));
-    wire.refuse("fetch", 1, {errc::bad_response, 0, "cut"});
-    worker_options options = recorder::options(10);
-    const kept_log log(options);
-    run_until("fetch", 3, wire, options, do_nothing);
-    CHECK(wire.calls("fetch")[1].count == 1);
-    const log_record failed = log.records("error FETCH failed").at(0);
-    CHECK(value_of(failed, "error") == "cut");
-    CHECK(value_of(failed, "may_have_claimed") == "1");
-}
-
 TEST_CASE("worker: a job that is malformed or of unknown type is requeued, and a job without an id is unreported") {
     recorder::transport wire;
     wire.give(make_job("unknown", "no.such\ntype"));

@@ -20,6 +20,7 @@ struct event {
 
 class admin_peer {
   public:
+    admin_peer() = default;  // an error holds one
     static ojs::result<admin_peer> create(const settings& given);
 
     // Calls a method of admin.proto.
@@ -38,7 +39,7 @@ class admin_peer {
     ojs::result<std::string> post(const std::string& target, std::string body);
     ojs::result<std::string> send(const ojs::http_request& request, std::chrono::seconds time);
 
-    ojs::http_client peer_;
+    ojs::result<ojs::http_client> peer_ = ojs::error{};
     std::string address_;
     std::string next_;  // number for the next request
 };

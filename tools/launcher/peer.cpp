@@ -55,7 +55,7 @@ ojs::result<std::string> admin_peer::post(const std::string& target, std::string
 ojs::result<std::string> admin_peer::send(const ojs::http_request& request, std::chrono::seconds time) {
     ojs::http_call call;
     call.deadline = ojs::deadline_after(time);
-    ojs::result<ojs::http_response> response = peer_.send(request, call);
+    ojs::result<ojs::http_response> response = peer_->send(request, call);
     if (!response) {
         ojs::error failure = response.error();
         failure.text = "no launcher responds at " + address_ + ": " + failure.text +
@@ -67,7 +67,7 @@ ojs::result<std::string> admin_peer::send(const ojs::http_request& request, std:
     std::string why = text_of(body, "message") + text_of(body, "error");
     if (response->status == 401) why += ": give --token-file with the token of the launcher";
     if (why.empty())
-        why = peer_.describe(request.method, request.target) + " answered " + std::to_string(response->status) +
+        why = peer_->describe(request.method, request.target) + " answered " + std::to_string(response->status) +
               ": not a launcher";
     return ojs::error{ojs::errc::rejected, 0, shown(why)};
 }

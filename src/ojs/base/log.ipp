@@ -137,7 +137,7 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
 inline int start_status(const error& failure) noexcept {
     const bool is_remote = failure.code >= errc::timed_out && failure.code != errc::rejected;
     for (const int fault : {0, EACCES, EPERM, EINVAL, EXDEV, ENOTDIR, ELOOP, ENAMETOOLONG, EAFNOSUPPORT})
-        if (!is_remote && failure.sys_errno == fault) return 64;
+        if (!is_remote && (failure.code <= errc::unsupported || failure.sys_errno == fault)) return 64;
     return 71;
 }
 }  // namespace detail

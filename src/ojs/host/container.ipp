@@ -54,8 +54,7 @@ inline constexpr const char* shell_names = "sh bash dash ash zsh ksh ksh93 mksh 
 // These pass signals on, or stop what they have started.
 inline constexpr const char* forwarder_names =
     "tini tini-static docker-init ojs-init dumb-init catatonit podman-init systemd init s6-svscan s6-supervise "
-    "s6-linux-init runit runit-init runsvdir runsv my_init supervisord openrc-init dinit finit procd shepherd launchd "
-    "launcher";
+    "s6-linux-init runit runit-init runsvdir runsv my_init supervisord openrc-init dinit finit procd launcher";
 
 // "/usr/bin/sh" and "-sh" are "sh".
 inline std::string program_name(std::string_view path) {

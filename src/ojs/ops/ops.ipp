@@ -84,8 +84,8 @@ class ops_extension final : public worker_extension {
         if (const result<endpoint> where = health_endpoint(options_))
             check_kubernetes_health(*where, detect_container(), all);
         for (const finding& each : all)
-            write_finding(log_, each.id, each.problem, each.fix,
-                          each.severity == severity::info ? log_level::info : log_level::warn);
+            log_.write(each.severity == severity::info ? log_level::info : log_level::warn, each.problem,
+                       {field("finding", each.id), field("fix", each.fix)});
         const std::string missing = missing_handlers(worker_->job_types);
         if (!missing.empty() && !worker_->job_types.empty())
             log_.write(log_level::warn, "OJS_JOB_TYPES lists job types that have no handler",

@@ -39,9 +39,8 @@ struct stop_rules {
     std::string termination_mode_file = {};
 };
 struct platform_grace {
-    const char* platform = "";
-    std::chrono::milliseconds grace{-1};
-    const char* chose(std::chrono::milliseconds in_use) const noexcept { return in_use == grace ? platform : ""; }
+    const char* platform;
+    std::chrono::milliseconds grace;
 };
 }  // namespace detail
 
@@ -80,7 +79,7 @@ struct loop_options {
     std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
     ojs::dialect dialect;                                 ///< see use()
-    detail::platform_grace platform_grace;                ///< chosen by from_environment() for the platform
+    detail::platform_grace platform_grace{"", {}};        ///< chosen by from_environment() for the platform
     detail::extension_list<detail::worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
     log_options log;                                                      ///< level, format and hook
     /// Bytes, of all threads: 256 KiB, if it is less; 0: the platform's default, at least 1 MiB.

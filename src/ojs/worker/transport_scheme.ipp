@@ -8,7 +8,7 @@
 
 namespace ojs::detail {
 inline http_client_options client_options(const worker_options& options) {
-    return {options.auth_token, options.auth_token_file, options.headers, options.https_stream};
+    return {options.auth_token, absolute_path(options.auth_token_file), options.headers, options.https_stream};
 }
 
 // In bytes. Jobs of a larger response to FETCH come back after their visibility timeout.

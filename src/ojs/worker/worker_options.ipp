@@ -22,7 +22,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE", o.on_unknown_type, "requeue fail discard");
     visit("labels", "OJS_LABELS", o.labels, text_kind::name);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
-    visit("auth_token_file", "OJS_AUTH_TOKEN_FILE", o.auth_token_file, text_kind::name);
+    visit("auth_token_file", "OJS_AUTH_TOKEN_FILE", o.auth_token_file, text_kind::path);
 }
 
 // Checks everything but the URL and the extensions.

@@ -105,9 +105,8 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, const th
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     std::size_t size = options.stack_size;
-    const std::size_t min_size = (size == 0 ? 1024 : 256) * 1024;
     if (size == 0) pthread_attr_getstacksize(&attributes, &size);
-    size = detail::max(size, min_size);
+    size = detail::max<std::size_t>(size, (options.stack_size == 0 ? 1024 : 256) * 1024);
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     int failed = pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page);
     auto* const start = new thread_start{std::move(body), std::string(options.name).substr(0, 15)};

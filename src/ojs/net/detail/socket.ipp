@@ -143,8 +143,7 @@ inline int connect_to(int fd, const socket_address& address, time_point deadline
     return failed == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : failed;
 }
 
-// Each address gets 250 ms, as one may be silent; and then, as one may be far, its share of the time. The one that accepts
-// becomes the first. Errors: unreachable.
+// Each address gets 250 ms, and then a share of the time; the one that accepts becomes the first. Errors: unreachable.
 inline result<unique_fd> connect_socket(socket_addresses& addresses, time_point deadline, std::string_view name) {
     const std::size_t tries = addresses.size() == 1 ? 1 : addresses.size() * 2;
     int first_failure = 0;

@@ -25,8 +25,7 @@ inline std::string public_url(std::string_view url) {
 
 inline error invalid(std::string text) { return {errc::invalid_argument, 0, std::move(text)}; }
 
-// A name is read without white space around it, and a path made absolute. A word has none within, either: a comma was
-// meant. A secret is kept.
+// Without white space around it. A path is made absolute. A word has none within: a comma was meant. A secret is kept.
 enum class text_kind { name, path, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";

@@ -8,9 +8,8 @@
 #include "machine_state.ipp"
 
 namespace ojs::detail {
-inline void write_finding(const logger& log, std::string_view id, std::string_view problem, std::string_view fix,
-                          log_level level = log_level::warn) {
-    log.write(level, problem, {field("finding", id), field("fix", fix)});
+inline void write_finding(const logger& log, std::string_view id, std::string_view problem, std::string_view fix) {
+    log.write(log_level::warn, problem, {field("finding", id), field("fix", fix)});
 }
 
 // Drain and reports must fit into the time from SIGTERM to SIGKILL. [GS 6.3]
@@ -53,8 +52,9 @@ inline void warn_at_start(const logger& log, const loop_options& options, millis
     bool is_well = info.platform == nullptr || info.platform->id != std::string_view("kubernetes");
     for (const worker_extension_factory& each : options.extensions) is_well = is_well || each.name == "ops";
     if (!is_well)
-        write_finding(log, "health-kubernetes", "there is no health server: the pod's probes would fail",
-                      "for probes, add ojs::ops() of ojs_ops.hpp, and set OJS_HEALTH_ADDR=[::]:8081", log_level::info);
+        log.write(log_level::info, "there is no health server: the pod's probes would fail",
+                  {field("finding", "health-kubernetes"),
+                   field("fix", "for probes, add ojs::ops() of ojs_ops.hpp, and set OJS_HEALTH_ADDR=[::]:8081")});
 }
 
 inline void log_step(const logger& log, const step_result& result) {
@@ -94,14 +94,16 @@ class machine_log : public machine_state {
                   {field("pid", identity.pid), field("url", backend_url), field("queues", join_names(identity.queues)),
                    field("concurrency", identity.concurrency), field("job_types", join_names(job_types)),
                    field("grace_period", format_duration(settings.times.shutdown_grace_period)),
-                   field("grace_from", settings.platform_grace.chose(settings.times.shutdown_grace_period))});
+                   field("grace_from", settings.times.shutdown_grace_period == settings.platform_grace.grace
+                                           ? settings.platform_grace.platform
+                                           : "")});
     }
     // Java, Go or libuv, which a handler may load, install their own.
     void check_signal_handlers() {
         const std::string lost = drives_signals(phases.signalled()) ? replaced_signals() : "";
-        if (lost.empty()) return;
-        log.write(log_level::error, "signals no longer reach this worker or loop: their handlers were replaced",
-                  {field("signals", lost), field("fix", "keep that library from handling signals (Java: -Xrs)")});
+        if (!lost.empty())
+            log.write(log_level::error, "signals no longer reach this worker or loop: their handlers were replaced",
+                      {field("signals", lost), field("fix", "keep that library from handling signals (Java: -Xrs)")});
     }
     void log_change(ojs::phase before) const {
         const bool is_late = seen_.last_event == event::grace_expired;

@@ -68,11 +68,10 @@ class run_claim {
         }
         const result<std::vector<int>> ignored = add_signals(wanted);
         if (!ignored) return ignored.error();
-        for (const int number : *ignored) {
+        for (const int number : *ignored)
             log.write(number == SIGHUP ? log_level::info : log_level::warn,
                       "signal stays ignored: it was ignored at process start (nohup, trap '' or &)",
                       {field("signal", signal_name(number))});
-        }
         return {};
     }
 
