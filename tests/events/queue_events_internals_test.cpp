@@ -43,7 +43,7 @@ class event_server {
     }};
 };
 
-const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+const std::string head = "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
 const std::string job_event = "event: job.state_changed\ndata: {\"to\":\"available\"}\n\n";
 
 // A listener whose calls are counted.
