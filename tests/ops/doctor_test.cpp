@@ -175,6 +175,11 @@ TEST_CASE("doctor: a signal that is ignored or blocked is reported by name") {
         ::signal(each.number, previous);
         CHECK(ignored.size() == 1);
         check_found(ignored, "signal-ignored", each.level, each.name);
+        ::signal(each.number, [](int) {});
+        const std::vector<finding> handled = ask(options);
+        ::signal(each.number, previous);
+        CHECK(handled.size() == (each.number == SIGHUP ? 0U : 1U));  // a reload
+        if (each.number != SIGHUP) check_found(handled, "signal-handled", severity::error, each.name);
 
         sigset_t one;
         sigset_t mask;
