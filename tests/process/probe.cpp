@@ -179,7 +179,7 @@ TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes
     CHECK(run.probe.count("it was ended by SIGTERM") > 0);
     CHECK(run.probe.count("median -") + run.probe.count("worst -") == 0);
     std::size_t at = 0;
-    for (const char* heading : {"\nlost: ", "\ndoubled: ", "\nlate: ", "\ncomfort: ", "\nfix first: it was ended by "})
+    for (const char* heading : {"\nlost: ", "\ndoubled: ", "\nlate: ", "\ncomfort: ", "\nfix first: "})
         CHECK_MESSAGE((at = run.probe.output().find(heading, at)) != std::string::npos, heading);
 }
 

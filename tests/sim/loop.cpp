@@ -17,6 +17,14 @@ namespace sim {
 namespace {
 using namespace std::chrono_literals;
 
+// Hands its machine on.
+struct watching final : ojs::detail::worker_extension {
+    explicit watching(ojs::detail::machine_ref& into) : machine(into) {}
+    ojs::result<void> start(const ojs::detail::machine_ref& of) override { return machine = of, ojs::result<void>(); }
+    void stop(ojs::time_point) override { machine = ojs::detail::machine_ref(); }
+    ojs::detail::machine_ref& machine;
+};
+
 class loop_system final : public system {
   public:
     loop_system(std::uint64_t seed, const limits& most) : seed_(seed) {
@@ -51,6 +59,7 @@ class loop_system final : public system {
             stops_ = true;
             free_since_ = now();
         };
+        options.extensions.add({"watching", [this] { return new watching(machine_); }});
         one_.emplace(options);
         one_->on_shutdown("step", [this] {
             const ojs::worker_report now = one_->report();
@@ -113,6 +122,7 @@ class loop_system final : public system {
     }
     void handle(std::size_t which, ojs::item& item) {
         ++begun_;
+        require(drained_since_ != resumes_, "an item begins though the loop was drained");
         note("item %zu begins", which);
         const std::uint64_t kind = dice().below(3);
         bool done = true;
@@ -134,11 +144,13 @@ class loop_system final : public system {
         while (one_->advance()) {
             const ojs::cancel_token taking = one_->taking();
             if (one_->may_take() && std::count(states_.begin(), states_.end(), state::waiting) > 0) {
-                if (const auto taken = take(taking))
+                if (const auto taken = take(taking)) {
+                    if (dice().one_in(8)) one_->quiet(), look_if_drained();  // as another thread may, just now
                     start("item", [this, which = *taken,
                                    item = std::make_shared<ojs::item>(one_->begin(std::to_string(*taken)))] {
                         handle(which, *item);
                     });
+                }
             }
             pollfd ready{one_->fd(), POLLIN, 0};
             ::poll(&ready, 1, ojs::detail::poll_timeout(one_->deadline()));
@@ -155,14 +167,19 @@ class loop_system final : public system {
         sleep_until(some_time(3 * second));
         if (has_ended_) return;
         switch (dice().below(7)) {
-            case 0: send_signal(SIGTSTP); break;
-            case 1: send_signal(SIGCONT); break;
+            case 0: send_signal(SIGTSTP), look_if_drained(); break;
+            case 1: ++resumes_, send_signal(SIGCONT); break;
             case 2: send_signal(SIGTTIN); break;
-            case 3: one_->quiet(); break;
-            case 4: one_->resume(); break;
+            case 3: one_->quiet(), look_if_drained(); break;
+            case 4: ++resumes_, one_->resume(); break;
             case 5: one_->request_stop_and_cancel(); break;
             default: request_stop(); break;
         }
+    }
+    // As the server that waits for a quiet worker. Then none begins until the next resume.
+    void look_if_drained() {
+        const ojs::detail::machine_ref machine = machine_;
+        if (machine && machine->is_drained()) drained_since_ = resumes_;
     }
     void stop() {
         sleep_until(2 * second);
@@ -193,7 +210,8 @@ class loop_system final : public system {
     }
 
     const std::uint64_t seed_;
-    std::uint64_t calls_ = 0, consumers_ = 1, begun_ = 0;
+    std::uint64_t calls_ = 0, consumers_ = 1, begun_ = 0, resumes_ = 0, drained_since_ = UINT64_MAX;
+    ojs::detail::machine_ref machine_;
     bool has_deaf_ = false, renews_ = false, advances_ = false, has_ended_ = false, stops_ = false;
     int late_threads_ = 0, threads_start_ = -1, signals_ = 0;
     nanoseconds free_since_ = 0;  // nothing was in flight in the stop, at the earliest

@@ -716,10 +716,6 @@ int nanosleep(const timespec* time, timespec*) {
     if (is_running()) current->delay("nanosleep", sim::time_of(*time));
     return 0;
 }
-int usleep(useconds_t time) {
-    if (is_running()) current->delay("usleep", time * sim::microsecond);
-    return 0;
-}
 int clock_gettime(clockid_t clock, timespec* out) noexcept {
     if (!is_running()) return static_cast<int>(::syscall(SYS_clock_gettime, clock, out));
     sim::point("clock");

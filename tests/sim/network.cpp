@@ -59,7 +59,7 @@ std::vector<ojs::job> backend::hand_out(std::size_t count, const std::string& wo
 }
 
 // The worker knows of the claim from now on.
-void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
+void tell(ledger_job& job, const std::string& worker, std::int64_t attempt, nanoseconds sent_at) {
     const claim* const before = job.known_to(worker);
     const bool overlaps = before != nullptr && (!before->reported || before->overlaps);
     if (before == nullptr || before->reported) job.runs[worker] = {};
@@ -67,7 +67,7 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt) {
         if (each.worker != worker || each.attempt != attempt || each.delivered) continue;
         each.delivered = true;
         job.is_given_up = false;
-        each.delivered_at = now();
+        each.sent_at = sent_at;
         each.overlaps = overlaps;
         if (&each != &job.claims.back()) job.is_mixed = true;  // the response is older than a later claim
     }
@@ -150,7 +150,7 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
 
 ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& request, ojs::time_point deadline) {
     const bool drains = phase() >= ojs::phase::draining;
-    latest_fetch = now();
+    const nanoseconds sent_at = latest_fetch = now();
     if (is_fetching()) allow_early("ojs-job");  // beside another FETCH, no slot waits for the time of the next
     const nanoseconds end = until(deadline);
     bool is_sent = false;
@@ -171,7 +171,7 @@ ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& requ
     const outside calm;
     if (is_sent) fetches_.erase(fetches_.find(end));
     if (out && !has_stopped)
-        for (const ojs::job& job : *out) tell(backend_.jobs.at(job.id), worker_, job.attempt);
+        for (const ojs::job& job : *out) tell(backend_.jobs.at(job.id), worker_, job.attempt, sent_at);
     return out;
 }
 
@@ -211,6 +211,7 @@ ojs::result<ojs::settle_result> network::ack(const ojs::ack_request& request, oj
 ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, ojs::time_point deadline) {
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
+    job.failed_by.insert(worker_);
     auto out = call<ojs::settle_result>(name, &request.should_send, deadline, [&](bool arrives) {
         return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
             const bool can_run = job.type != "unknown" && job.type != "malformed";

@@ -31,12 +31,12 @@ struct faults {
 struct claim {
     std::string worker;
     std::int64_t attempt = 1;
-    bool delivered = false;  // its response arrived
-    nanoseconds delivered_at = 0;
-    bool overlaps = false;   // with an earlier one of the same worker, which lost it unnoticed
-    bool reported = false;   // the response to its report arrived
-    bool requeued = false;   // by requeueing it
-    bool unstarted = false;  // because its handler has not begun
+    bool delivered = false;   // its response arrived
+    nanoseconds sent_at = 0;  // its FETCH
+    bool overlaps = false;    // with an earlier one of the same worker, which lost it unnoticed
+    bool reported = false;    // the response to its report arrived
+    bool requeued = false;    // by requeueing it
+    bool unstarted = false;   // because its handler has not begun
     int runs = 0;
 };
 
@@ -64,6 +64,7 @@ struct ledger_job {
     bool is_given_up = false;  // its worker has said that its lease is over
     std::vector<claim> claims;
     std::map<std::string, handler_run> runs;  // by worker
+    std::set<std::string> failed_by;          // workers that sent a FAIL, to which a later claim is another job
 
     // The latest claim that the worker knows, of any attempt or that one; null: none.
     claim* known_to(const std::string& worker, std::int64_t attempt = 0);

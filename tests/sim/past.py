@@ -28,8 +28,8 @@ Fault = collections.namedtuple("Fault", "title file now then")
 
 FAULTS = [
     Fault("1edc59ba the answer to a query about an earlier claim marks the next one as lost",
-          "worker/detail/worker_state.ipp", "            if (job.claims != number) return;\n",
-          "            static_cast<void>(number);\n"),
+          "worker/detail/worker_state.ipp", "        if (job.claims != number) return;\n",
+          "        static_cast<void>(number);\n"),
     Fault("050c06d5 a job that is claimed again while its ACK is due runs twice", "worker/detail/slots.ipp",
           "out = as_job(each).claim_again(claimed, leased_at) || out;",
           "out = (!as_job(each).is_taken && as_job(each).claim_again(claimed, leased_at)) || out;"),
@@ -49,10 +49,6 @@ FAULTS = [
     Fault("7ec9b1d7 a resume of an outside lifecycle beside its quiet is lost", "stop/detail/stop_phase.ipp",
           "        apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);\n",
           ""),
-    Fault("51d1aa9c a report thread that has ended counts: nobody reports what a late FETCH brings",
-          "stop/detail/machine_threads.ipp",
-          "            if (is_closed_) break;\n            ++of.idle;\n",
-          "            ++of.idle;\n            if (is_closed_) break;\n"),
     Fault("370780a5 a job that a response holds twice is reported twice", "worker/detail/slots.ipp",
           "i = claimed.size(); i-- > 1;)", "i = 0; i-- > 1;)"),
     Fault("4651b3ed a FETCH that ends the drain does not wake the turning thread", "worker/detail/slots.ipp",
@@ -84,7 +80,7 @@ FAULTS = [
           "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++worker_.fetches;\n        held.unlock();\n"
           "        const std::size_t claimed = response ? accept("),
     Fault("nobody is told of the end", "stop/detail/machine.ipp",
-          "            has_ended = true;\n            changed.notify_all();\n", "            has_ended = true;\n"),
+          "        has_ended = true;\n        changed.notify_all();\n", "        has_ended = true;\n"),
     Fault("a registration ends during its callback", "core/cancel_token.ipp",
           "        while (running_id == id && !pthread_equal(running_thread, pthread_self())) changed.wait(held);\n", ""),
 ]  # fmt: skip

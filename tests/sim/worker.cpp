@@ -119,19 +119,21 @@ class worker_world : public system {
     void save(member& one, ojs::job_context& job);
     void wait(ojs::job_context& job);
     void check_timeout(const ledger_job& record, nanoseconds began);
+    void give_up(const member& one, ledger_job& job);
     void disturb();
     void at(nanoseconds when, std::function<void()> act);
     void on_event(member& one);
     void call(member& one, std::uint64_t which);
     void stop_and_wait(member& one);
     void stop_until_it_does();
+    void signal_shared();
+    void count_stop_signal();
     void request_stop();
     bool has_free_slot(const member& one);
     void hint(member& one, bool is_calm);
     bool all_closed() const;
     bool drains() const;
     void watch_pickup(member& one);
-    bool is_held_too_long(ledger_job& job, const std::string& worker) const;
     void check_account(const member& one);
     bool is_exact() const { return chosen_.clock_jumps_at == 0; }
     // What the stop has given up may still come, to a thread that does not run at once.
@@ -150,7 +152,9 @@ class worker_world : public system {
     std::vector<std::unique_ptr<member>> members_;
     std::uint64_t events_ = 0;
     std::uint64_t calls_on_events_ = 0;
-    int stop_signals_ = 0;
+    int stop_signals_ = 0;  // that count: not within signal_debounce of another
+    nanoseconds counted_at_ = 0;
+    nanoseconds third_at_ = 0;
     nanoseconds stop_began_ = 0;
 };
 
@@ -175,7 +179,7 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
     if (chosen_.slots == 32) backend_.job_size = from.below(ojs::detail::max_worker_response / 4);
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
     times_.shutdown_grace_period = std::chrono::milliseconds(from.one_in(4) ? 0 : from.below(2000));
-    times_.stop_timeout = std::chrono::milliseconds(500 + from.below(1000));
+    times_.stop_timeout = std::chrono::milliseconds((500 + from.below(1000)) * (from.one_in(4) ? 4 : 1));
     times_.cancel_lead = from.one_in(3) ? 300ms : 0ms;
     times_.cancel_wait = from.one_in(3) ? 300ms : 0ms;
     if (chosen_.workers == 2 || from.one_in(4)) shared_.emplace();
@@ -239,6 +243,17 @@ void worker_world::check_timeout(const ledger_job& record, nanoseconds began) {
     if (record.timeout > 0ms && is_exact && now() > latest) violate(record.id + " runs longer than its timeout");
 }
 
+// A claim lasts for its lease, which is counted from its FETCH.
+void worker_world::give_up(const member& one, ledger_job& job) {
+    const claim& latest = job.claims.back();
+    const bool is_ours = job.is == ledger_job::state::active && latest.worker == one.id && latest.delivered;
+    const nanoseconds slow = 10 * millisecond + (chosen_.late_threads + chosen_.slow_threads) * slowness;
+    if (is_ours && is_exact() && chosen_.freezes_for == 0 && !job.is_mixed && !job.is_cancelled &&
+        job.failed_by.count(one.id) == 0 && now() + slow < latest.sent_at + backend_.lease)
+        violate(job.id + " is given up, though it was claimed again");
+    job.is_given_up = true;
+}
+
 ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     const outside calm;
     ledger_job& record = backend_.jobs.at(job.id());
@@ -281,10 +296,8 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
         check_timeout(record, began);
         if (!is_whole) return ojs::outcome::interrupted("stopped");
     }
-    if (type == "throws") {
-        sleep_for(some_time(100 * millisecond));
-        throw std::runtime_error("thrown");
-    }
+    if (type == "throws" || type == "fails") sleep_for(some_time(4 * second));
+    if (type == "throws") throw std::runtime_error("thrown");
     note("the handler of %s ends", job.id().c_str());
     return type == "fails" ? ojs::outcome::retry("fails") : ojs::outcome();
 }
@@ -307,7 +320,7 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
-        if (record.message.find("claim lost") == 0) backend_.jobs.at(record.fields[0].value).is_given_up = true;
+        if (record.message.find("claim lost") == 0) give_up(one, backend_.jobs.at(record.fields[0].value));
         std::string fields;
         if (traces)
             for (const auto& each : record.fields) fields += " " + each.name + "=" + each.value;
@@ -317,6 +330,8 @@ ojs::worker_options worker_world::options_of(member& one) {
     out.on_transition = [this, &one](const ojs::lifecycle_state& state) {
         const outside calm;
         if (one.is_closed) violate("on_transition after the worker's end");
+        if (chosen_.freezes_for == 0 && static_cast<int>(state.stop_signals) > stop_signals_)
+            violate("a repeated stop signal counts");
         // It then unsubscribes.
         const auto request_report = [this] { shared_->apply(ojs::event::report_request, {}); };
         if (shared_ && state.phase == ojs::phase::terminated) at(now(), request_report);
@@ -340,15 +355,16 @@ void worker_world::call(member& one, std::uint64_t which) {
     static constexpr int numbers[] = {SIGTSTP, SIGCONT, SIGTSTP, SIGCONT, SIGTTIN, SIGUSR1, SIGTERM, SIGINT};
     if (chosen_.by_run) {
         const int number = numbers[which % std::size(numbers)];
-        if (number == SIGTERM || number == SIGINT || number == SIGUSR1) ++stop_signals_;
+        if (number == SIGTERM || number == SIGINT) count_stop_signal();
         send_signal(number);
         if (number == SIGTSTP && dice().one_in(3)) send_signal(SIGCONT);
         return;
     }
-    note("call %lu", which % 7);
-    if (which % 7 > 4) {
+    note("call %lu", which % 8);
+    if (which % 8 > 4) {
         if (!shared_) return;
-        const bool is_quiet = which % 7 == 5;
+        if (which % 8 == 7) return signal_shared();
+        const bool is_quiet = which % 8 == 5;
         shared_->apply(is_quiet ? ojs::event::quiet_request : ojs::event::resume_request, {});
         if (is_quiet && dice().one_in(3)) shared_->apply(ojs::event::resume_request, {});
         return;
@@ -356,7 +372,7 @@ void worker_world::call(member& one, std::uint64_t which) {
     const std::shared_lock<std::shared_mutex> held(one.calling);
     if (one.is_closed) return;
     ojs::worker& on = *one.worker;
-    switch (which % 7) {
+    switch (which % 8) {
         case 0: on.quiet(); break;
         case 1: on.resume(); break;
         case 2: on.request_stop_and_cancel(); break;
@@ -449,11 +465,25 @@ bool worker_world::drains() const {
     });
 }
 
+// Three, as the backend goes down: reports are still due.
+void worker_world::signal_shared() {
+    if (chosen_.wrong.one_in > 0) chosen_.wrong.down_from = now(), chosen_.wrong.down_until = now() + 10 * second;
+    for (int i = 0; i < 3; ++i, sleep_for(260 * millisecond)) {
+        count_stop_signal();
+        shared_->apply(ojs::event::stop_signal, {});
+    }
+}
+// As the lifecycle does, but for the milliseconds until it comes.
+void worker_world::count_stop_signal() {
+    if (stop_signals_ > 0 && now() - counted_at_ < 248 * millisecond) return;
+    counted_at_ = now();
+    if (++stop_signals_ == 3) third_at_ = now();
+}
 void worker_world::request_stop() {
     note("stop");
     stop_began_ = now();
     if (chosen_.by_run) {
-        ++stop_signals_;
+        count_stop_signal();
         return send_signal(SIGTERM);
     }
     for (const auto& each : members_) {
@@ -510,6 +540,10 @@ void worker_world::close(member& one) {
     note("%s ends with %d", one.id.c_str(), one.status);
     if (one.status >= 0) check_account(one);
     if (one.status >= 0) check_time(max_stop_time());
+    // Three stop signals leave what the last heartbeat, handlers and threads get.
+    const bool is_cut_short = third_at_ != 0 && !chosen_.by_run && !is_slow();
+    if (one.status >= 0 && is_cut_short && now() - third_at_ > (times_.stop_timeout / 4 + 1500ms) / 1ns)
+        violate("the stop goes on after a third stop signal");
     const std::unique_lock<std::shared_mutex> held(one.calling);
     one.worker.reset();
     one.is_closed = one.line.is_closed = true;
@@ -570,20 +604,7 @@ void worker_world::watch_pickup(member& one) {
         if (on.phase() != ojs::phase::draining || on.active_jobs() + one.handlers > 0 || one.line.is_fetching())
             in_flight = now();
         if (now() - in_flight > 300 * millisecond) return violate("a drain with nothing in flight does not end");
-        for (auto& [id, job] : backend_.jobs)
-            if (is_held_too_long(job, one.id)) return violate(id + " has no handler, and is not handed back");
     }
-}
-
-// One without a handler is handed back after 100 ms, and after twice the time at each further claim of such a job.
-bool worker_world::is_held_too_long(ledger_job& job, const std::string& worker) const {
-    const claim* const own = job.known_to(worker);
-    if ((job.type != "unknown" && job.type != "malformed") || own == nullptr || own->reported) return false;
-    std::size_t claims = 0;
-    for (const auto& each : backend_.jobs)
-        if (each.second.type == "unknown" || each.second.type == "malformed") claims += each.second.claims.size();
-    const nanoseconds backoff = (100 * millisecond) << std::min<std::size_t>(claims - 1, 6);
-    return now() > own->delivered_at + backoff + request_timeout + 300 * millisecond;
 }
 
 void worker_world::check_account(const member& one) {

@@ -191,7 +191,7 @@ std::string fix_first(const std::vector<check>& checks) {
             std::string ids;
             for (const check* each : most) ids += (ids.empty() ? "" : ", ") + each->id;
             const verdict& shown = most.front()->result;
-            return (shown.cause.empty() ? shown.reason : shown.cause) + " (" + ids + ")";
+            return (what == verdict::kind::fails ? shown.reason : shown.cause) + " (" + ids + ")";
         }
     }
     return "nothing: no check fails";

@@ -100,7 +100,7 @@ void session::mark_event() {
 
 void session::require_in_flight() {
     const verdict shown = in_flight(so_far(), jobs_, beat_interval);
-    if (shown.what == verdict::kind::skipped) throw gives_up{shown};
+    if (shown.what != verdict::kind::passes) throw gives_up{with_evidence(shown)};
 }
 
 void session::await(const recorder::condition& holds, const std::string& what, milliseconds limit) {

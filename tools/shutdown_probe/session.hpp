@@ -27,7 +27,7 @@ class session {
     std::vector<std::string> run_jobs(const char* type, std::int64_t ms, std::size_t count = 1);
     void signal(int number);
     void mark_event();  // for what is no signal
-    // Gives up, to be skipped, if the jobs of run_jobs() have all ended. The first signal or event calls it.
+    // Gives up if the jobs of run_jobs() have all ended. The first signal or event calls it.
     void require_in_flight();
     // As recorder::wait(), but no longer than the worker lives.
     bool wait(const recorder::condition& holds, milliseconds limit);

@@ -104,6 +104,11 @@ milliseconds beat_gap(const std::vector<request>& requests) {
 }
 
 verdict in_flight(const record& run, const std::vector<std::string>& jobs, milliseconds beat_interval) {
+    for (const std::string& job : jobs) {
+        const request* settled = settlement(run, job);
+        if (settled != nullptr && settled->what == kind::fail)
+            return fails("FAIL before the signal: " + describe(run, *settled), run, settled);
+    }
     const auto runs = [&](const std::string& job) { return settlement(run, job) == nullptr; };
     if (jobs.empty() || std::any_of(jobs.begin(), jobs.end(), runs)) return passes();
     const milliseconds gap = beat_gap(run.requests);

@@ -45,7 +45,7 @@ verdict fails(std::string reason, const record& run, const request* shown_by);
 verdict skipped(std::string reason);
 // What explains other failures of the run as well: how it ended. Empty: nothing.
 std::string cause_of(const record& run, const std::string& reason);
-// Skipped with the likely cause if all jobs had ended before the first signal; else passes.
+// Of jobs before the first signal: fails if one was FAILed, is skipped with the likely cause if all had ended.
 verdict in_flight(const record& run, const std::vector<std::string>& jobs, milliseconds beat_interval);
 // The median time between heartbeats; 0: fewer than two came.
 milliseconds beat_gap(const std::vector<request>& requests);
