@@ -207,7 +207,6 @@ std::optional<int> run_command(int argc, const char* const* argv, const result<w
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include <new>
 #include <tuple>
 
 // ==== ops/detail/pid1.ipp ====

@@ -241,7 +241,6 @@ void child_reset() noexcept;
 
 #include <algorithm>
 #include <iterator>
-#include <new>
 
 // ==== process/detail/child_launch.ipp ====
 // child_launch: starts a child from its options, up to its exec() or to the step that failed.

@@ -84,7 +84,7 @@ void renew_process() {
     ojs::detail::running_process = 0;
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
-    new (&log) ojs::detail::log_sink(nullptr);
+    new (&log) ojs::detail::log_sink();
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <new>
 
 #include "detail/clock.ipp"
 #include "detail/files.ipp"
@@ -71,8 +72,6 @@ inline constexpr std::chrono::nanoseconds max_log_wait = std::chrono::seconds(1)
 
 // What all loggers share.
 struct log_sink {
-    explicit log_sink(const log_sink* of_parent) : previous(of_parent) {}
-    const log_sink* const previous;  // of a fork() child: so it is no leak
     const pid_t owner = ::getpid();
     mutex guard;  // of the rest
     std::uint64_t lost = 0;
@@ -82,12 +81,14 @@ struct log_sink {
 
 // Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
 inline log_sink& sink() {
+    alignas(log_sink) static unsigned char storage[sizeof(log_sink)];  // so that the first needs no heap
+    static atomic<bool> is_storage_taken{false};
     static atomic<log_sink*> shared{nullptr};
     log_sink* found = shared.load();
     if (found != nullptr && found->owner == ::getpid()) return *found;
-    log_sink* const added = new log_sink(found);
+    log_sink* const added = is_storage_taken.exchange(true) ? new log_sink : ::new (storage) log_sink;
     if (shared.compare_exchange_strong(found, added)) return *added;
-    delete added;
+    if (static_cast<void*>(added) != storage) delete added;
     return *found;
 }
 
