@@ -247,24 +247,6 @@ class Connections(Tls):
         port = Peer(self, serve).port
         self.assertEqual(self.ask(port, "--fork", "yes", "--requests", 3).split("\n"), ["ok 200 1", "ok 200 2", "ok 200 1", ""])
 
-    def test_no_byte_of_a_request_goes_out_before_the_handshake(self):
-        sent = bytearray()
-
-        def note(from_server, _, data):
-            if not from_server:
-                sent.extend(data)
-            return data, True
-
-        passing = relay(self, self.s_server(), note)
-        self.assertRegex(self.ask(passing.port, "--token", "canary"), r"\Aok 200 ")
-        self.assertEqual(sent[0], 22)  # a handshake record
-        for secret in (b"GET", b"canary", b"Host"):
-            self.assertNotIn(secret, sent)
-        sent.clear()
-        plain = Peer(self, lambda c: (sent.extend(c.recv(65536)), c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")))
-        self.assertRegex(self.ask(plain.port, "--token", "canary"), r"\Aerror unreachable .*TLS: wrong version number")
-        self.assertNotIn(b"canary", sent)
-
     def test_a_handshake_that_stalls_ends_with_the_deadline(self):
         silent = Peer(self, lambda c: c.recv(1) and threading.Event().wait(GUARD))
         self.assertRegex(self.ask(silent.port, "--timeout", "300ms"),

@@ -29,4 +29,5 @@ TEST_CASE("run_command: a wrong command or invalid options give 64, and words wi
         CHECK(status == 64);
     }
     CHECK(run("--doctor", invalid) == 1);  // a finding
+    CHECK(run("--doctor", quiet_options()) == 0);
 }

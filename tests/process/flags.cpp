@@ -14,6 +14,10 @@ TEST_CASE("flags: wrong usage of a tool prints one error line, or the usage, and
          {"--nonsense", "quiet", "--signal stop 99999999999", "--help me", "--enqueue", "--enqueue noop"},  // memory:
          "error: "},
         {"shutdown-probe", {"", "--", "--scenario", "--scenario none -- true", "true"}, "; see --help"},
+        {"controller",
+         {"--config a --config a", "--config a more", "--config", "--unknown", "--reclaim --mark-normal", "--reclaim 0",
+          "--reclaim 1x"},
+         "error: "},
         {"demo", {"--nonsense", "--svg", "picture.svg"}, "error: "},
         {"lifecycle_runner",
          {"--nonsense", "--port", "--behavior odd", "--initial-work -1x", "--drain-duration 1y", "clean"},
@@ -53,27 +57,6 @@ TEST_CASE("flags: --signal quiet --wait returns after OJS_PRESTOP_DELAY, or once
     CHECK(worker.end_by(SIGTERM) == 0);
     worker = process();  // reaped
     CHECK(longer.wait() == 0);
-}
-
-TEST_CASE("flags: --doctor exits with 1 only if it finds an error, and --help lists every flag") {
-    backend jobs;
-    const struct {
-        const char* flag;
-        environment settings;
-        int status;
-        const char* says;
-    } rows[] = {
-        {"--help", {}, 0, "[--init | --doctor | --help]"},
-        {"--doctor", {{"OJS_URL", jobs.url()}}, 0, "0 errors, "},
-        {"--doctor", {{"OJS_URL", jobs.url() + "/jobs"}}, 1, "error    backend-answer: the backend answers 404"},
-        {"--doctor", {{"OJS_CONCURRENCY", "many"}}, 1, "error    options: OJS_CONCURRENCY='many'"}};
-    for (const auto& row : rows) {
-        environment settings = row.settings;
-        settings.emplace("OJS_URL", "memory:");
-        process run({program("worker"), row.flag}, settings);
-        CHECK(run.wait() == row.status);
-        CHECK_MESSAGE(run.count(row.says) == 1, run.output());
-    }
 }
 
 #if OJS_SHUTDOWN_USE_PROC

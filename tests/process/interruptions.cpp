@@ -58,23 +58,3 @@ TEST_CASE("river examples: each signal or timeout begins the next stage; the las
         }
     }
 }
-
-// [River diagnose]
-TEST_CASE("worker: SIGTTIN -> the log lists the jobs in flight, and which of them is cancelled") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w", {{"OJS_STUCK_AFTER", "1h"}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
-    const std::string deaf = jobs.push("test.deaf", "[]", 1, ",\"timeout_ms\":20").front();
-    REQUIRE(worker.prints("job cancelled: its timeout is over"));
-    const std::string other = jobs.push_one("test.sleep", "[600000]");
-    REQUIRE(worker.prints("start " + other));
-    worker.signal(SIGTTIN);
-    REQUIRE(eventually([&] { return worker.count("job in flight") == 2; }));
-    INFO(worker.output());
-    CHECK(worker.count("cancelled=yes") == 1);
-    CHECK(worker.count("job is stuck") == 0);
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("phase draining"));
-    CHECK(worker.end_by(SIGTERM) == 0);
-    CHECK(worker.prints("handlers have not returned"));
-    CHECK(jobs.state_of(deaf) == "retryable");  // its own timeout is its own fault, in any report
-}

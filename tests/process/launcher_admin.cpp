@@ -218,6 +218,9 @@ TEST_CASE("launcher_admin: a wrong argument, address or name gives an error mess
     CHECK(absent.wait() == 69);
     CHECK_MESSAGE(holds(absent.output(), "no launcher responds at unix:/nowhere.sock"), absent.output());
     daemon_of of;
+    process no_page({program("launcher"), "run", "--config", of.config(), "--status-page", "/nowhere"}, {});
+    CHECK(no_page.wait() == 64);
+    CHECK_MESSAGE(holds(no_page.output(), "/nowhere: it is not there"), no_page.output());
     REQUIRE(of.is_ready());
     CHECK(holds(of.ask({"status", "kv-9"}, 1), "no such process: kv-9"));
     CHECK(holds(of.ask({"roll", "x"}, 1), "no such group: x"));

@@ -98,22 +98,3 @@ TEST_CASE("service manager: a launcher sends READY=1, RELOADING=1 in a rollout, 
     CHECK(manager.count("STOPPING=1") == 1);
     CHECK(manager.count("READY=1") == 2);  // none for the second rollout
 }
-
-TEST_CASE("service manager: a worker that may not change priority, policy or limits still runs and drains") {
-    const std::string runner = program("restricted");
-    process probe({runner, "/bin/true"}, {});
-    if (probe.wait() == 77) {
-        MESSAGE("skipped: no seccomp here");
-        return;
-    }
-    CHECK(process({runner, "/usr/bin/env", "nice", "true"}, {}).wait() == -SIGSYS);  // the filter is in force
-    backend jobs;
-    process worker({runner, program("test_worker")}, {{"OJS_URL", jobs.url()}, {"OJS_SIGNAL_DEBOUNCE", "0s"}});
-    REQUIRE(jobs.reaches(jobs.push_one("test.sleep", "[10]"), "completed"));
-    const std::string deaf = jobs.push_one("test.deaf", "[60000]");
-    REQUIRE(worker.prints("start " + deaf));
-    worker.signal(SIGTERM);
-    REQUIRE(worker.prints("phase=draining"));
-    CHECK(worker.end_by(SIGTERM) == 0);
-    CHECK(jobs.state_of(deaf) == "available");
-}

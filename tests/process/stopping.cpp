@@ -61,21 +61,6 @@ TEST_CASE("worker: of OJS_STOP_SIGNALS any one stops, a 2nd escalates, and a 3rd
     CHECK(plain.end_by(SIGTERM) == -SIGTERM);  // not among them
 }
 
-TEST_CASE("worker: SIGTSTP and SIGCONT come in quick succession -> after the last SIGCONT it takes jobs") {
-    backend jobs;
-    process worker = start_worker(jobs.url(), "w", {{"OJS_CONCURRENCY", "10"}});
-    await_beat(jobs, "w");
-    for (const std::string& id : jobs.push("test.sleep", "[600000]", 9))
-        REQUIRE(worker.prints("start " + id));  // as many threads that a signal may interrupt
-    for (int round = 0; round < 150; ++round) {
-        for (int pair = 0; pair < 10; ++pair) {
-            worker.signal(SIGTSTP);
-            worker.signal(SIGCONT);
-        }
-        REQUIRE(jobs.reaches(jobs.push_one("test.result", "[]"), "completed"));
-    }
-}
-
 #ifdef __linux__
 TEST_CASE("worker: a handler starts a program by popen() -> no signal is blocked in it") {
     backend jobs;
@@ -85,21 +70,6 @@ TEST_CASE("worker: a handler starts a program by popen() -> no signal is blocked
     CHECK(jobs.job(id)["result"].text == "0000000000000000");
 }
 #endif
-
-// [Spot SIGTERM]
-TEST_CASE("worker: SIGHUP stops the worker, unless SIGHUP was ignored at start-up (nohup)") {
-    backend jobs;
-    process plain = start_worker(jobs.url(), "w", {});
-    await_beat(jobs, "w");
-    CHECK(plain.end_by(SIGHUP) == 0);
-    process ignoring = start_worker(jobs.url(), "v", {{"TEST_IGNORE", "1"}, {"OJS_LOG_FORMAT", "logfmt"}});
-    REQUIRE(ignoring.prints("level=info msg=\"signal stays ignored"));  // SIGHUP, as nohup does
-    REQUIRE(ignoring.prints("level=warn msg=\"signal stays ignored"));  // SIGINT
-    await_beat(jobs, "v");
-    ignoring.signal(SIGHUP);
-    CHECK(ignoring.end_by(SIGTERM) == 0);
-    CHECK(ignoring.prints("cause=SIGTERM"));
-}
 
 // [WP 3.1 (c)]
 TEST_CASE("worker: after fork() each child runs a worker of its own, and all stop with the parent") {

@@ -350,39 +350,6 @@ TEST_CASE("amqp_transport: messages with the same message-id all run, also acros
     CHECK(worker.count() == 0);
 }
 
-TEST_CASE("amqp_transport: a worker runs a job only once when a reconnect redelivers it") {
-    transport_contract::relay wire(broker_port());
-    lone_worker queue;
-    auto transport = share(ojs::open_amqp(options_at(wire.port())));
-    std::atomic<int> runs{0};
-    test::event begun, may_end;
-    ojs::worker_options options;
-    options.queues = {queue.queue};
-    options.concurrency = 2;
-    options.log.level = ojs::log_level::off;
-    options.heartbeat_interval = 200ms;
-    ojs::worker worker(options, *transport);
-    worker.register_handler("message", [&](ojs::job_context&) {
-        ++runs;
-        begun.set();
-        static_cast<void>(may_end.wait());
-    });
-    queue.publish("long", "");
-    REQUIRE(worker.start());
-    REQUIRE(begun.wait());
-    wire.lose(1);
-    // The worker itself claims it again, with its second slot: 0 ready, and it is not run.
-    CHECK(eventually([&] { return queue.count() == 0; }));
-    queue.publish("next", "");
-    CHECK(eventually([&] { return runs == 2; }));
-    may_end.set();
-    CHECK(eventually([&] { return worker.report().completed == 2; }));
-    CHECK(worker.stop(soon()));
-    transport.reset();
-    CHECK(queue.count() == 0);
-    CHECK(runs == 2);
-}
-
 TEST_CASE("amqp_transport: no connection -> heartbeats fail, and in a drain report lost claims") {
     auto wire = std::make_unique<transport_contract::relay>(broker_port());
     lone_worker worker(options_at(wire->port()));

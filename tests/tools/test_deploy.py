@@ -287,6 +287,11 @@ class Systemd(unittest.TestCase):
             done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, [line for line in done.stderr.splitlines() if name in line]), (0, []), done.stderr)
 
+    def test_the_worker_changes_no_priority_policy_or_limit(self):
+        """SystemCallFilter=~@resources of its unit would end it."""
+        header = (ROOT / "ojs_shutdown.hpp").read_text() + (ROOT / "extensions/ojs_ops.hpp").read_text()
+        self.assertEqual([], re.findall(r"\b\w*(?:nice|setpriority|setrlimit|setsched|sched_set|setaffinity|setinheritsched)\w*\(", header))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -203,6 +203,8 @@ class Names(unittest.TestCase):
                     self.assertTrue(path.exists())
                     if anchor:
                         self.assertIn(anchor, anchors(path))
+        for document, anchor in re.findall(r"runbook_url: (\S+)#(\S+)", read("examples/deploy/observability/alerts.yml")):
+            self.assertIn(anchor, anchors(document), document)
 
     def test_paths_lead_somewhere(self):
         for document in DOCUMENTS:

@@ -138,6 +138,20 @@ TEST_CASE("stuck: a job that ignores its timeout fails after stuck_after, and it
     CHECK(deaf.log.count("warn job is stuck") == 1);
 }
 
+TEST_CASE("timeout: a stop fails a job past its timeout for that, though its handler has not returned") {
+    worker_options options = recorder::options();
+    options.stuck_after = 1h;
+    options.times.shutdown_grace_period = 0ms;
+    deaf_worker deaf(options, do_nothing);
+    REQUIRE(deaf.log.wait_for("warn job cancelled: its timeout is over"));
+    deaf.body.request_stop();
+    REQUIRE(deaf.body.wait(deadline_after(guard)));
+    CHECK(deaf.wire.settled("a") == "fail timeout");
+    CHECK(deaf.log.count("warn handlers have not returned") == 1);
+    deaf.let_go->set();
+    CHECK(deaf.ended->wait_for(1));
+}
+
 TEST_CASE("stuck: a job that only the stop has cancelled is logged once after stuck_after, and does not fail") {
     worker_options options = patient();
     options.stuck_after = 10ms;

@@ -2,7 +2,6 @@
 //
 //   OJS_*           as every worker
 //   TEST_MODE       what main() does; see the table at the end
-//   TEST_IGNORE     set: started with SIGHUP and SIGINT ignored, as by nohup and a shell's &
 //
 // Handlers print "start JOB_ID", changes of phase print "phase NAME EVENT NANOSECONDS" (steady clock), both on
 // standard output; the log goes to standard error.
@@ -210,12 +209,6 @@ int main(int argc, char** argv) {
 #endif
     if (argc > 1) {  // only the line above, for any program
         ::execvp(argv[1], argv + 1);
-        return 127;
-    }
-    if (::getenv("TEST_IGNORE") != nullptr) {
-        for (const int number : {SIGHUP, SIGINT}) ::signal(number, SIG_IGN);
-        ::unsetenv("TEST_IGNORE");
-        ::execv("/proc/self/exe", argv);
         return 127;
     }
     const char* set = ::getenv("TEST_MODE");
