@@ -44,6 +44,7 @@ case $file in
         done
         ;;
     *)
+        case $("$@" --version) in *clang*) set -- "$@" -ferror-limit=0 ;; esac  # else it stops after 20
         compile "$@"
         refused
         ;;

@@ -378,7 +378,8 @@ TEST_CASE_FIXTURE(fixture,
     left.end();
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: a second loop -> status 64; a stop signal before run() -> it takes no item, status 0") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: a second loop -> status 64; a stop signal before run() -> it takes no item, status 0") {
     lifecycle shared(0ms);
     loop one(options, shared);
     loop other(options, shared);

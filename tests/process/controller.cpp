@@ -647,7 +647,7 @@ TEST_CASE("controller: an invalid configuration ends start-up with 64 and an err
         {deep, "invalid JSON"},
         {"{\"command\":[\"true\"]}", "spool_dir is missing"},
         {"{\"spool_dir\":\"/tmp\"}", "command is missing"},
-        {"{\"spool_dir\":\"/no/such/folder/s\",\"command\":[\"true\"]}", "error: "},
+        {"{\"spool_dir\":\"/etc/passwd/s\",\"command\":[\"true\"]}", "error: "},
         {"{\"command\":[\"\"]}", "command: must name a program"},
         {"{\"spool_dir\":\"s\",\"command\":[\"/etc/passwd\"]}", "/etc/passwd: Permission denied"},
         {"{\"spool_dir\":\"s\",\"command\":[\"no-such-prover\"]}", "command: no-such-prover: is in no folder of PATH"},

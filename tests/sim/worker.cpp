@@ -1,5 +1,4 @@
 // A worker, or two that share a lifecycle, with handlers of every kind, signals and calls at any moment.
-#include <csignal>
 #include <signal.h>
 
 #include <algorithm>
