@@ -70,7 +70,7 @@ std::string percent_decoded(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::uint64_t byte = 0;
-        if (text[i] == '%' && i + 2 < text.size() && ojs::detail::parse_hex(text.substr(i + 1, 2), 255, byte)) {
+        if (text[i] == '%' && i + 2 < text.size() && ojs::detail::parse_number(text.substr(i + 1, 2), 255, byte, 16)) {
             out += static_cast<char>(byte);
             i += 2;
         } else {

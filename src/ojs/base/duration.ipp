@@ -23,9 +23,8 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
     if (detail::parse_number(text, detail::max_duration_ms, total)) {
         const std::chrono::milliseconds count{total};
         if (total <= 3600) return count * 1000;
-        return error{errc::invalid_argument, 0,
-                     detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(count * 1000), ") or ",
-                                  total, "ms (", format_duration(count), ")? write the unit"})};
+        return detail::invalid(detail::cat({"'", total, "' has no unit: ", total, "s (", format_duration(count * 1000),
+                                            ") or ", total, "ms (", format_duration(count), ")? write the unit"}));
     }
     std::string_view rest = text;
     for (const detail::duration_unit& each : detail::duration_units) {
@@ -39,9 +38,8 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> parse_duration(std::string
         rest.remove_prefix(digits + unit.size());
     }
     if (rest.empty() && !text.empty()) return std::chrono::milliseconds(total);
-    return error{errc::invalid_argument, 0,
-                 detail::cat({"'", detail::printable(text, 40),
-                              "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"})};
+    return detail::invalid(detail::cat(
+        {"'", detail::printable(text, 40), "' is not a duration (write 500ms, 30s, 1m30s, 1h, or whole seconds)"}));
 }
 
 OJS_SHUTDOWN_INLINE std::string format_duration(detail::any_ms duration) {

@@ -12,11 +12,11 @@ namespace ojs {
 inline namespace v0_1_0 {
 /// What went wrong. `unsupported`: not built in, such as TLS; `system`: see sys_errno; `cancelled`: by the caller.
 enum class errc {
-    invalid_argument,  ///< the caller passed an unusable value (option, URL, environment variable)
+    invalid_argument,  ///< an unusable value (option, URL, environment variable)
     unsupported,
     busy,  ///< already in use (a second signal installer, a port)
     system,
-    timed_out,     ///< the deadline passed; a request may or may not have been processed
+    timed_out,     ///< the deadline passed; a request may have been processed
     unreachable,   ///< no connection: the request cannot have been processed
     disconnected,  ///< the connection broke in the middle; the request may have been processed
     bad_response,  ///< the peer's response is not valid HTTP or JSON, or exceeds a limit
@@ -48,6 +48,7 @@ extern const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file;
 #endif
 
 struct nothing {};
+inline error invalid(std::string text) { return {errc::invalid_argument, 0, std::move(text)}; }
 [[noreturn]] void abort_with(const char* reason, std::string_view details = {}) noexcept;
 }  // namespace detail
 

@@ -59,7 +59,7 @@ inline log_field field(std::string_view name, text_part value) {
     return {std::string(name), cat({value}), value.is_number()};
 }
 
-// logger.write(log_level::info, "worker started", {field("queues", 2)}). Thread-safe.
+// Thread-safe.
 class logger {
   public:
     logger() = default;
@@ -87,7 +87,6 @@ class logger {
 // `format` is that of a record.
 void write_line(int fd, const std::string& line, log_format format = log_format::automatic);
 
-// Caps the time that all lines together may still wait.
 void limit_log_wait(std::chrono::milliseconds total) noexcept;
 }  // namespace detail
 

@@ -20,7 +20,7 @@ inline std::string format_text(const log_record& record, bool is_logfmt) {
     std::string out;
     const auto add = [&](std::string_view name, std::string_view value) {
         if (value.empty()) return;
-        const bool is_bare = value.find_first_of(" =\"\\\n\t\r") == std::string_view::npos;
+        const bool is_bare = value.find_first_of(" =\"\\\n\t\r") == value.npos;
         append(out, {is_logfmt ? " " : "  ", name, "=", is_bare ? printable(value, value.size()) : json_quote(value)});
     };
     if (is_logfmt) {
@@ -56,7 +56,7 @@ inline std::string format_json(const log_record& record) {
         }
     }
     static constexpr const char* severities[] = {"DEBUG", "INFO", "WARN", "ERROR"};
-    const auto level = static_cast<std::size_t>(detail::min(record.level, log_level::error));
+    const auto level = static_cast<std::size_t>(min(record.level, log_level::error));
     if (record.level >= log_level::error) category = "error";
     std::string out =
         cat({"{\"timestamp\":\"", utc_text(), "\",\"severity\":\"", severities[level],
@@ -79,7 +79,7 @@ struct log_sink {
     time_point used_at = steady_clock::now();
 };
 
-// Never destroyed: threads may log during exit. A fork() child gets a new one, as the old mutex may stay locked.
+// Never destroyed: threads may log during exit. A fork() child gets its own, as the mutex may stay locked.
 inline log_sink& sink() {
     alignas(log_sink) static unsigned char storage[sizeof(log_sink)];  // so that the first needs no heap
     static atomic<bool> is_storage_taken{false};
@@ -97,7 +97,7 @@ OJS_SHUTDOWN_INLINE void write_line(int fd, const std::string& line, log_format 
     const unique_lock held(to.guard);
     const write_signals_blocked blocked;
     const time_point now = steady_clock::now();
-    to.budget = detail::min(max_log_wait, to.budget + (now - to.used_at) / 10);
+    to.budget = min(max_log_wait, to.budget + (now - to.used_at) / 10);
     const time_point deadline = now + to.budget;
     const bool is_written = write_text(fd, line + "\n", deadline);
     if (!is_written) ++to.lost;
@@ -107,12 +107,12 @@ OJS_SHUTDOWN_INLINE void write_line(int fd, const std::string& line, log_format 
         if (write_text(fd, format_log_record(record, format) + "\n", deadline)) to.lost = 0;
     }
     to.used_at = steady_clock::now();
-    to.budget -= detail::min<std::chrono::nanoseconds>(to.budget, to.used_at - now);
+    to.budget -= min<std::chrono::nanoseconds>(to.budget, to.used_at - now);
 }
 
-OJS_SHUTDOWN_INLINE void limit_log_wait(std::chrono::milliseconds total) noexcept {
+OJS_SHUTDOWN_INLINE void limit_log_wait(milliseconds total) noexcept {
     const unique_lock held(sink().guard);
-    sink().budget = detail::min<std::chrono::nanoseconds>(sink().budget, total);
+    sink().budget = min<std::chrono::nanoseconds>(sink().budget, total);
 }
 
 OJS_SHUTDOWN_INLINE logger::logger(log_options options, const char* component, std::string worker_id)

@@ -55,7 +55,7 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coo
 OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for(worker& worker, lifecycle& life) {
     result<coordinator_options> options = coordinator_options::from_environment();
     if (!options) return options.error();
-    options->log = detail::log_of(worker);
+    options->log = detail::core_of(worker).options.log;
     options->metrics = [&worker] {
         shutdown_metrics now;
         now.in_flight_requests = static_cast<std::int32_t>(worker.active_jobs());

@@ -75,8 +75,7 @@ class cancel_token {
     cancel_registration on_cancel(function<void()> callback) const;
     /// Waits on the caller's std::condition_variable, or the like, with the lock held. True when `ready()` holds;
     /// false, at once, when cancelled, even if it is ready too. It may release the lock even if it does not wait, and
-    /// holds it again when it returns or `ready` throws. The canceller must not hold the lock, which its callback
-    /// takes.
+    /// holds it again when it returns or `ready` throws. The canceller must not hold the lock.
     template <class Condition, class Lock, class Predicate>
     [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
     /// To poll for POLLIN: readable once cancelled. All copies of the token share it: never read or close it. -1, which

@@ -8,7 +8,6 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-// What a source and its tokens share.
 class cancel_state : public ref_counted {
   public:
     explicit cancel_state(ref<cancel_state> owner = {}) : group(std::move(owner)) {}
@@ -47,7 +46,7 @@ class cancel_state : public ref_counted {
         entry dropped;  // destroyed without the mutex: what the callback holds may itself deregister
         unique_lock held(access);
         for (std::size_t i = 0; i < callbacks.size(); ++i) {
-            if (callbacks[i].id == id) return static_cast<void>(dropped = take(i));
+            if (callbacks[i].id == id) return static_cast<void>(dropped = callbacks.remove(i));
         }
         // A callback may drop its own registration; any other thread waits until it has returned.
         while (running_id == id && !pthread_equal(running_thread, pthread_self())) changed.wait(held);
@@ -56,7 +55,7 @@ class cancel_state : public ref_counted {
     void run_callbacks() {
         unique_lock held(access);
         while (!callbacks.empty() && running_id == 0) {
-            entry due = take(0);
+            entry due = callbacks.remove(0);
             running_id = due.id;
             running_thread = pthread_self();
             held.unlock();
@@ -87,17 +86,9 @@ class cancel_state : public ref_counted {
     std::uint64_t last_id = 0;
     std::uint64_t running_id = 0;
     pthread_t running_thread{};
-
-  private:
-    // With the mutex held.
-    entry take(std::size_t index) noexcept {
-        entry taken = std::move(callbacks[index]);
-        callbacks.remove(index);
-        return taken;
-    }
 };
 
-// What the library does in two steps, as callbacks may block.
+// In two steps, as callbacks may block.
 class split_source : public cancel_source {
   public:
     split_source() = default;
@@ -105,7 +96,6 @@ class split_source : public cancel_source {
     // cancel() without the callbacks.
     bool request(cancel_reason reason) { return state_->request(reason); }
     void run_callbacks() { state_->run_callbacks(); }
-    // Whether run_callbacks() might call anything.
     bool has_pending_callbacks() const {
         const unique_lock held(state_->access);
         return !state_->callbacks.empty();
@@ -134,8 +124,7 @@ OJS_SHUTDOWN_INLINE bool cancel_token::seen() const noexcept { return state_ && 
 OJS_SHUTDOWN_INLINE bool cancel_token::sleep_until(time_point deadline) const {
     if (!state_) return cancel_source().token().sleep_until(deadline);  // never cancelled, but still sleeps
     detail::unique_lock held(state_->access);
-    while (state_->reason() == cancel_reason::none && state_->changed.wait_until(held, deadline)) {
-    }
+    while (state_->reason() == cancel_reason::none && state_->changed.wait_until(held, deadline)) continue;
     return state_->observe() == cancel_reason::none;
 }
 

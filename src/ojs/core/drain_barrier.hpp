@@ -34,19 +34,9 @@ class drain_barrier {
         drain_barrier* barrier_ = nullptr;
     };
 
-    drain_barrier() = default;
-    drain_barrier(const drain_barrier&) = delete;
-    drain_barrier& operator=(const drain_barrier&) = delete;
-
-    /// Lock-free while the barrier is open. Thread-safe.
-    ///
-    /// enter(), leave() and count() are sequentially consistent, as are lifecycle::phase() and apply(), so that
-    /// "nothing is in flight, and nothing will be" can be observed without closing the barrier:
-    ///
-    ///     a job thread:  enter(); if phase() is running, FETCH      (a store, then a load of another variable)
-    ///     a drain:       apply(quiet); if count() is 0, it is done  (the same, the other way round)
-    ///
-    /// With acquire and release alone, processors other than x86 may send the FETCH after "drained".
+    /// Lock-free while the barrier is open. Thread-safe. Sequentially consistent, as are leave(), count(),
+    /// lifecycle::phase() and apply(): who enters and then finds `running` is counted by whoever applies a quiet and then
+    /// reads count(), so that a drain need not close the barrier.
     ticket enter() noexcept {
         std::uint64_t word = word_.load(detail::memory_order::relaxed);
         while ((word & closed_bit) == 0) {
@@ -66,8 +56,7 @@ class drain_barrier {
     /// Waits until the barrier is closed and empty, or the deadline. Returns the number of entries left. Thread-safe.
     std::uint64_t wait_until(time_point deadline) noexcept {
         detail::unique_lock held(mutex_);
-        while (word_.load() != closed_bit && emptied_.wait_until(held, deadline)) {
-        }
+        while (word_.load() != closed_bit && emptied_.wait_until(held, deadline)) continue;
         return count();
     }
 

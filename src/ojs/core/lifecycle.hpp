@@ -124,14 +124,11 @@ class lifecycle {
     explicit lifecycle(detail::any_ms signal_debounce = std::chrono::milliseconds(250)) noexcept {
         set_signal_debounce(signal_debounce);
     }
-    lifecycle(const lifecycle&) = delete;
-    lifecycle& operator=(const lifecycle&) = delete;
 
     /// True if it changed anything. Async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    /// Async-signal-safe. Sequentially consistent with apply(): if a thread announces work, as drain_barrier::enter()
-    /// does, and then finds `running`, every thread that knows of a later phase sees that work.
+    /// Async-signal-safe. Sequentially consistent with apply(), see drain_barrier::enter().
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
     lifecycle_state state() const noexcept;  ///< a snapshot, with the guarantees of phase()
     /// The number of report requests. Async-signal-safe.

@@ -143,7 +143,7 @@ OJS_SHUTDOWN_INLINE bool take_change(const lifecycle& from, lifecycle_state& see
 
 OJS_SHUTDOWN_INLINE time_point changed_at(const lifecycle_state& state) noexcept {
     const auto age_ms = static_cast<std::int32_t>(steady_ms() - state.changed_ms);
-    return steady_clock::now() - std::chrono::milliseconds(age_ms);
+    return steady_clock::now() - milliseconds(age_ms);
 }
 }  // namespace detail
 }  // namespace v0_1_0

@@ -45,8 +45,7 @@ class shutdown_sequence::running_step : public detail::ref_counted {
     // Until the thread has ended, with the destructors of its thread_local objects, or its time has.
     step_status await(detail::thread& thread) noexcept {
         detail::unique_lock held(guard_);
-        while (status_ == step_status::running && changed_.wait_until(held, latest_end())) {
-        }
+        while (status_ == step_status::running && changed_.wait_until(held, latest_end())) continue;
         if (status_ == step_status::running) return thread.detach(), step_status::timed_out;
         const time_point limit = detail::max(latest_end(), steady_clock::now() + min_time_);
         held.unlock();

@@ -41,15 +41,13 @@ struct received_signal {
 ///     ojs::lifecycle lifecycle;
 ///     auto signals = ojs::signals::install(lifecycle);
 ///
-/// The handler records the signal and its sender, applies one event to the lifecycle, and writes both to a pipe. It
-/// runs on the alternate stack of a thread that has one. A SIGCONT undoes every SIGTSTP sent before it, and may undo
-/// one sent a moment after it.
+/// The handler runs on the alternate stack of a thread that has one. A SIGCONT undoes every SIGTSTP sent before it, and
+/// may undo one sent a moment after it.
 ///
 /// The destructor restores the previous dispositions, but stop signals stay handled for the lifecycle's debounce time
 /// after the last one, so that a repetition does not kill main().
 ///
-/// A child made by fork() without exec has the previous dispositions; objects made before hold nothing there. It claims
-/// the signals again, by install() or worker::run(), where it continues as a server. The parent keeps its own.
+/// A child of fork() has the previous dispositions; objects made before hold nothing there, and it may install anew.
 class [[nodiscard]] signals {
   public:
     /// Claims the stop signals, SIGTSTP (quiet: Ctrl-Z no longer suspends), SIGCONT (resume), SIGTTIN (report the work

@@ -22,7 +22,7 @@ struct claimed_signal {
     struct sigaction previous {};
 };
 
-// All process-wide state. Constant-initialised: no handler sees it half-built. All zero: it takes no file space.
+// All process-wide state. Constant-initialised: no handler sees it half-built.
 struct process_state {
     atomic<pid_t> owner{0};              // the process of the active installer; 0: none
     atomic<lifecycle*> target{nullptr};  // what the handler drives
@@ -72,7 +72,7 @@ inline bool read_ours(int number, struct sigaction& out) noexcept {
     return ::sigaction(number, nullptr, &out) == 0 && is_ours(out);
 }
 
-// For SIGCONT, before its event is applied; runs in signal context.
+// For SIGCONT, before its event is applied.
 inline void start_next_turn() noexcept {
     struct sigaction action {};
     if (!read_ours(SIGTSTP, action)) return;
@@ -192,15 +192,13 @@ inline result<void> claim_signal(int number, ojs::event event, std::vector<int>&
     return {};
 }
 
-// errc::invalid_argument: one of them cannot be a stop signal.
 inline result<void> check_stop_signals(const std::vector<int>& numbers, bool reclaim) {
     for (const int number : numbers) {
         if (const char* const fault = stop_signal_error(number, reclaim))
-            return error{errc::invalid_argument, 0,
-                         cat({"stop_signals (OJS_STOP_SIGNALS): ", signal_name(number), " ", fault})};
+            return invalid(cat({"stop_signals (OJS_STOP_SIGNALS): ", signal_name(number), " ", fault}));
     }
     if (!numbers.empty()) return {};
-    return error{errc::invalid_argument, 0, "stop_signals (OJS_STOP_SIGNALS) must name at least one signal"};
+    return invalid("stop_signals (OJS_STOP_SIGNALS) must name at least one signal");
 }
 
 OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& options) {
@@ -220,7 +218,6 @@ OJS_SHUTDOWN_INLINE result<std::vector<int>> add_signals(const signal_options& o
 
 class signal_claim : public ref_counted {
   public:
-    // Not active: an installer of this process has the signals.
     explicit signal_claim(wake unread) noexcept : unread_(std::move(unread)) {
         const pid_t self = ::getpid();
         if (process.owner != 0 && process.owner != self) forget_parent();  // fork() ran no atfork handler
@@ -237,10 +234,10 @@ class signal_claim : public ref_counted {
             if (!is_repeated_stop(process.claimed[number].event)) restore_previous(number);
         }
         process.target.store(nullptr);
-        while (process.handlers_running.load() != 0) pause_for(std::chrono::milliseconds(1));
+        while (process.handlers_running.load() != 0) pause_for(milliseconds(1));
         process.owner = 0;
     }
-    // False in the child of a fork.
+    // False: another installer of this process has the signals, or this is the child of a fork.
     bool active() const noexcept { return process_ == ::getpid(); }
     const wake& unread() const noexcept { return unread_; }
 

@@ -22,7 +22,7 @@ struct stop_platform {
     bool is_container = true;          // else the process may run in one or not
 };
 
-// For tests: what to examine instead of this process and its machine.
+// For tests: what to examine instead.
 struct container_probe {
     std::string root;                // prefix of /proc, /.dockerenv and all other paths
     environment_lookup environment;  // empty: the process environment

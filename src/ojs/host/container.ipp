@@ -73,7 +73,7 @@ inline bool is_named(const process_facts& facts, std::string_view names) {
     return is_listed(facts.comm, names) || is_listed(interpreter_name(facts), names);
 }
 
-// The ancestor nearest to PID 1 that may not pass signals on. Without a pid: none, or PID 1 is no ancestor.
+// The ancestor nearest to PID 1 that may not pass signals on; without a pid: none.
 inline process_facts find_wrapper(std::string_view root, process_facts each) {
     const std::string self = each.comm;
     process_facts out;

@@ -75,7 +75,7 @@ OJS_SHUTDOWN_INLINE void memory_transport::settle(detail::memory_entry& done, st
     done.settled = ++settled_;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
         const std::uint64_t ordinal = entries_[i].settled;
-        if (ordinal != 0 && settled_ - ordinal == max_settled_) return entries_.remove(i);
+        if (ordinal != 0 && settled_ - ordinal == max_settled_) return static_cast<void>(entries_.remove(i));
     }
 }
 

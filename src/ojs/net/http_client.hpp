@@ -49,7 +49,7 @@ class http_client {
     /// disconnected (perhaps processed), bad_response, invalid_argument, cancelled. Thread-safe.
     result<http_response> send(const http_request& request, const http_call& call);
 
-    /// "POST http://HOST:PORT/BASE/TARGET" for error texts, without a query, which may hold a secret. Thread-safe.
+    /// "POST http://HOST:PORT/BASE/TARGET" for error texts, without the query. Thread-safe.
     std::string describe(std::string_view method, std::string_view target) const;
 
   private:

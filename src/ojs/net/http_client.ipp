@@ -62,14 +62,11 @@ using connection_ref = ref<connection>;
 // Thread-safe.
 class idle_connections {
   public:
-    // The one that was used last, or null.
+    // Null: none.
     connection_ref take(time_point now) {
         drop(now, time_point::min());
         const unique_lock held(guard_);
-        if (kept_.empty()) return {};
-        connection_ref out = std::move(kept_.back());
-        kept_.pop_back();
-        return out;
+        return kept_.empty() ? connection_ref() : kept_.remove(kept_.size() - 1);
     }
     void keep(const connection_ref& conn) {
         const unique_lock held(guard_);
@@ -91,7 +88,7 @@ class idle_connections {
 // After the deadline, of up to 16 KiB each: as much as a socket holds.
 inline constexpr int max_late_reads = 512;
 // A request on a kept connection stalls. Less than the second that is documented, so that its thread notices in time.
-inline constexpr auto stall_time = std::chrono::milliseconds(900);
+inline constexpr auto stall_time = milliseconds(900);
 
 // Null, or what HTTP does not allow.
 inline const char* request_error(const http_request& request) noexcept {
@@ -105,7 +102,7 @@ inline const char* request_error(const http_request& request) noexcept {
     return nullptr;
 }
 
-// Reads the file each time, as another program replaces it.
+// Each time, as another program replaces the file.
 inline result<std::string> read_token(const http_client_options& options) {
     const std::string& path = options.bearer_token_file;
     if (path.empty()) return options.bearer_token;
@@ -122,7 +119,7 @@ struct http_attempt {
     bool broke = false;         // the connection broke before the response was complete
 };
 
-// Names the request, by `describe`, if its response could not be read.
+// Names the request in an error.
 template <class Value, class Describe>
 result<Value> named(result<Value> read, const Describe& describe) {
     if (read) return read;
@@ -233,7 +230,7 @@ class http_exchange final : public ref_counted {
         const time_point until = min(deadline, conn.stalls_at);
         const io_status ready = await_ready(conn.socket.get(), event, until, interrupt_fd);
         if (ready != io_status::timed_out || until == deadline) return ready;
-        idle_.drop(until, detail::exchange(conn.stalls_at, time_point::max()) - stall_time);
+        idle_.drop(until, exchange(conn.stalls_at, time_point::max()) - stall_time);
         return io_status::ok;
     }
 
@@ -283,8 +280,8 @@ class http_exchange final : public ref_counted {
             // What has arrived counts: this process may have been frozen.
             const bool is_late = steady_clock::now() >= call.deadline;
             std::size_t size = sizeof buffer;
-            const stream_status got = detail::exchange(is_first, false) && !is_late ? stream_status::wants_read
-                                                                                    : conn->read_some(buffer, size);
+            const stream_status got =
+                exchange(is_first, false) && !is_late ? stream_status::wants_read : conn->read_some(buffer, size);
             const bool waits = got == stream_status::wants_read || got == stream_status::wants_write;
             if (is_late && (waits || ++late_reads > max_late_reads))
                 return {error{errc::timed_out, 0, "no complete response before the deadline"}};
@@ -330,11 +327,11 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
     http_request any{"GET", "/", options.headers, ""};
     any.headers.push_back({"Authorization", options.bearer_token});
     if (const char* fault = detail::request_error(any))
-        return error{errc::invalid_argument, 0, detail::cat({"headers of the HTTP client: ", fault})};
+        return detail::invalid(detail::cat({"headers of the HTTP client: ", fault}));
     for (const http_header& header : options.headers) {
         const bool is_first = find_header(options.headers, header.name).data() == header.value.data();
         if (!is_first || detail::is_framing_header(header.name))
-            return error{errc::invalid_argument, 0, "headers of the HTTP client: a second " + header.name};
+            return detail::invalid("headers of the HTTP client: a second " + header.name);
     }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }
@@ -345,7 +342,7 @@ OJS_SHUTDOWN_INLINE std::string http_client::describe(std::string_view method, s
 
 OJS_SHUTDOWN_INLINE result<http_response> http_client::send(const http_request& request, const http_call& call) {
     if (const char* fault = detail::request_error(request))
-        return error{errc::invalid_argument, 0, detail::cat({"bad request: ", fault})};
+        return detail::invalid(detail::cat({"bad request: ", fault}));
     return body_->send(request, call);
 }
 }  // namespace v0_1_0

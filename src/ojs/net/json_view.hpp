@@ -28,7 +28,7 @@ enum class json_type { none, null, boolean, number, string, array, object };
 class json_view {
   public:
     json_view() = default;  ///< no value
-    /// For text known to be JSON. On other text the members below return something or nothing, safely.
+    /// For text known to be JSON. On other text the members return something or nothing, safely.
     explicit json_view(std::string_view json) noexcept : text_(detail::trim_blanks(json, " \t\n\r")) {}
 
     /// For untrusted text. errc::bad_response, which names the line and never quotes the text, unless all of it is one
@@ -122,7 +122,7 @@ result<T> read_picojson(std::string_view json) {
         return result<T>(std::move(out));
     } else {
         constexpr bool is_array = std::is_same_v<T, typename Value::array>;
-        if (!out.template is<T>()) return error{errc::invalid_argument, 0, is_array ? "not an array" : "not an object"};
+        if (!out.template is<T>()) return invalid(is_array ? "not an array" : "not an object");
         return result<T>(std::move(out.template get<T>()));
     }
 }

@@ -18,7 +18,7 @@ inline bool take_json_escape(std::string_view& text, std::uint64_t& unit) noexce
     const std::size_t known = std::string_view("\"\\/bfnrtu").find(text.size() < 2 ? '\0' : text[1]);
     const std::size_t length = known == meanings.size() ? 6 : 2;
     if (known == text.npos || text.front() != '\\' || text.size() < length) return false;
-    if (length == 6 && !parse_hex(text.substr(2, 4), 0xffff, unit)) return false;
+    if (length == 6 && !parse_number(text.substr(2, 4), 0xffff, unit, 16)) return false;
     if (length == 2) unit = static_cast<unsigned char>(meanings[known]);
     text.remove_prefix(length);
     return true;
@@ -85,13 +85,12 @@ OJS_SHUTDOWN_INLINE bool json_integer(std::string_view source, std::int64_t min,
     return true;
 }
 
-// Removes so many characters, and the blanks behind them.
+// Removes so many characters and the blanks behind.
 inline void skip_json(std::string_view& rest, std::size_t count) noexcept {
     while (count < rest.size() && is_json_blank(rest[count])) ++count;
     rest.remove_prefix(min(count, rest.size()));
 }
 
-// Removes `expected` at the front, and the blanks behind it.
 inline bool take_json(std::string_view& rest, char expected) noexcept {
     if (rest.empty() || rest.front() != expected) return false;
     skip_json(rest, 1);
@@ -220,7 +219,7 @@ OJS_SHUTDOWN_INLINE json_type json_view::type() const noexcept {
 OJS_SHUTDOWN_INLINE result<std::string> json_view::string() const {
     std::string out;
     if (detail::read_json_string(text_, out)) return out;
-    return error{errc::invalid_argument, 0, type() == json_type::string ? "half of a surrogate pair" : "not a string"};
+    return detail::invalid(type() == json_type::string ? "half of a surrogate pair" : "not a string");
 }
 
 OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
@@ -232,19 +231,18 @@ OJS_SHUTDOWN_INLINE result<double> json_view::number() const {
         const double out = std::strtod(digits.c_str(), nullptr);
         if (out >= -max && out <= max) return out;
     }
-    return error{errc::invalid_argument, 0, type() == json_type::number ? "too large for a double" : "not a number"};
+    return detail::invalid(type() == json_type::number ? "too large for a double" : "not a number");
 }
 
 OJS_SHUTDOWN_INLINE result<std::int64_t> json_view::integer() const {
     using limits = std::numeric_limits<std::int64_t>;
     std::uint64_t out = 0;
-    if (!detail::json_integer(text_, limits::min(), limits::max(), out))
-        return error{errc::invalid_argument, 0, "not a 64-bit integer"};
+    if (!detail::json_integer(text_, limits::min(), limits::max(), out)) return detail::invalid("not a 64-bit integer");
     return static_cast<std::int64_t>(out);
 }
 
 OJS_SHUTDOWN_INLINE result<bool> json_view::boolean() const {
-    if (text_ != "true" && text_ != "false") return error{errc::invalid_argument, 0, "not true or false"};
+    if (text_ != "true" && text_ != "false") return detail::invalid("not true or false");
     return text_ == "true";
 }
 

@@ -15,13 +15,9 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// The times of a stop. Jobs still in flight `cancel_wait` after the grace period are reported as interrupted.
-///
-///     SIGTERM                          grace period ends                    the process has ended
-///     |-------- shutdown_grace_period --------|--------------- stop_timeout ---------------|
-///                         |--- cancel_lead ---|-- cancel_wait --|-- reports, last beat ----|
-///
-/// In a reclaim, stop_timeout begins at the signal, and reclaim_wait replaces cancel_wait. Half, or 3 s, is for reports.
+/// The times of a stop (docs/options.md draws them). Jobs still in flight `cancel_wait` after the grace period are
+/// reported as interrupted; half of what is left, or 3 s, is for that. In a reclaim, stop_timeout begins at the signal,
+/// and reclaim_wait replaces cancel_wait.
 struct stop_times {
     /// From SIGTERM; ojs::no_limit: only a second signal or stop_and_cancel() interrupts jobs. [GS 6.1, River]
     std::chrono::milliseconds shutdown_grace_period{30000};
@@ -90,8 +86,8 @@ struct loop_options {
     void use(ojs::dialect preset);
 
     /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error, with
-    /// variable and value. In Kubernetes, Amazon ECS, Cloud Run and Heroku, if neither grace period is set, it is the
-    /// platform's default (30 s, 30 s, 10 s, 30 s) minus reporting (stop_timeout, at least 5 s) and the preStop hook.
+    /// variable and value. If neither grace period is set, it fits into the default of Kubernetes, Amazon ECS, Cloud Run
+    /// and Heroku, minus reporting (stop_timeout, at least 5 s) and the preStop hook.
     /// For tests: `lookup` replaces the environment, and `root` is the prefix of paths that identify a container.
     static result<loop_options> from_environment(const environment_lookup& lookup = nullptr,
                                                  const std::string& root = "");

@@ -43,7 +43,7 @@ void visit_loop_options(Options& o, Visit& visit) {
 
 // Returns no_limit instead of overflowing.
 inline milliseconds capped_sum(milliseconds a, milliseconds b) noexcept {
-    return a > no_limit - detail::max(b, milliseconds(0)) ? no_limit : a + b;
+    return a > no_limit - max(b, milliseconds(0)) ? no_limit : a + b;
 }
 
 // If neither grace period is set, the stop must fit into the platform's default. A dialect with over 30 s expects more.
@@ -51,7 +51,7 @@ inline void fit_default_grace(loop_options& options, option_visitor& read, const
     if (!read.status || read.select_first_set(grace_variables)) return;
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
     if (platform == nullptr || !platform->adapts_grace_period || options.container_grace_period.count() > 0) return;
-    const auto reports = detail::max<milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
+    const auto reports = max<milliseconds>(options.times.stop_timeout, std::chrono::seconds(5));
     const auto max_grace = platform->grant - reports - options.prestop_delay;
     auto& grace = options.times.shutdown_grace_period;
     if (max_grace.count() <= 0 || grace > std::chrono::seconds(30) || grace <= max_grace) return;

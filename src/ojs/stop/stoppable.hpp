@@ -52,10 +52,10 @@ class stoppable {
     /// Begins a drain that cancels what is in flight at once; it has cancel_wait, or 1 s if that is 0, to return.
     bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
-    /// Adds a step that runs after the last report or item and before run() returns or calls _exit(): the place to close
-    /// what handlers use. Steps run in order, each on its own thread. One that exceeds its timeout is abandoned (run()
-    /// then calls _exit()); exceptions are logged. The timeouts come on top of stop_timeout; the check of the container's
-    /// grace period includes them. A third stop signal skips the steps. False after the start, or if `step` is empty.
+    /// Adds a step that runs after the last report or item and before run() returns or calls _exit(): to close what
+    /// handlers use. Steps run in order, each on its own thread. One that exceeds its timeout is abandoned (run() then
+    /// calls _exit()); exceptions are logged. The timeouts come on top of stop_timeout. A third stop signal skips the
+    /// steps. False after the start, or if `step` is empty.
     template <class F>
     bool on_shutdown(std::string name, F&& step, detail::any_ms timeout = std::chrono::milliseconds(5000)) {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);

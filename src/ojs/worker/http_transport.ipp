@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdio>
+
 #include "detail/http_bodies.ipp"
 #include "http_transport.hpp"
 
@@ -8,14 +10,12 @@ inline namespace v0_1_0 {
 namespace detail {
 // Escapes a job's id as one segment of a path; dots too, because an id may be "..".
 inline std::string path_segment(std::string_view text) {
-    static const char digits[] = "0123456789ABCDEF";
     std::string out;
     for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (is_alphanumeric(c) || c == '-' || c == '_')
-            out += c;
-        else
-            out += {'%', digits[byte >> 4U], digits[byte & 0xfU]};
+        char escaped[] = {c, 0, 0, 0};
+        if (!is_alphanumeric(c) && c != '-' && c != '_')
+            std::snprintf(escaped, sizeof escaped, "%%%02X", static_cast<unsigned char>(c));
+        out += escaped;
     }
     return out;
 }
@@ -85,12 +85,8 @@ class http_transport : public transport {
 
     // Statuses other than 2xx are responses, too.
     result<http_response> send(std::string_view call, std::string body, const http_call& options) {
-        std::string_view route = call;
-        http_request sent;
-        sent.method = next_part(route, " ");
-        sent.target = cat({"/ojs/v1", route});
-        sent.body = std::move(body);
-        return client_.send(sent, options);
+        std::string method(next_part(call, " "));
+        return client_.send({std::move(method), cat({"/ojs/v1", call}), {}, std::move(body)}, options);
     }
 
     // The error of any other response than a success with JSON, or without a body.

@@ -81,7 +81,6 @@ inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, shor
 class job_context {
   public:
     job_context(const job_context&) = delete;
-    job_context& operator=(const job_context&) = delete;
 
     const std::string& id() const noexcept { return claimed_.id; }        ///< job::id
     const std::string& type() const noexcept { return claimed_.type; }    ///< job::type
@@ -161,8 +160,8 @@ class job_context {
 
     /// When the drain will interrupt the job; time_point::max(): no drain.
     time_point deadline() const noexcept;
-    /// Requests a heartbeat, which renews this job's visibility timeout, and returns at once. However often it is called,
-    /// a fifth of heartbeat_interval, at most 1 s, passes between heartbeats.
+    /// Requests a heartbeat, which renews this job's visibility timeout, and returns at once. At least a fifth of
+    /// heartbeat_interval, or 1 s, passes between two.
     void heartbeat() const noexcept;
 
   private:
@@ -181,7 +180,7 @@ result<T> job_context::arg(std::size_t index, std::string_view member) const {
     using limits = std::numeric_limits<T>;
     const result<json_view> source = detail::find_argument(args_json(), place);
     if (!source) return source.error();
-    if (!*source) return detail::argument_error(place, {errc::invalid_argument, 0, "missing"});
+    if (!*source) return detail::argument_error(place, detail::invalid("missing"));
     const auto checked = [place](auto read) {
         return read ? result<T>(static_cast<T>(*std::move(read))) : detail::argument_error(place, read.error());
     };

@@ -16,20 +16,18 @@ OJS_SHUTDOWN_INLINE result<json_view> find_argument(std::string_view args_json, 
     const json_view found = json_view(args_json).element(place.index);
     if (place.member.data() == nullptr || !found || found.type() == json_type::null) return found;
     if (found.type() == json_type::object) return found.member(place.member);
-    return argument_error({place.index, {}}, {errc::invalid_argument, 0, "not an object"});
+    return argument_error({place.index, {}}, invalid("not an object"));
 }
 OJS_SHUTDOWN_INLINE result<std::uint64_t> integer_argument(json_view source, std::int64_t min, std::uint64_t max) {
     std::uint64_t out = 0;
     if (json_integer(source.text(), min, max, out)) return out;
-    return error{
-        errc::invalid_argument, 0,
-        cat({"not an integer from ", static_cast<long long>(min), " to ", static_cast<unsigned long long>(max)})};
+    return invalid(cat({"not an integer from ", min, " to ", max}));
 }
 OJS_SHUTDOWN_INLINE result<double> floating_argument(json_view source, bool is_float) {
     result<double> number = source.number();
     constexpr double max = std::numeric_limits<float>::max();
     if (!number || !is_float || (*number >= -max && *number <= max)) return number;
-    return error{errc::invalid_argument, 0, "not a number that a float can hold, from -3.4e38 to 3.4e38"};
+    return invalid("not a number that a float can hold, from -3.4e38 to 3.4e38");
 }
 }  // namespace detail
 
@@ -46,7 +44,7 @@ OJS_SHUTDOWN_INLINE bool job_context::abandoned() const noexcept {
 OJS_SHUTDOWN_INLINE cancel_token job_context::token() const noexcept { return job_.cancel.token(); }
 OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view state_json) {
     const result<json_view> valid = json_view::parse(state_json, state_json.size());
-    if (!valid) return error{errc::invalid_argument, 0, detail::cat({"invalid checkpoint: ", valid.error().text})};
+    if (!valid) return detail::invalid(detail::cat({"invalid checkpoint: ", valid.error().text}));
     if (worker_.is_forked()) return error{errc::cancelled, 0, "the job is the parent process's"};
     const detail::unique_lock held(worker_.guard);
     if (job_.is_taken) return error{errc::cancelled, 0, "the job was reported without its handler"};

@@ -66,14 +66,13 @@ inline result<backend_url> read_url(const worker_options& options) {
     if (!url.is("unix") && !(url.is_http() && starts_with(url.address, "//"))) {
         std::string names = has_https ? "http:, unix:, https:" : "http:, unix:";
         for (const transport_scheme& each : options.transports) append(names, {", ", each.name, ":"});
-        return bad_url(options, {errc::invalid_argument, 0,
-                                 cat({"no valid scheme; write http://HOST:PORT (schemes: ", names, ")"})});
+        return bad_url(options, invalid(cat({"no valid scheme; write http://HOST:PORT (schemes: ", names, ")"})));
     }
     const result<endpoint> target = parse_url(options.url, has_https);
     if (!target) return bad_url(options, target.error());
     const std::string_view base = target->base;
-    if (base.substr(base.size() - detail::min<std::size_t>(base.size(), 7)) != "/ojs/v1") return url;
-    return bad_url(options, {errc::invalid_argument, 0, "leave out /ojs/v1, which is appended to the URL"});
+    if (base.substr(base.size() - min<std::size_t>(base.size(), 7)) != "/ojs/v1") return url;
+    return bad_url(options, invalid("leave out /ojs/v1, which is appended to the URL"));
 }
 
 inline result<transport_ref> open_transport(const worker_options& options, const worker_identity& worker,
@@ -81,12 +80,11 @@ inline result<transport_ref> open_transport(const worker_options& options, const
     const result<backend_url> url = read_url(options);
     if (!url) return url.error();
     const transport_setup setup{options, url->address, worker, std::move(log)};
-    const transport_scheme* const added = url->added;
-    error failure{errc::invalid_argument, 0, "the scheme's open function returned no transport"};
+    error failure = invalid("the scheme's open function returned no transport");
     try {
-        result<transport_ref> opened = added == nullptr ? open_http(setup)
-                                       : added->open    ? added->open(setup)
-                                                        : transport_ref();
+        result<transport_ref> opened = url->added == nullptr ? open_http(setup)
+                                       : url->added->open    ? url->added->open(setup)
+                                                             : transport_ref();
         if (opened && *opened) return opened;
         if (!opened) failure = opened.error();
     } catch (...) {

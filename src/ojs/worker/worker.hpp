@@ -20,8 +20,7 @@ class worker;
 
 namespace detail {
 class worker_core;
-bool is_connected(const worker& one) noexcept;
-const log_options& log_of(const worker& one) noexcept;
+const worker_core& core_of(const worker& one) noexcept;
 
 template <class F>
 job_handler make_handler(F&& callable) {
@@ -57,9 +56,9 @@ class worker : public stoppable {
     ~worker();
 
     /// Runs `handler(job_context&)` for jobs of this type, on several threads at once. It returns void, a result (JSON
-    /// text or picojson::value) or an outcome; an exception fails the attempt, retryable. pthread_exit() or
-    /// pthread_cancel() in it ends the process. False for a second handler of a type, an empty handler or type, which
-    /// run() and start() then report; also after the start, which is logged as an error. Not thread-safe.
+    /// text or picojson::value) or an outcome; an exception fails the attempt, retryable. pthread_exit() and
+    /// pthread_cancel() end the process. False for a second handler of a type, an empty handler or type, which run() and
+    /// start() report; also after the start, which is logged. Not thread-safe.
     template <class F>
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
@@ -77,10 +76,9 @@ class worker : public stoppable {
     result<void> start();
     bool stopped() const noexcept;  ///< the worker has ended: only handlers that report().stuck names still run
 
-    /// Waits until the worker has ended, at most until the deadline. True: it has; exit_code() says whether every job was
-    /// reported. False at once if it was not started; and, with a line in the log, in a handler, callback, hook,
-    /// extension or transport call of this worker, which would wait for itself. A step must not wait.
-    /// Thread-safe, as the rest.
+    /// Waits until the worker has ended, at most until the deadline. True: it has, see exit_code(). False at once if it
+    /// was not started; and, with a line in the log, in a handler, callback, hook, extension or transport call of this
+    /// worker, which would wait for itself. A step must not wait. Thread-safe, as the rest.
     bool wait(time_point deadline = time_point::max());
     /// request_stop(), then wait(). The deadline does not change the grace period. Before run() or start() the request
     /// is kept: those then drain at once. [River Stop]
@@ -93,8 +91,7 @@ class worker : public stoppable {
     std::size_t active_jobs() const;  ///< claimed and not settled; thread-safe
 
   private:
-    friend bool detail::is_connected(const worker& one) noexcept;
-    friend const log_options& detail::log_of(const worker& one) noexcept;
+    friend const detail::worker_core& detail::core_of(const worker& one) noexcept;
     worker(const worker_options& options, ojs::transport* transport, lifecycle* shared);
     bool add_handler(std::string type, detail::job_handler handler, handler_options options);
     detail::ref<detail::worker_core> core_;

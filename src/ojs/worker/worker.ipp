@@ -6,9 +6,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-// The backend has responded to a heartbeat or a FETCH.
-OJS_SHUTDOWN_INLINE bool detail::is_connected(const worker& one) noexcept { return one.core_->connected(); }
-OJS_SHUTDOWN_INLINE const log_options& detail::log_of(const worker& one) noexcept { return one.core_->options.log; }
+OJS_SHUTDOWN_INLINE const detail::worker_core& detail::core_of(const worker& one) noexcept { return *one.core_; }
 
 OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport* transport, lifecycle* shared)
     : core_(detail::make_ref<detail::worker_core>(options, transport, shared)) {

@@ -16,8 +16,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// What happens to a job of a type without a handler: it is requeued after a back-off of 100 ms to 5 s, or its attempt
-/// fails, retried or not.
+/// A job of a type without a handler is requeued after 100 ms to 5 s, or its attempt fails, retried or not.
 enum class unknown_type_action { requeue, fail, discard };
 
 struct http_client_options;
@@ -39,9 +38,8 @@ struct transport_scheme {
     /// The part before the colon, in any case: "spool". Overrides a built-in scheme of that name.
     std::string name;
     /// Called once by run() and start(), before any thread of the worker starts. An error, whose text must not contain a
-    /// password, ends the start, and run() returns 64 or 71 (exit_status). `setup` has the worker's `options`, the
-    /// `address` (options.url after the colon), the `worker` that will use the transport, and `log`, a thread-safe
-    /// log_hook to the worker's log, valid as long as the transport.
+    /// password, ends the start. `setup` has the worker's `options`, the `address` (options.url after the colon), the
+    /// `worker` that will use the transport, and `log`, a thread-safe log_hook, valid as long as the transport.
     function<result<transport_ref>(const detail::transport_setup& setup)> open;
     /// Optional, for doctor(): why the address cannot be used; empty: it can. Must change nothing.
     function<std::string(std::string_view address)> inspect;

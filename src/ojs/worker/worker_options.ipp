@@ -25,7 +25,7 @@ void visit_options(Options& o, Visit& visit) {
     visit("auth_token_file", "OJS_AUTH_TOKEN_FILE", o.auth_token_file, text_kind::path);
 }
 
-// Checks everything but the URL and the extensions.
+// All but the URL.
 inline result<void> check_options(const worker_options& options) {
     option_visitor check;
     visit_options(options, check);

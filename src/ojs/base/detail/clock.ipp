@@ -21,18 +21,18 @@ inline int poll_timeout(time_point deadline) noexcept {
     if (deadline == never) return -1;
     const time_point now = steady_clock::now();
     if (deadline <= now) return 0;
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count() + 1;
-    return static_cast<int>(detail::min<std::int64_t>(ms, max_duration_ms));
+    const auto ms = std::chrono::duration_cast<milliseconds>(deadline - now).count() + 1;
+    return static_cast<int>(min<std::int64_t>(ms, max_duration_ms));
 }
 
 // Negative: `start` is in the future.
 inline long long milliseconds_since(time_point start) noexcept {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - start).count();
+    return std::chrono::duration_cast<milliseconds>(steady_clock::now() - start).count();
 }
 
 inline std::int64_t wall_clock_ms() noexcept {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    return std::chrono::duration_cast<milliseconds>(now).count();
 }
 
 // ISO 8601: "2026-01-02T03:04:05.678Z".
@@ -47,14 +47,14 @@ inline std::string utc_text(std::int64_t ms_since_1970 = wall_clock_ms()) {
 }
 
 // The clock of leases: on Linux it continues while the machine is suspended. [WIRE 8]
-inline std::chrono::milliseconds lease_clock() noexcept {
+inline milliseconds lease_clock() noexcept {
     timespec now{};
 #ifdef __linux__
     clock_gettime(CLOCK_BOOTTIME, &now);
 #else
     clock_gettime(CLOCK_MONOTONIC, &now);
 #endif
-    return std::chrono::seconds(now.tv_sec) + std::chrono::milliseconds(now.tv_nsec / 1000000);
+    return std::chrono::seconds(now.tv_sec) + milliseconds(now.tv_nsec / 1000000);
 }
 
 // Random bits of the kernel, or of clock and process id if it has none.
@@ -65,28 +65,28 @@ inline std::uint64_t random_number() noexcept {
 }
 
 // From 0 to half of `delay`: workers that do something at the same time do the next thing apart.
-inline std::chrono::milliseconds random_half(std::chrono::milliseconds delay) noexcept {
+inline milliseconds random_half(milliseconds delay) noexcept {
     const double share = static_cast<double>(random_number() % 512) / 1024;
-    return std::chrono::milliseconds(static_cast<std::int64_t>(static_cast<double>(delay.count()) * share));
+    return milliseconds(static_cast<std::int64_t>(static_cast<double>(delay.count()) * share));
 }
 
 // Delays that double from `initial` to `max`, less up to half at random.
 class backoff {
   public:
-    backoff(std::chrono::milliseconds initial, std::chrono::milliseconds max) : initial_(initial), max_(max) {}
+    backoff(milliseconds initial, milliseconds max) : initial_(initial), max_(max) {}
 
     // At least `min_delay` and up to half of it more: a Retry-After may name the same time to all workers.
-    std::chrono::milliseconds next(std::chrono::milliseconds min_delay = {}) noexcept {
-        delay_ = delay_.count() == 0 ? initial_ : detail::min(delay_ * 2, max_);
-        min_delay = detail::min(min_delay, std::chrono::milliseconds(max_duration_ms));
-        const std::chrono::milliseconds delay = delay_ - random_half(delay_);
+    milliseconds next(milliseconds min_delay = {}) noexcept {
+        delay_ = delay_.count() == 0 ? initial_ : min(delay_ * 2, max_);
+        min_delay = min(min_delay, milliseconds(max_duration_ms));
+        const milliseconds delay = delay_ - random_half(delay_);
         return delay > min_delay ? delay : min_delay + random_half(min_delay);
     }
-    void reset() noexcept { delay_ = std::chrono::milliseconds(0); }
+    void reset() noexcept { delay_ = milliseconds(0); }
 
   private:
-    const std::chrono::milliseconds initial_;
-    const std::chrono::milliseconds max_;
-    std::chrono::milliseconds delay_{0};
+    const milliseconds initial_;
+    const milliseconds max_;
+    milliseconds delay_{0};
 };
 }  // namespace ojs::detail

@@ -30,7 +30,7 @@ inline result<small_file> read_small_file(const std::string& path, std::size_t l
     if (!file && errno != ENXIO) return system_error("cannot be read", errno);  // ENXIO: a socket
     small_file out;
     if (!file || ::fstat(file.get(), &out.info) != 0 || !S_ISREG(out.info.st_mode))
-        return error{errc::invalid_argument, 0, "is not a regular file"};
+        return invalid("is not a regular file");
     char buffer[4096];
     for (ssize_t count = 1; count != 0 && out.text.size() <= limit;) {
         count = ::read(file.get(), buffer, sizeof buffer);

@@ -88,7 +88,7 @@ class ref_counted {
     atomic<long> count_{0};
 };
 
-// A counted reference to a T derived from ref_counted, which may be incomplete where it is only stored and copied.
+// A counted reference to a T, which may be incomplete where it is only stored and copied.
 template <class T>
 class ref {
   public:
@@ -167,9 +167,11 @@ class array {
         data_[size_++] = std::move(value);
     }
     void pop_back() { data_[--size_] = T{}; }
-    void remove(std::size_t index) {
+    T remove(std::size_t index) {
+        T out = std::move(data_[index]);
         for (std::size_t i = index; i + 1 < size_; ++i) data_[i] = std::move(data_[i + 1]);
         pop_back();
+        return out;
     }
     // Frees the memory as well.
     void clear() noexcept { array().swap(*this); }

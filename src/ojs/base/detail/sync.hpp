@@ -32,7 +32,6 @@ class unique_lock {
   public:
     explicit unique_lock(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
     unique_lock(const unique_lock&) = delete;
-    unique_lock& operator=(const unique_lock&) = delete;
     ~unique_lock() {
         if (held_) mutex_.unlock();
     }
@@ -79,24 +78,24 @@ struct thread_options {
 class thread {
   public:
     thread() = default;
-    thread(thread&& other) noexcept : native_(other.native_), owner_(detail::exchange(other.owner_, 0)) {}
+    thread(thread&& other) noexcept : native_(other.native_), owner_(exchange(other.owner_, 0)) {}
     thread& operator=(thread&& other) noexcept {
         join();
         native_ = other.native_;
-        owner_ = detail::exchange(other.owner_, 0);
+        owner_ = exchange(other.owner_, 0);
         return *this;
     }
     ~thread() { join(); }
 
     static result<thread> start(function<void()> body, const thread_options& options = {});
     void join() noexcept {
-        if (detail::exchange(owner_, 0) == ::getpid()) pthread_join(native_, nullptr);
+        if (exchange(owner_, 0) == ::getpid()) pthread_join(native_, nullptr);
     }
     // For a thread whose body has returned. False: it is detached, as destructors of its thread_local objects still run
     // at the deadline. Anywhere but on Linux it always is.
     bool end_by(time_point deadline) noexcept;
     void detach() noexcept {
-        if (detail::exchange(owner_, 0) == ::getpid()) pthread_detach(native_);
+        if (exchange(owner_, 0) == ::getpid()) pthread_detach(native_);
     }
     bool joinable() const noexcept { return owner_ != 0; }
 
@@ -112,18 +111,18 @@ class unique_fd {
   public:
     unique_fd() = default;
     explicit unique_fd(int fd) noexcept : fd_(fd) {}
-    unique_fd(unique_fd&& other) noexcept : fd_(detail::exchange(other.fd_, -1)) {}
+    unique_fd(unique_fd&& other) noexcept : fd_(exchange(other.fd_, -1)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
-        detail::swap(fd_, other.fd_);
+        swap(fd_, other.fd_);
         return *this;
     }
     ~unique_fd() { reset(); }
 
     int get() const noexcept { return fd_; }
     explicit operator bool() const noexcept { return fd_ >= 0; }
-    int release() noexcept { return detail::exchange(fd_, -1); }
+    int release() noexcept { return exchange(fd_, -1); }
     void reset() noexcept {
-        if (fd_ >= 0) ::close(detail::exchange(fd_, -1));  // no retry on EINTR: Linux has closed it then, too
+        if (fd_ >= 0) ::close(exchange(fd_, -1));  // no retry on EINTR: Linux has closed it then, too
     }
 
   private:

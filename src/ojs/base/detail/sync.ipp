@@ -34,7 +34,6 @@ OJS_SHUTDOWN_INLINE std::string errno_text(int sys_errno) {
     return cat({std::generic_category().message(sys_errno), " (errno ", sys_errno, ")"});
 }
 
-// "cannot ...: Connection refused (errno 111)"
 inline error system_error(std::string_view what, int sys_errno) {
     return {errc::system, sys_errno, cat({what, ": ", errno_text(sys_errno)})};
 }
@@ -71,7 +70,7 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
     return pthread_cond_timedwait_relative_np(&native_, &held.mutex_.native_, &left) != ETIMEDOUT;
 #else
     // steady_clock is CLOCK_MONOTONIC on every other POSIX system.
-    const timespec until = to_timespec(detail::max(deadline, time_point()).time_since_epoch());
+    const timespec until = to_timespec(max(deadline, time_point()).time_since_epoch());
     return pthread_cond_timedwait(&native_, &held.mutex_.native_, &until) != ETIMEDOUT;
 #endif
 }
@@ -106,7 +105,7 @@ OJS_SHUTDOWN_INLINE result<thread> thread::start(function<void()> body, const th
     pthread_attr_init(&attributes);
     std::size_t size = options.stack_size;
     if (size == 0) pthread_attr_getstacksize(&attributes, &size);
-    size = detail::max<std::size_t>(size, (options.stack_size == 0 ? 1024 : 256) * 1024);
+    size = max<std::size_t>(size, (options.stack_size == 0 ? 1024 : 256) * 1024);
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     int failed = pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page);
     auto* const start = new thread_start{std::move(body), std::string(options.name).substr(0, 15)};
@@ -131,7 +130,7 @@ OJS_SHUTDOWN_INLINE bool thread::end_by([[maybe_unused]] time_point deadline) no
     // Not pthread_timedjoin_np(), which waits on the wall clock. musl and older glibc have no pthread_clockjoin_np().
     while (owner_ == ::getpid() && pthread_tryjoin_np(native_, nullptr) != 0) {
         if (steady_clock::now() >= deadline) return detach(), false;
-        pause_for(std::chrono::milliseconds(1));
+        pause_for(milliseconds(1));
     }
     owner_ = 0;
 #endif

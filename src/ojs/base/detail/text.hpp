@@ -36,7 +36,7 @@ class text_part {
     bool is_number_ = false;
 };
 
-// cat({"job ", 7, " lost"}) == "job 7 lost". Lists: parameter packs would compile one function for each mix of types.
+// Lists: parameter packs would compile one function for each mix of types.
 inline void append(std::string& out, std::initializer_list<text_part> parts) {
     for (const text_part& part : parts) part.append_to(out);
 }
@@ -50,33 +50,21 @@ inline std::string cat(std::initializer_list<text_part> parts) {
     return out;
 }
 
-// All of `text` as a decimal number up to `max`; false if it is anything else.
-inline bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
+inline char lower_ascii(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+
+// All of `text` as a number up to `max`, in decimal or in base 16; false if it is anything else.
+inline bool parse_number(std::string_view text, std::uint64_t max, std::uint64_t& out, unsigned base = 10) noexcept {
     if (text.empty()) return false;
     std::uint64_t number = 0;
     for (const char c : text) {
-        if (c < '0' || c > '9') return false;
-        const auto digit = static_cast<std::uint64_t>(c - '0');
-        if (number > (max - digit) / 10 || digit > max) return false;
-        number = number * 10 + digit;
+        const std::uint64_t digit = std::string_view("0123456789abcdef").find(lower_ascii(c));
+        if (digit >= base || digit > max || number > (max - digit) / base) return false;
+        number = number * base + digit;
     }
     out = number;
     return true;
 }
 
-// As parse_number(), but of no digits 0; a failure changes `out`, too.
-inline bool parse_hex(std::string_view text, std::uint64_t max, std::uint64_t& out) noexcept {
-    out = 0;
-    for (const char c : text) {
-        const std::uint64_t at = std::string_view("0123456789abcdefABCDEF").find(c);
-        const std::uint64_t digit = at < 16 ? at : at - 6;
-        if (out > max / 16 || digit > max - out * 16) return false;
-        out = out * 16 + digit;
-    }
-    return true;
-}
-
-// "Connection refused (errno 111)"
 std::string errno_text(int sys_errno);
 
 // One character of a text, or a byte that belongs to none.
@@ -86,7 +74,6 @@ struct character {
     std::string_view bytes;
     unsigned code;  // its code point; none: not UTF-8
 
-    // U+FFFD for a byte that belongs to no character.
     std::string_view repaired() const noexcept { return code == none ? "\xef\xbf\xbd" : bytes; }
     // C0, DEL, C1, line separators, and bidirectional controls, which can disguise a text.
     bool is_control() const noexcept {
@@ -140,7 +127,7 @@ inline std::string_view trim_blanks(std::string_view text, std::string_view blan
 inline std::string_view next_part(std::string_view& text, std::string_view separators) noexcept {
     const std::size_t end = text.find_first_of(separators);
     const std::string_view out = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
     return out;
 }
 
@@ -180,9 +167,8 @@ inline std::string printable(std::string_view text, std::size_t max = 200) {
 }
 
 inline std::string json_quote(std::string_view text) {
-    std::string out;
+    std::string out = "\"";
     out.reserve(text.size() + 2);
-    out += '"';
     append_escaped(out, text, true);
     out += '"';
     return out;
@@ -196,7 +182,7 @@ inline bool contains(const std::vector<std::string>& texts, std::string_view tex
 }
 
 inline bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
-inline bool has_part(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+inline bool has_part(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 // From 0; -1: it is not listed.
 inline int place_in(std::string_view word, std::string_view space_separated) {
     for (int place = 0; !space_separated.empty(); ++place) {
@@ -207,8 +193,6 @@ inline int place_in(std::string_view word, std::string_view space_separated) {
 inline bool is_listed(std::string_view word, std::string_view space_separated) {
     return place_in(word, space_separated) >= 0;
 }
-
-inline char lower_ascii(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
 inline bool equals_ignore_case(std::string_view a, std::string_view b) noexcept {
     if (a.size() != b.size()) return false;

@@ -12,6 +12,7 @@
 #include "../../server/detail/thread_end.ipp"
 #include "../../server/http_server.hpp"
 #include "../../stop/detail/machine_log.ipp"
+#include "../../worker/detail/worker_core.ipp"
 #include "../coordinator.hpp"
 #include "readiness.ipp"
 #include "rpc.ipp"
@@ -338,7 +339,7 @@ class coordinator_body final : public ref_counted {
     // The worker is ready with the first response of its backend.
     void note_connection() {
         bool expected = true;
-        if (is_warming_ && is_connected(*worker_) && is_warming_.compare_exchange_strong(expected, false))
+        if (is_warming_ && core_of(*worker_).connected() && is_warming_.compare_exchange_strong(expected, false))
             report_readiness(readiness_state::ready, {});
     }
     // Cancels work at the maximum, or after a second stop signal; reports are sent after that. True: it did.

@@ -50,11 +50,9 @@ class wake {
         return ::read(fd(), &word, sizeof word) == static_cast<ssize_t>(sizeof word);
     }
 
-    // Discards every notify() so far.
     void clear() const noexcept {
         char bytes[512];
-        while (::read(fd(), bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes)) {
-        }
+        while (::read(fd(), bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes)) continue;
     }
     // True: notified; false: the deadline.
     bool await(time_point deadline) const noexcept {

@@ -6,12 +6,12 @@
 #include "../http_message.ipp"
 
 namespace ojs::detail {
-// Strict where leniency has been exploited: CR LF, unfolded headers, an unambiguous length, exact chunks and trailers.
+// Strict where leniency has been exploited.
 class http_parser {
   public:
     enum class status { need_more, complete, failed };
 
-    // The first line and the headers, and the body without chunk framing, have at most so many bytes.
+    // In bytes: of the first line and the headers, and of the body without chunk framing.
     http_parser(std::size_t max_head, std::size_t max_body) noexcept : max_head_(max_head), max_body_(max_body) {}
 
     // Starts the next message, with the bytes already fed for it.
@@ -19,7 +19,7 @@ class http_parser {
         http_parser next(max_head_, max_body_);
         next.is_head_response_ = is_head_response;
         next.kept_ = kept_;
-        detail::swap(*this, next);  // frees the memory of the last message: an idle connection uses little
+        swap(*this, next);  // frees the memory of the last message: an idle connection uses little
     }
     // No bytes: continues with those that are left.
     status feed(std::string_view bytes) {
@@ -158,8 +158,7 @@ class http_parser {
     bool on_field_line(std::string_view line) {
         const bool in_head = state_ == state::header;
         if (line.empty() && in_head) return on_head_end();
-        if (line.empty()) state_ = state::complete;
-        if (line.empty()) return true;
+        if (line.empty()) return state_ = state::complete, true;
         // A folded header begins with a blank, which no name does.
         const std::string_view name = line.substr(0, line.find(':'));
         if (name.size() == line.size() || !is_token(name)) return fail(400, "a header has no valid name");
@@ -176,7 +175,7 @@ class http_parser {
         if (digits.empty() || !is_field_value(rest) || (!rest.empty() && rest.front() != ';'))
             return fail(400, "a chunk size is not a number");
         std::uint64_t size = 0;
-        if (!parse_hex(digits, UINT64_MAX, size)) return fail(413, "the body is too large");
+        if (!parse_number(digits, UINT64_MAX, size, 16)) return fail(413, "the body is too large");
         head_bytes_ = 0;
         state_ = size > 0 ? state::chunk : state::trailer;
         return expect_body(size);

@@ -15,6 +15,9 @@
 
 namespace ojs::detail {
 struct socket_address {
+    socket_address() = default;
+    socket_address(const void* source, socklen_t size) noexcept : length(size) { std::memcpy(&storage, source, size); }
+
     sockaddr_storage storage{};
     socklen_t length = sizeof storage;
 
@@ -80,13 +83,6 @@ inline io_status await_ready(int fd, short events, time_point deadline, int inte
     }
 }
 
-inline socket_address address_of(const void* source, socklen_t length) noexcept {
-    socket_address out;
-    std::memcpy(&out.storage, source, length);
-    out.length = length;
-    return out;
-}
-
 // None: see `failure`. AI_NUMERICHOST in `flags`: at once.
 inline socket_addresses find_addresses(const char* host, std::uint16_t port, int flags, const char*& failure) {
     addrinfo hints{};
@@ -96,7 +92,7 @@ inline socket_addresses find_addresses(const char* host, std::uint16_t port, int
     const int code = ::getaddrinfo(host, cat({port}).c_str(), &hints, &list);
     socket_addresses out;
     for (const addrinfo* each = list; each != nullptr; each = each->ai_next)
-        out.push_back(address_of(each->ai_addr, each->ai_addrlen));
+        out.push_back({each->ai_addr, each->ai_addrlen});
     if (code == 0) ::freeaddrinfo(list);
     failure = code == 0 ? nullptr : ::gai_strerror(code);
     return out;
@@ -107,9 +103,8 @@ inline socket_addresses known_addresses(const endpoint& target) {
     if (!target.unix_path.empty()) {
         sockaddr_un local{};
         local.sun_family = AF_UNIX;
-        const std::string& path = target.unix_path;
-        std::memcpy(local.sun_path, path.c_str(), path.size() + 1);  // see parse_unix_url()
-        return {address_of(&local, sizeof local)};
+        std::memcpy(local.sun_path, target.unix_path.c_str(), target.unix_path.size() + 1);  // see parse_unix_url()
+        return {socket_address(&local, sizeof local)};
     }
     const bool is_localhost = equals_ignore_case(dns_name(target.host), "localhost");
     const char* unused = nullptr;
@@ -131,7 +126,7 @@ inline bool is_connected_to_itself(int fd) noexcept {
 inline int connect_to(int fd, const socket_address& address, time_point deadline) noexcept {
     int failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     while (failed == EAGAIN && steady_clock::now() < deadline) {  // the listen queue of a unix socket is full
-        pause_for(std::chrono::milliseconds(5));
+        pause_for(milliseconds(5));
         failed = ::connect(fd, address.get(), address.length) == 0 ? 0 : errno;
     }
     if (failed == EINPROGRESS || failed == EINTR) {  // interrupted, it continues by itself
@@ -151,11 +146,11 @@ inline result<unique_fd> connect_socket(socket_addresses& addresses, time_point 
         socket_address& address = addresses[i % addresses.size()];
         const time_point now = steady_clock::now();
         const auto share = (deadline - now) / static_cast<int>(tries - i);
-        const auto time = i < tries / 2 ? min<steady_clock::duration>(share, std::chrono::milliseconds(250)) : share;
+        const auto time = i < tries / 2 ? min<steady_clock::duration>(share, milliseconds(250)) : share;
         unique_fd out = open_socket(address.storage.ss_family);
         const int failed = out ? connect_to(out.get(), address, now + time) : errno;
         if (failed == 0) set_keep_alive(out.get());
-        if (failed == 0) detail::swap(addresses[0], address);
+        if (failed == 0) swap(addresses[0], address);
         if (failed == 0) return out;
         if (first_failure == 0) first_failure = failed;
     }

@@ -15,7 +15,7 @@ struct endpoint {
     std::uint16_t port = 80;  // 0 for a unix socket
     std::string unix_path;    // empty for TCP
     std::string base;         // prefix of every target; empty, or begins with '/' and does not end in it
-    std::string name;         // "host:80", "[::1]:80" or "unix:/path", for messages and the Host header
+    std::string name;         // "host:80", "[::1]:80" or "unix:/path"
     std::string url;          // before a target, for messages: "http://host:80/base" or "unix:/path "
     bool is_secure = false;   // https
 };
@@ -24,7 +24,7 @@ struct endpoint {
 inline std::string dns_name(const std::string& host) { return host.substr(0, host.find_last_not_of('.') + 1); }
 
 inline error bad_address(std::string_view text, std::string_view problem) {
-    return error{errc::invalid_argument, 0, cat({"'", printable(text, 100), "': ", problem})};
+    return invalid(cat({"'", printable(text, 100), "': ", problem}));
 }
 
 inline bool is_ip(int family, const std::string& text) noexcept {
@@ -82,13 +82,13 @@ inline result<endpoint> parse_url(std::string_view url, bool has_https) {
     if (out.is_secure && !has_https)
         return error{errc::unsupported, 0, "https:// needs https_stream: tls_openssl() of ojs_tls.hpp"};
     if (!out.is_secure && !equals_ignore_case(url.substr(0, 7), "http://"))
-        return error{errc::invalid_argument, 0, "the URL does not start with http:// or unix:/"};
+        return invalid("the URL does not start with http:// or unix:/");
     out.port = out.is_secure ? 443 : 80;
     std::string_view base = url.substr(out.is_secure ? 8 : 7);
     const std::string_view authority = base.substr(0, base.find_first_of("/?#"));
     base.remove_prefix(authority.size());
     if (has_part(authority, "@"))  // not quoted: it may be a password
-        return error{errc::invalid_argument, 0, "the URL has a user name or password: use a token"};
+        return invalid("the URL has a user name or password: use a token");
     std::string_view port;
     const char* problem = split_host_port(authority, out.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.port);

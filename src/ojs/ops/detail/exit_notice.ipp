@@ -68,7 +68,7 @@ inline void forget_exit(const machine_ref& worker) noexcept {
     if (all.owner != ::getpid()) return;
     const unique_lock held(all.guard);
     for (std::size_t i = 0; i < all.workers.size(); ++i) {
-        if (all.workers[i].get() == worker.get()) return all.workers.remove(i);
+        if (all.workers[i].get() == worker.get()) return static_cast<void>(all.workers.remove(i));
     }
 }
 }  // namespace ojs::detail

@@ -121,7 +121,7 @@ OJS_SHUTDOWN_INLINE bool percent_decode(std::string_view text, std::string& out)
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::uint64_t code = 0;
         const bool is_encoded = text[i] == '%';
-        if (is_encoded && (i + 2 >= text.size() || !parse_hex(text.substr(i + 1, 2), 255, code))) return false;
+        if (is_encoded && (i + 2 >= text.size() || !parse_number(text.substr(i + 1, 2), 255, code, 16))) return false;
         out += is_encoded ? static_cast<char>(code) : text[i];
         if (is_encoded) i += 2;
     }

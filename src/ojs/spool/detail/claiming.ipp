@@ -24,7 +24,7 @@ class spool_claims {
     void remove(const spool_claim& claim) {
         const unique_lock held(mutex_);
         for (std::size_t i = 0; i < all_.size(); ++i)
-            if (all_[i].get() == &claim) return all_.remove(i);
+            if (all_[i].get() == &claim) return static_cast<void>(all_.remove(i));
     }
 
   private:

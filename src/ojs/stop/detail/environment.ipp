@@ -1,4 +1,4 @@
-// environment: reads options from the environment, and checks their bounds.
+// environment: options from the environment, and their bounds.
 #pragma once
 
 #include "../../base/detail/files.ipp"
@@ -7,11 +7,9 @@
 #include "../loop_options.hpp"
 
 namespace ojs::detail {
-using std::chrono::milliseconds;
-
 // A value for an error text, without passwords.
 inline std::string redacted(std::string_view value) {
-    return value.find('@') == std::string_view::npos ? printable(value, 100) : "(redacted: may contain credentials)";
+    return !has_part(value, "@") ? printable(value, 100) : "(redacted: may contain credentials)";
 }
 
 // A URL without user, password and query.
@@ -22,8 +20,6 @@ inline std::string public_url(std::string_view url) {
     if (url.find("password") != url.npos || (at != url.npos && begin > at)) return redacted("@");
     return printable(at == url.npos ? std::string(url) : cat({url.substr(0, begin + 3), url.substr(at + 1)}), 200);
 }
-
-inline error invalid(std::string text) { return {errc::invalid_argument, 0, std::move(text)}; }
 
 // Without white space around it. A path is made absolute. A word has none within: a comma was meant. A secret is kept.
 enum class text_kind { name, path, word, secret };

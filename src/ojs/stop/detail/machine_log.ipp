@@ -21,7 +21,7 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
     const milliseconds granted = is_set ? set : platform->grant;
     const auto drain = capped_sum(options.times.shutdown_grace_period, options.prestop_delay);
     const auto reports =
-        detail::max<milliseconds>(std::chrono::seconds(5), capped_sum(options.times.stop_timeout, steps_timeout));
+        max<milliseconds>(std::chrono::seconds(5), capped_sum(options.times.stop_timeout, steps_timeout));
     if (drain < granted && capped_sum(drain, reports) <= granted) return;
     const char* const id = !is_set ? "budget-unknown" : drain >= granted ? "budget-exceeded" : "budget-tight";
     write_finding(log, id,
@@ -78,7 +78,7 @@ inline std::string describe_stop(const termination_mode& mode) {
                                 : ", defaulting to spot instance reclaim mode"});
 }
 
-// All but fields_of() is for the turning thread.
+// For the turning thread, but for fields_of().
 class machine_log : public machine_state {
   protected:
     // `thing` is "job" or "item"; `unreported` says that one is left at the end.
@@ -130,12 +130,11 @@ class machine_log : public machine_state {
         log.write(log_level::info, cat({text, grace.count() / 1000, "s (until ", until.substr(0, 19), "Z)"}));
     }
     void log_reclaim(bool is_named) const {
-        const std::string& file = settings.termination_mode_file;
-        log.write(log_level::warn, cat({"Spot instance reclamation detected",
-                                        is_named ? cat({" (SIGUSR1 or ", file, "=SPOT_RECLAIM)"}) : ""}));
+        const std::string name = cat({" (SIGUSR1 or ", settings.termination_mode_file, "=SPOT_RECLAIM)"});
+        log.write(log_level::warn, cat({"Spot instance reclamation detected", is_named ? name : ""}));
         log.write(log_level::warn, "Initiating immediate shutdown to requeue job before VM termination");
     }
-    // The jobs that delay the drain, and how long they have run. [GS-R003]
+    // What delays the drain, and for how long. [GS-R003]
     void log_progress(time_point now) const {
         std::vector<std::string> jobs;
         std::vector<std::string> types;

@@ -19,7 +19,7 @@ struct work : ref_counted {
         : job(std::move(claimed)), cancel(std::move(source)), since(claimed_at) {}
 
     // When its cancellation began, alone or with the others, at `all`. The machine's mutex is held.
-    time_point cancelled_since(time_point all) const noexcept { return detail::min(cancelled_at, all); }
+    time_point cancelled_since(time_point all) const noexcept { return min(cancelled_at, all); }
 
     const ojs::job job;  // of an item: id and queue
     split_source cancel;
@@ -33,7 +33,7 @@ using work_list = array<ref<work>>;
 
 inline void remove_work(work_list& list, const work& gone) noexcept {
     for (std::size_t i = 0; i < list.size(); ++i) {
-        if (list[i].get() == &gone) return list.remove(i);
+        if (list[i].get() == &gone) return static_cast<void>(list.remove(i));
     }
 }
 inline std::vector<std::string> ids_of(const work_list& list) {

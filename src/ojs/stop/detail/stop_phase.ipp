@@ -26,18 +26,18 @@ enum class stage : std::uint8_t {
 
 // The last part of stop_timeout.
 constexpr milliseconds last_beat_time(const stop_times& times) noexcept {
-    return detail::min(times.stop_timeout / 5, milliseconds(500));
+    return min(times.stop_timeout / 5, milliseconds(500));
 }
 // Of what is left then, for reports of what was cancelled.
 inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
-    return detail::min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
+    return min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
 }
 // When cancelled handlers are no longer waited for.
 inline time_point cancelling_ends(time_point now, cancel_reason reason, const stop_times& times,
                                   time_point report_deadline) noexcept {
     milliseconds wait = reason == cancel_reason::spot_reclaim ? times.reclaim_wait : times.cancel_wait;
     if (reason == cancel_reason::cancelled && wait.count() == 0) wait = milliseconds(1000);  // [WIRE 2]
-    return detail::min(now + wait, report_deadline - report_time(report_deadline - now));
+    return min(now + wait, report_deadline - report_time(report_deadline - now));
 }
 
 inline constexpr milliseconds return_time{100};  // for handlers whose jobs are reported
@@ -76,7 +76,7 @@ class stop_phase {
     // The later of the two; the shared one leads no further than to the drain, and a handler may outlive it.
     ojs::phase now() const noexcept {
         const ojs::phase self = own.phase();
-        return self >= phase::draining ? self : detail::max(self, detail::min(shared.phase(), phase::draining));
+        return self >= phase::draining ? self : max(self, min(shared.phase(), phase::draining));
     }
     bool has_stop_begun() const noexcept { return now() >= phase::draining; }
     lifecycle& signalled() noexcept { return &shared == &idle_ ? own : shared; }
@@ -119,7 +119,7 @@ class stop_phase {
         own.apply(event::resume_request, {number != 0 ? cause_kind::signal : cause_kind::api, number});
     }
 
-    // A call. Only SIGCONT resumes what follows a quiet lifecycle.
+    // Only SIGCONT resumes what follows a quiet lifecycle.
     bool apply(event asked, cause_kind kind = cause_kind::api) noexcept {
         const bool stays_quiet = asked == event::resume_request && shared.phase() == phase::quiet;
         return !stays_quiet && own.apply(asked, {kind, 0});

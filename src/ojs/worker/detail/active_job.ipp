@@ -48,12 +48,11 @@ struct job_report {
 };
 
 struct active_job : work {
-    // `default_lease` is for jobs without a visibility timeout.
     active_job(ojs::job&& claimed, split_source source, time_point claimed_at, milliseconds leased_since,
                milliseconds default_lease, registered_handler* registered)
         : work(std::move(claimed), std::move(source), claimed_at),
           handler(registered),
-          lease(detail::max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
+          lease(max(min_lease, job.visibility_timeout.count() > 0 ? job.visibility_timeout : default_lease)),
           leased_at(leased_since),
           claim(job.claim),
           attempt(attempt_of(job)) {}
@@ -69,9 +68,9 @@ struct active_job : work {
     // Another worker may have it: it is not started and not FAILed, which could end the other's claim, and its ACK waits
     // for a heartbeat that renews the lease. [WIRE 8]
     bool lease_expired() const noexcept { return lease_clock() - leased_at >= lease; }
-    void extend_lease(milliseconds from) noexcept { leased_at = detail::max(leased_at, from); }
-    // The backend has handed it out to this worker once more. True: this run is for the new claim. False: that is another
-    // job, as a FAIL may have arrived, whose repetition would end the new claim.
+    void extend_lease(milliseconds from) noexcept { leased_at = max(leased_at, from); }
+    // The backend has handed it out to this worker once more. False: that is another job, as a FAIL may have arrived,
+    // whose repetition would end the new claim.
     bool claim_again(ojs::job& claimed, milliseconds from) noexcept {
         const std::int64_t latest = attempt_of(claimed);
         if (latest != 0 && latest < attempt) return true;  // the response is older than this claim

@@ -1,4 +1,4 @@
-// fetch_plan: when a worker fetches, and how many jobs, as functions of facts and the time.
+// fetch_plan: when a worker fetches, and how many jobs.
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -7,19 +7,18 @@
 
 namespace ojs::detail {
 // After a FETCH that found nothing. Soon after a job, the next is likely. `rare`: for a job whose announcement is lost.
-inline std::chrono::milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced,
-                                             std::chrono::milliseconds usual, std::chrono::milliseconds rare) noexcept {
+inline milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced, milliseconds usual,
+                                milliseconds rare) noexcept {
     const bool is_idle = since_job > std::chrono::minutes(1);
-    if (is_idle || is_work_announced) return is_idle && is_work_announced ? detail::max(usual, rare) : usual;
-    const auto eighth = std::chrono::duration_cast<std::chrono::milliseconds>(since_job / 8);
-    return detail::min(usual,
-                       detail::max(std::chrono::milliseconds(10), detail::min(eighth, std::chrono::milliseconds(250))));
+    if (is_idle || is_work_announced) return is_idle && is_work_announced ? max(usual, rare) : usual;
+    const auto eighth = std::chrono::duration_cast<milliseconds>(since_job / 8);
+    return min(usual, max(milliseconds(10), min(eighth, milliseconds(250))));
 }
 
 // When the next FETCH is due: at once while jobs arrive or are expected. Guarded by the machine's mutex.
 class fetch_schedule {
   public:
-    fetch_schedule(std::chrono::milliseconds usual, std::chrono::milliseconds rare) : usual_(usual), rare_(rare) {}
+    fetch_schedule(milliseconds usual, milliseconds rare) : usual_(usual), rare_(rare) {}
 
     time_point due() const noexcept { return due_; }
 
@@ -48,13 +47,13 @@ class fetch_schedule {
     }
 
   private:
-    const std::chrono::milliseconds usual_;  // poll_interval
-    const std::chrono::milliseconds rare_;   // heartbeat_interval
+    const milliseconds usual_;  // poll_interval
+    const milliseconds rare_;   // heartbeat_interval
     time_point due_ = time_point::min();
     time_point latest_job_at_ = time_point();  // the start of the clock: none
     std::uint64_t hints_ = 0;
     bool backing_off_ = false;
-    backoff backoff_{std::chrono::milliseconds(100), std::chrono::seconds(10)};
+    backoff backoff_{milliseconds(100), std::chrono::seconds(10)};
 };
 
 // The backend may have processed the request. [WIRE 7]
@@ -71,11 +70,11 @@ class fetch_limit {
     explicit fetch_limit(steady_clock::duration memory) noexcept : memory_(memory) {}
 
     std::size_t max_count() const noexcept {
-        return detail::max<std::size_t>(detail::min(limit_, room / detail::max<std::size_t>(largest_, 1)), 1);
+        return max<std::size_t>(min(limit_, room / max<std::size_t>(largest_, 1)), 1);
     }
     void note_size(std::size_t bytes, time_point now) noexcept {
         if (bytes < largest_ && now < halves_at_) return;
-        largest_ = detail::max(bytes, largest_ / 2);
+        largest_ = max(bytes, largest_ / 2);
         halves_at_ = now + memory_;
     }
     // Each lost response may use up an attempt of all its jobs, and one of them may make each response unreadable: its

@@ -8,18 +8,18 @@ class heartbeats : public reports {
   public:
     using reports::reports;
 
-    // Has the next one sent when it is due; returns when to call it again. One at a time: the backend must see them in
-    // order. The last one waits for all calls, until last_due_at.
+    // Has the next one sent when it is due; returns when to call it again. One at a time, so that they arrive in order.
+    // The last one waits for all calls, until last_due_at.
     time_point send_due(time_point now) {
         for (;;) {
             unique_lock held(guard);
             if (beats.last_has_begun) return never;
             const bool is_finishing = beats.last_due_at != never;
             time_point next = beats.requested_at;
-            if (!is_finishing) next = detail::min(next, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
-            next = beats.is_in_flight ? never : detail::max(next, beats.not_before);
+            if (!is_finishing) next = min(next, beats.begun_at + (beats.begun == 1 ? first_gap_ : interval_));
+            next = beats.is_in_flight ? never : max(next, beats.not_before);
             const bool is_last = now < next && is_finishing && (beats.calls == 0 || now >= beats.last_due_at);
-            if (now < next && !is_last) return detail::min(next, beats.last_due_at);
+            if (now < next && !is_last) return min(next, beats.last_due_at);
             beats.requested_at = never;
             beats.begun_at = now;
             if (++beats.begun == 1) on_work_hint();  // FETCH may begin [WP 3.1]
@@ -36,7 +36,7 @@ class heartbeats : public reports {
         constexpr milliseconds max_wait{250};  // for calls in flight
         const unique_lock held(guard);
         const time_point now = steady_clock::now();
-        beats.last_due_at = detail::min(now + (deadline - now) / 2, now + max_wait);
+        beats.last_due_at = min(now + (deadline - now) / 2, now + max_wait);
         deadline_ = deadline;
         changed.notify_all();
     }
@@ -82,8 +82,7 @@ class heartbeats : public reports {
     // Repeating it is harmless.
     void send_last() {
         constexpr milliseconds pause{50};
-        const time_point latest = deadline_after(milliseconds(500));
-        const time_point deadline = detail::min(deadline_, latest);
+        const time_point deadline = min(deadline_, deadline_after(milliseconds(500)));
         named_jobs unused;
         const std::string& state = options.dialect.last_state;
         result<void> sent = send_and_apply(state, true, nullptr, unused);
@@ -99,13 +98,12 @@ class heartbeats : public reports {
 
     std::string current_state() const {
         if (phases.may_take()) return "running";
-        const ojs::dialect& dialect = options.dialect;
-        return phases.has_stop_begun() ? dialect.drain_state : "quiet";
+        return phases.has_stop_begun() ? options.dialect.drain_state : "quiet";
     }
     time_point call_deadline() const {
-        const milliseconds longest = detail::max(interval_, milliseconds(1000));
+        const milliseconds longest = max(interval_, milliseconds(1000));
         const unique_lock held(guard);
-        return detail::min(deadline_after(detail::min(options.request_timeout, longest)), deadline_);
+        return min(deadline_after(min(options.request_timeout, longest)), deadline_);
     }
 
     // `missing`: jobs that the response omits, of which the backend may have cancelled some.
@@ -130,7 +128,9 @@ class heartbeats : public reports {
             if (response->claims_lost && !each.is_renewed) lose(*each.job, each.claims);
         }
         if (!response->claims_lost) missing = find_missing(jobs);
-        apply_directive(response->directive);
+        // "running" resumes nothing: backends send it with every response. [WIRE]
+        if (response->directive == directive::quiet) phases.apply(event::quiet_request, cause_kind::directive);
+        if (response->directive == directive::terminate) phases.apply(event::stop_request, cause_kind::directive);
         return {};
     }
     named_jobs name_jobs(heartbeat_request& request, time_point sent_at) {
@@ -170,15 +170,12 @@ class heartbeats : public reports {
         return out;
     }
     void query_claims(const named_jobs& jobs) {
-        const time_point deadline = deadline_after(detail::min(options.request_timeout, milliseconds(2000)));
+        const time_point deadline = deadline_after(min(options.request_timeout, milliseconds(2000)));
         for (const named_job& each : jobs) {
             const active_job& job = *each.job;
-            job_request asked{{&identity, [this] { return !last_has_begun(); }}, job.job.id, {}, 0, &job.job};
-            {
-                const unique_lock held(guard);
-                asked.attempt = job.attempt;
-                asked.claim = job.claim;
-            }
+            unique_lock held(guard);
+            const job_request asked = request_about(job, [this] { return !last_has_begun(); });
+            held.unlock();
             const result<bool> ours =
                 call([&](ojs::transport& backend) { return backend.confirm_claim(asked, deadline); });
             if (ours && !*ours) lose(*each.job, each.claims);
@@ -186,12 +183,6 @@ class heartbeats : public reports {
         const unique_lock held(guard);
         --beats.calls;
         waker.notify();
-    }
-    // "running" resumes nothing: backends send it with every response. [WIRE]
-    void apply_directive(directive asked) {
-        const cause why{cause_kind::directive, 0};
-        if (asked == directive::quiet) phases.own.apply(event::quiet_request, why);
-        if (asked == directive::terminate) phases.own.apply(event::stop_request, why);
     }
 
     const milliseconds interval_ = options.heartbeat_interval;

@@ -1,4 +1,4 @@
-// Writes the bodies of HTTP requests, in full or with the members of the published schemas only; reads the responses. [WIRE 1]
+// The bodies of HTTP requests, in full or with the members of the published schemas only; the responses. [WIRE 1]
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -20,9 +20,8 @@ inline std::string fetch_body(const fetch_request& request) {
 }
 
 inline std::string ack_body(const ack_request& request) {
-    const bool has_result = !request.result_json.empty();
-    return cat(
-        {"{\"job_id\":", json_quote(request.job_id), has_result ? ",\"result\":" : "", request.result_json, "}"});
+    const char* const key = request.result_json.empty() ? "" : ",\"result\":";
+    return cat({"{\"job_id\":", json_quote(request.job_id), key, request.result_json, "}"});
 }
 
 // A code that the schema lacks goes into the details, and before the message. [WIRE]
@@ -74,7 +73,7 @@ inline std::string heartbeat_body(const heartbeat_request& request, bool is_full
                 ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
 }
 
-// error.code of an API error; empty if the body is none.
+// Empty: the body is no API error.
 inline std::string api_error_code(const http_response& response) {
     std::string code;
     if (!read_json_string(raw_member(raw_member(response.body, "error"), "code"), code)) return {};
@@ -125,8 +124,7 @@ inline error refused_response(std::string_view why) {
     return {errc::bad_response, 0, cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
 
-// An invalid job must not cost the others, which are claimed too. errc::bad_response: the body is truncated, as part of a
-// job might look like a job, or has not exactly one `jobs`.
+// An invalid job costs no other. errc::bad_response: the body is cut off, or has not exactly one `jobs`.
 inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t requested = 1) {
     std::vector<job> jobs;
     jobs.reserve(min<std::size_t>(requested, 64));
@@ -170,24 +168,15 @@ inline heartbeat_response read_heartbeat(std::string_view body, const std::vecto
     return out;
 }
 
-// Of the job, which the body has in a member `job`, or is.
-inline std::string_view job_member(std::string_view body, std::string_view name) {
-    const std::string_view nested = raw_member(body, "job");
-    return raw_member(nested.empty() ? body : nested, name);
-}
-inline std::string job_text(std::string_view body, std::string_view name) {
-    std::string out;
-    read_json_string(job_member(body, name), out);
-    return out;
-}
-
-// INFO: whether the claim of that worker, and of that attempt, holds. [WIRE 7]
+// INFO, the job or an object with a member `job`: whether the claim of that worker and attempt holds. [WIRE 7]
 inline result<bool> read_claim(std::string_view body, const job_request& query) {
-    const std::string state = job_text(body, "state");
+    const std::string_view nested = raw_member(body, "job");
+    const json_view job(nested.empty() ? body : nested);
+    const std::string state = job.member("state").string().value_or("");
     if (is_listed(state, "completed cancelled discarded")) return false;
-    const std::string owner = job_text(body, "worker_id");
+    const std::string owner = job.member("worker_id").string().value_or("");
     std::int64_t attempt = 0;
-    read_if_integer(job_member(body, "attempt"), attempt);
+    read_if_integer(job.member("attempt").text(), attempt);
     const bool knows_attempt = attempt != 0 && query.attempt != 0;
     if (state == "active" && !owner.empty() && owner != query.worker->worker_id) return false;
     if (knows_attempt && attempt != query.attempt) return false;

@@ -15,10 +15,10 @@ inline void read_if_integer(std::string_view source, std::int64_t& out) {
 }
 
 // A count of `unit` milliseconds; limited to 24 days, which every deadline can hold.
-inline void read_if_duration(std::string_view source, std::uint64_t unit, std::chrono::milliseconds& out) {
+inline void read_if_duration(std::string_view source, std::uint64_t unit, milliseconds& out) {
     std::uint64_t count = 0;
     if (parse_number(source, max_exact_integer, count))
-        out = std::chrono::milliseconds(min<std::uint64_t>(count, max_duration_ms / unit) * unit);
+        out = milliseconds(min<std::uint64_t>(count, max_duration_ms / unit) * unit);
 }
 
 // Why the job cannot run; empty: it can.

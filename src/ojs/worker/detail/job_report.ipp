@@ -25,7 +25,6 @@ inline job_report failed(job_error failure) {
     return make_fail(job_status::failed, level, std::move(failure));
 }
 
-// For a job that the stop finds without a run.
 inline job_report unstarted(const worker_state& worker) {
     return make_fail(job_status::requeued, log_level::info,
                      {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
@@ -45,7 +44,7 @@ inline job_report unstartable(const worker_state& worker, const active_job& job)
     return make_fail(job_status::requeued, log_level::debug, std::move(failure), true);
 }
 
-// For a job that the stop interrupts. [GS-005, GS 7.2]
+// [GS-005, GS 7.2]
 inline job_report interrupted(const worker_state& worker, const active_job& job, cancel_reason reason,
                               std::string_view message) {
     const cause started = worker.phases.own.state().cause;
@@ -53,17 +52,16 @@ inline job_report interrupted(const worker_state& worker, const active_job& job,
     const milliseconds grace = worker.options.times.shutdown_grace_period;
     const bool long_running = job.handler && job.handler->options.long_running;
     const std::string& code = long_running ? dialect.long_running_error : dialect.interrupted_error;
-    const int signal = started.kind == cause_kind::signal ? started.signal : 0;
     if (message.empty()) message = "the worker is shutting down; the job was interrupted";
     const std::string details =
         cat({"{\"reason\":\"", to_string(reason), "\",\"elapsed_ms\":", milliseconds_since(job.since),
              ",\"grace_period_ms\":", grace == no_limit ? "null" : std::to_string(grace.count()),
-             ",\"signal\":", signal != 0 ? cat({"\"", signal_name(signal), "\""}) : "null", "}"});
+             ",\"signal\":", started.signal != 0 ? cat({"\"", signal_name(started.signal), "\""}) : "null", "}"});
     job_report out =
         make_fail(job_status::interrupted, log_level::info, {code, cat({code, ": ", message}), true, details},
                   dialect.requeue_interrupted || reason == cancel_reason::spot_reclaim);
     out.reason = reason;
-    out.signal = signal;
+    out.signal = started.signal;
     return out;
 }
 

@@ -6,8 +6,8 @@
 namespace ojs::detail {
 // After at most half of the time that a drain or stop has left, or half a second.
 inline time_point next_try_at(time_point now, time_point deadline, milliseconds delay) noexcept {
-    const time_point earliest = now + detail::min(delay, milliseconds(500));
-    return detail::max(earliest, detail::min(now + delay, now + (deadline - now) / 2));
+    const time_point earliest = now + min(delay, milliseconds(500));
+    return max(earliest, min(now + delay, now + (deadline - now) / 2));
 }
 
 struct report_tries {
@@ -88,18 +88,15 @@ class reports : public worker_state {
     result<settle_result> send_request(active_job& job, const job_report& report) {
         const time_point sent_at = steady_clock::now();
         const time_point deadline = try_deadline();
-        job_request about{{&identity, {}}, job.job.id, {}, 0, &job.job};
-        about.should_send = [this, &job] {
+        function<bool()> should_send = [this, &job] {
             const unique_lock held(guard);
             return !job.is_superseded && !beats.last_has_begun;
         };
-        {
-            const unique_lock held(guard);
-            if (sent_at >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
-            about.claim = job.claim;
-            about.attempt = job.attempt;
-            if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
-        }
+        unique_lock held(guard);
+        if (sent_at >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
+        if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
+        job_request about = request_about(job, std::move(should_send));
+        held.unlock();
         result<settle_result> response = call([&](ojs::transport& backend) {
             if (report.ack) return backend.ack({std::move(about), report.result_json}, deadline);
             return backend.fail({std::move(about), report.failure, report.requeue, report.checkpoint}, deadline);
@@ -107,8 +104,8 @@ class reports : public worker_state {
         note_response(response, sent_at);
         return response;
     }
-    // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx that may be
-    // a proxy's is final when repeated.
+    // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx that
+    // may be a proxy's is final when repeated.
     bool await_next_try(const active_job& job, job_report& report, const error& failure, report_tries& so_far) {
         constexpr int max_strays = 6;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
@@ -124,19 +121,19 @@ class reports : public worker_state {
         if (retry_at >= end) retry_at = never;
         held.unlock();
         std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
-        if (retry_at != never) fields.push_back(field("retry_in_ms", detail::max(-milliseconds_since(retry_at), 0LL)));
+        if (retry_at != never) fields.push_back(field("retry_in_ms", max(-milliseconds_since(retry_at), 0LL)));
         if (!is_bad_token(failure))
             log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
         held.lock();
         while (retry_at != never && report_changes == so_far.seen_changes &&
-               changed.wait_until(held, detail::min(retry_at, reports_end()))) {
-        }
+               changed.wait_until(held, min(retry_at, reports_end())))
+            continue;
         return retry_at != never;
     }
     // Unless a stop has given it up first.
     void end_account(active_job& job, job_status ended) {
         const unique_lock held(guard);
-        if (detail::exchange(job.is_over, true)) return;
+        if (exchange(job.is_over, true)) return;
         switch (ended) {
             case job_status::completed: ++counts.completed; break;
             case job_status::failed: ++counts.failed; break;

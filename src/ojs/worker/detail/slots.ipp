@@ -5,7 +5,7 @@
 #include "heartbeats.ipp"
 
 namespace ojs::detail {
-// A thread fetches jobs itself, runs one, and hands the others on: each wakes the next only when there is a job for it.
+// A thread fetches jobs, runs one, and hands the others on: each wakes the next only when there is a job for it.
 class slots : public heartbeats {
   public:
     using heartbeats::heartbeats;
@@ -63,7 +63,7 @@ class slots : public heartbeats {
         limit_ = threads_;
         retry_at_ = deadline_after(milliseconds(1000));
         waker.notify();
-        if (detail::exchange(lacks_threads_, true)) return;
+        if (exchange(lacks_threads_, true)) return;
         const std::size_t limit = limit_;
         held.unlock();
         log.write(log_level::warn, "cannot create threads; concurrency reduced for now",
@@ -87,7 +87,7 @@ class slots : public heartbeats {
             const std::size_t free = may_fetch() ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
             if (fetch_at == time_point::min() || (fetch_at != never && steady_clock::now() >= fetch_at)) {
-                fetch(held, detail::min(free, limit_of_fetch_.max_count()));
+                fetch(held, min(free, limit_of_fetch_.max_count()));
             } else if (has_leader_) {
                 if (fetch_at < leads_until_) leader_due_.notify_one();  // when it began to wait, no slot was free
                 ++idle_;
@@ -105,9 +105,9 @@ class slots : public heartbeats {
     bool may_fetch() const noexcept { return phases.may_take() && beats.begun > 0 && fetches < max_fetches_; }
     // Without a job or a FETCH. Up to 100 held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
-        const std::size_t room = limit_ + detail::min<std::size_t>(held_jobs, 100);
+        const std::size_t room = limit_ + min<std::size_t>(held_jobs, 100);
         const std::size_t used = in_flight.size() + requested_ + unreturned.size();
-        return used < room ? detail::min(room - used, limit_) : 0;
+        return used < room ? min(room - used, limit_) : 0;
     }
 
     void fetch(unique_lock& held, std::size_t count) {
@@ -167,16 +167,13 @@ class slots : public heartbeats {
         }
         std::size_t added = 0;
         for (job& each : claimed) {
-            if (each.id.empty()) {
-                record_unreportable(each);
-            } else if (admit(each, sent, leased_at)) {
-                ++added;
-            }
+            if (admit(each, sent, leased_at)) ++added;
         }
         return added;
     }
-    // False: it is still here.
+    // False: it is still here, or has no id.
     bool admit(job& claimed, time_point sent, milliseconds leased_at) {
+        if (claimed.id.empty()) return record_unreportable(claimed), false;
         unique_lock held(guard);
         limit_of_fetch_.note_size(claimed.envelope_json.size(), sent);
         if (is_claimed_again(claimed, leased_at)) {
@@ -235,12 +232,11 @@ class slots : public heartbeats {
     // A job without a handler goes back later, as the only worker would fetch it again at once: all together, after a
     // back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
     bool hold(active_job& job) noexcept {
-        constexpr milliseconds min_delay{100};
         constexpr milliseconds max_delay{5000};
         const time_point now = steady_clock::now();
         const bool is_first = now >= held_until_ + max_delay;
         if (now >= held_until_) {
-            hold_delay_ = is_first ? min_delay : detail::min(hold_delay_ * 2, max_delay);
+            hold_delay_ = is_first ? milliseconds(100) : min(hold_delay_ * 2, max_delay);
             held_until_ = now + hold_delay_;
         }
         job.due_at = held_until_;
@@ -252,8 +248,7 @@ class slots : public heartbeats {
     // ---- a job: the guard is held, and unlocked meanwhile ----
 
     void run_next(unique_lock& held) {
-        const ref<active_job> job = ready_[0];
-        ready_.remove(0);
+        const ref<active_job> job = ready_.remove(0);
         wake_next(held);
         if (begin_job(*job)) {
             held.unlock();
@@ -294,7 +289,7 @@ class slots : public heartbeats {
     }
     // Unless another thread reports it already.
     void report_if_free(unique_lock& held, active_job& job, job_report report) {
-        const bool is_mine = !detail::exchange(job.is_taken, true);
+        const bool is_mine = !exchange(job.is_taken, true);
         const bool was_stuck = job.is_stuck;
         held.unlock();
         if (is_mine) {
@@ -309,7 +304,7 @@ class slots : public heartbeats {
     condition slot_due_;            // for idle threads: a ready job, the lead, or the end
     condition leader_due_;          // for the leader: a slot or the phase changed
     array<ref<active_job>> ready_;  // to be run
-    const std::size_t max_threads_ = static_cast<std::size_t>(detail::max<std::int64_t>(options.concurrency, 1));
+    const std::size_t max_threads_ = static_cast<std::size_t>(max<std::int64_t>(options.concurrency, 1));
     std::size_t limit_ = max_threads_;  // fewer if threads are missing
     const std::size_t max_fetches_ = max_threads_ < 32 ? max_threads_ : 2;
     std::size_t threads_ = 0;

@@ -34,7 +34,7 @@ class worker_core final : public slots {
         if (!valid) return valid;
         {
             const unique_lock held(guard);
-            if (detail::exchange(is_started, true)) return error{errc::busy, 0, "this worker has already been started"};
+            if (exchange(is_started, true)) return error{errc::busy, 0, "this worker has already been started"};
         }
         owns_process = claim != nullptr;
         result<void> outcome = prepare();
@@ -62,8 +62,7 @@ class worker_core final : public slots {
         if (is_inside && !stopped.requested())
             log.write(log_level::warn, "a handler or a callback of the worker cannot wait for the worker's end");
         unique_lock held(guard);
-        while (is_started && !has_ended && !is_inside && changed.wait_until(held, deadline)) {
-        }
+        while (is_started && !has_ended && !is_inside && changed.wait_until(held, deadline)) continue;
         return has_ended;
     }
     // No thread calls the transport, a hook or a callback after it.
@@ -112,7 +111,7 @@ class worker_core final : public slots {
     }
     void tear_down() override {
         slots::tear_down();
-        if (!detail::exchange(has_callbacks_, false)) return;
+        if (!exchange(has_callbacks_, false)) return;
         call_user("the transport threw; ignored", [this] {
             transport->on_work_available(nullptr);
             transport->on_job_cancelled(nullptr);
@@ -142,7 +141,7 @@ class worker_core final : public slots {
         update_taking();
         const bool takes = phases.may_take();
         const unique_lock held(guard);
-        if (detail::exchange(took_, takes) != takes) request_beat(time_point::min());
+        if (exchange(took_, takes) != takes) request_beat(time_point::min());
         on_work_hint();
     }
     void begin_drain() override {
@@ -152,11 +151,11 @@ class worker_core final : public slots {
         held.unlock();
         close_slots();
         // Handlers of many jobs may keep all processors busy when reports need threads.
-        static_cast<void>(threads.prepare(task_kind::report, detail::min<std::size_t>((active() + 7) / 8, 16)));
+        static_cast<void>(threads.prepare(task_kind::report, min<std::size_t>((active() + 7) / 8, 16)));
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
-        return detail::min(check_jobs(now), detail::min(retry_threads(now), send_due(now)));
+        return min(check_jobs(now), min(retry_threads(now), send_due(now)));
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
     void begin_reporting() override {
@@ -237,7 +236,7 @@ class worker_core final : public slots {
         const time_point stuck_at = cancelled_at == never || job->is_stuck ? never : cancelled_at + options.stuck_after;
         const bool gets_stuck = now >= stuck_at && job->is_in_handler();
         if (gets_stuck) job->is_stuck = true;
-        next_check = detail::min(next_check, now < stuck_at ? detail::min(job->due_at, stuck_at) : job->due_at);
+        next_check = min(next_check, now < stuck_at ? min(job->due_at, stuck_at) : job->due_at);
         held.unlock();
         if (times_out) {
             deliver_cancellation(ref<work>(job.get()));

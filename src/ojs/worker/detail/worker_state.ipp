@@ -1,4 +1,4 @@
-// worker_state: the machine of a worker, as its parts see it: calls to the backend, claims, and what several parts change.
+// worker_state: the machine of a worker, as its parts see it.
 #pragma once
 
 #include "../../stop/detail/machine.ipp"
@@ -56,8 +56,8 @@ class worker_state : public held_options<worker_options>, public machine {
         const time_point now = steady_clock::now();
         unique_lock held(guard);
         if (!outage.empty() && (outage == outage_ || latest_response_ >= sent_at)) return;
-        const std::string_view before = detail::exchange(outage_, outage);
-        const time_point began_at = detail::exchange(outage_began_at_, sent_at);
+        const std::string_view before = exchange(outage_, outage);
+        const time_point began_at = exchange(outage_began_at_, sent_at);
         if (outage.empty()) latest_response_ = now;
         held.unlock();
         if (!outage.empty())
@@ -73,8 +73,8 @@ class worker_state : public held_options<worker_options>, public machine {
         const unique_lock held(guard);
         const time_point now = steady_clock::now();
         const steady_clock::duration half = (reports_end_ - now) / 2;
-        return now + detail::min<steady_clock::duration>(detail::max<steady_clock::duration>(half, min_try_time),
-                                                         options.request_timeout);
+        return now +
+               min<steady_clock::duration>(max<steady_clock::duration>(half, min_try_time), options.request_timeout);
     }
     bool in_own_call() const noexcept {
         return user_call::is_in(callbacks) || user_call::is_in(calls) || user_call::is_in(cancel_callbacks) ||
@@ -101,7 +101,7 @@ class worker_state : public held_options<worker_options>, public machine {
     // False: another thread reports it. No other will from now on.
     bool take(active_job& job) noexcept {
         const unique_lock held(guard);
-        return !detail::exchange(job.is_taken, true);
+        return !exchange(job.is_taken, true);
     }
     // The backend has cancelled it, or given it to another worker.
     void revoke(active_job& job) {
@@ -112,7 +112,7 @@ class worker_state : public held_options<worker_options>, public machine {
         deliver_cancellation(ref<work>(&job));
         log.write({log_level::info, "job cancelled by its backend", job_fields(job), {}});
     }
-    // Another worker may have it, so nothing is reported. Not if it was claimed again since its claim was that number.
+    // Another worker may have it, so nothing is reported; unless it was claimed again since then.
     void lose(active_job& job, std::uint32_t number) {
         unique_lock held(guard);
         if (job.claims != number) return;
@@ -135,9 +135,8 @@ class worker_state : public held_options<worker_options>, public machine {
         const std::uint64_t seen = beats.begun;
         if (job.lease_expired()) request_beat(time_point::min());
         const auto has_beaten = [&] { return beats.begun > seen && !beats.is_in_flight; };
-        while (job.lease_expired() && !has_beaten() && beats.last_due_at == never &&
-               changed.wait_until(held, deadline)) {
-        }
+        while (job.lease_expired() && !has_beaten() && beats.last_due_at == never && changed.wait_until(held, deadline))
+            continue;
         if (!job.lease_expired()) return true;
         if (beats.answered > seen) return false;
         return error{errc::unreachable, 0, "no heartbeat has renewed the job's lease"};
@@ -152,8 +151,7 @@ class worker_state : public held_options<worker_options>, public machine {
     }
     // For handlers, which may call it often: limits the rate.
     void request_beat_soon(milliseconds retry_after = {}) noexcept {
-        constexpr milliseconds max_gap{1000};
-        const time_point soon = beats.begun_at + detail::min(options.heartbeat_interval / 5, max_gap);
+        const time_point soon = beats.begun_at + min(options.heartbeat_interval / 5, milliseconds(1000));
         request_beat(retry_after.count() > 0 ? deadline_after(retry_after) : soon);
     }
     // When half of a lease that began at `since` is over.
@@ -163,6 +161,9 @@ class worker_state : public held_options<worker_options>, public machine {
     bool last_has_begun() const noexcept {
         const unique_lock held(guard);
         return beats.last_has_begun;
+    }
+    job_request request_about(const active_job& job, function<bool()> should_send) const {
+        return {{&identity, std::move(should_send)}, job.job.id, job.claim, job.attempt, &job.job};
     }
     void retry_reports() noexcept override {
         ++report_changes;
