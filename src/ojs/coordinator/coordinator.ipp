@@ -39,10 +39,13 @@ OJS_SHUTDOWN_INLINE result<coordinator_options> coordinator_options::from_enviro
 
 OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(detail::ref<detail::coordinator_body> body) noexcept
     : body_(std::move(body)) {}
-OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(shutdown_coordinator&& other) noexcept = default;
-OJS_SHUTDOWN_INLINE shutdown_coordinator& shutdown_coordinator::operator=(shutdown_coordinator&& other) noexcept =
-    default;
-OJS_SHUTDOWN_INLINE shutdown_coordinator::~shutdown_coordinator() = default;  // the body closes itself
+OJS_SHUTDOWN_INLINE shutdown_coordinator::shutdown_coordinator(shutdown_coordinator&& other) noexcept
+    : body_(std::move(other.body_)) {}
+OJS_SHUTDOWN_INLINE shutdown_coordinator& shutdown_coordinator::operator=(shutdown_coordinator&& other) noexcept {
+    body_ = std::move(other.body_);
+    return *this;
+}
+OJS_SHUTDOWN_INLINE shutdown_coordinator::~shutdown_coordinator() {}  // the body closes itself
 
 OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start(coordinator_options options,
                                                                              lifecycle& life) {

@@ -33,7 +33,7 @@ class memory_transport : public transport {
   public:
     /// Keeps the last `max_settled` completed or discarded jobs for jobs(); older ones are removed.
     explicit memory_transport(std::size_t max_settled = 10000);
-    OJS_SHUTDOWN_INLINE ~memory_transport() override;
+    ~memory_transport() override;
 
     /// Adds a job and returns its id.
     std::string push(std::string type, std::string args_json = "[]", std::int64_t max_attempts = 3,
@@ -41,14 +41,13 @@ class memory_transport : public transport {
     /// All jobs kept, in the order of push().
     std::vector<memory_job> jobs() const;
 
-    OJS_SHUTDOWN_INLINE result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<settle_result> ack(const ack_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<settle_result> fail(const fail_request& request, time_point deadline) override;
-    OJS_SHUTDOWN_INLINE result<heartbeat_response> heartbeat(const heartbeat_request& request,
-                                                             time_point deadline) override;
+    result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;
+    result<settle_result> ack(const ack_request& request, time_point deadline) override;
+    result<settle_result> fail(const fail_request& request, time_point deadline) override;
+    result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override;
 
     /// push() calls it, with a lock held: it must not call this transport.
-    OJS_SHUTDOWN_INLINE void on_work_available(function<void()> callback) override;
+    void on_work_available(function<void()> callback) override;
 
   private:
     detail::memory_entry* find_active(const std::string& id);

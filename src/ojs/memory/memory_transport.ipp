@@ -17,7 +17,7 @@ inline std::string with_checkpoint(std::string_view meta, std::string_view check
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE memory_transport::memory_transport(std::size_t max_settled) : max_settled_(max_settled) {}
-OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() = default;
+OJS_SHUTDOWN_INLINE memory_transport::~memory_transport() {}
 
 OJS_SHUTDOWN_INLINE std::string memory_transport::push(std::string type, std::string args_json,
                                                        std::int64_t max_attempts, std::string queue) {

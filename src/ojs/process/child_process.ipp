@@ -288,8 +288,8 @@ OJS_SHUTDOWN_INLINE result<void> detail::check_program(const child_options& opti
     return detail::child_launch().find_program(options);
 }
 
-OJS_SHUTDOWN_INLINE child_process::child_process() noexcept = default;
-OJS_SHUTDOWN_INLINE child_process::child_process(child_process&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE child_process::child_process() noexcept {}
+OJS_SHUTDOWN_INLINE child_process::child_process(child_process&& other) noexcept : state_(std::move(other.state_)) {}
 OJS_SHUTDOWN_INLINE child_process& child_process::operator=(child_process&& other) noexcept {
     detail::swap(state_, other.state_);
     return *this;

@@ -445,7 +445,8 @@ OJS_SHUTDOWN_INLINE result<std::chrono::milliseconds> server_shutdown_timeout(co
 
 OJS_SHUTDOWN_INLINE draining_server::draining_server(detail::ref<detail::server_body> body) noexcept
     : impl_(std::move(body)) {}
-OJS_SHUTDOWN_INLINE draining_server::draining_server(draining_server&& other) noexcept = default;
+OJS_SHUTDOWN_INLINE draining_server::draining_server(draining_server&& other) noexcept
+    : impl_(std::move(other.impl_)) {}
 OJS_SHUTDOWN_INLINE draining_server& draining_server::operator=(draining_server&& other) noexcept {
     detail::ref<detail::server_body> taken = std::move(other.impl_);
     const draining_server ended(std::move(*this));
