@@ -9,6 +9,8 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <stdexcept>
 
 #include "ojs_shutdown.hpp"
 #include "system.hpp"
@@ -34,6 +36,7 @@ class loop_system final : public system {
         consumers_ = 1 + from.below(3);
         has_deaf_ = from.one_in(4) && most.faults > 0;
         renews_ = from.one_in(2);
+        throws_ = from.one_in(4) && most.faults > 0;
         advances_ = from.one_in(3);
         if (from.one_in(4) && most.faults > 0) late_threads_ = 1 + static_cast<int>(from.below(3));
         if (from.one_in(8) && most.faults > 0) threads_start_ = static_cast<int>(from.below(4));
@@ -53,7 +56,10 @@ class loop_system final : public system {
         options.times.stop_timeout = 1s;
         options.signal_debounce = 0ms;
         options.stuck_after = 200ms;
-        options.log.hook = [](const ojs::log_record& record) { note("log: %s", record.message.c_str()); };
+        options.log.hook = [this](const ojs::log_record& record) {
+            note("log: %s", record.message.c_str());
+            if (record.message.find("item lost") == 0) ++gone_;
+        };
         options.on_transition = [this](const ojs::lifecycle_state& state) {
             if (state.phase < ojs::phase::draining || stops_) return;
             stops_ = true;
@@ -81,7 +87,7 @@ class loop_system final : public system {
         require(how.lost_wake_up.empty() || threads_start_ >= 0, "not woken: " + how.lost_wake_up);
         if (how.how != ending::kind::exited) return;
         const bool by_signal = how.status == 128 + SIGTERM;
-        require(by_signal ? signals_ >= 3 || has_ended_ : how.status == 75 && has_deaf_,
+        require(by_signal ? signals_ >= 3 || has_ended_ : has_deaf_ && how.status == 75,
                 "_exit(" + std::to_string(how.status) + ")");
     }
 
@@ -101,12 +107,16 @@ class loop_system final : public system {
     void settle(std::size_t which, state what) {
         const std::lock_guard<std::mutex> lock(guard_);
         require(states_[which] == state::taken, "an item is settled twice");
+        lost_.erase(std::to_string(which));
         states_[which] = what;
         changed_.notify_one();
     }
     std::vector<std::string> renew(const std::vector<std::string>& ids) {
         require(!ids.empty(), "renewed nothing");
-        return dice().one_in(8) ? std::vector<std::string>{ids.front()} : std::vector<std::string>();
+        for (const std::string& id : ids) require(lost_.count(id) == 0, "a lost item is renewed");
+        if (!dice().one_in(8)) return {};
+        lost_.insert(ids.front());
+        return {ids.front()};
     }
 
     // ---- consumers ----
@@ -115,8 +125,18 @@ class loop_system final : public system {
         while (slot.next()) {
             const std::optional<std::size_t> taken = take(slot.taking());
             if (!taken) continue;
-            ojs::item item = slot.begin(std::to_string(*taken));
-            handle(*taken, item);
+            const bool fails = throws_ && dice().one_in(3);
+            try {
+                ojs::item item = slot.begin(std::to_string(*taken));
+                handle(*taken, item);
+                if (fails) throw std::runtime_error("before its end");
+                end(item);
+            } catch (const std::exception&) {
+                free_since_ = std::max(free_since_, now());
+                if (dice().one_in(2)) continue;  // it has handled that
+                ++thrown_;
+                throw;
+            }
         }
         require(one_->phase() >= ojs::phase::draining, "next() is false, and nothing stops");
     }
@@ -135,6 +155,8 @@ class loop_system final : public system {
         }
         note("item %zu ends: %d", which, done);
         settle(which, done ? state::done : state::waiting);
+    }
+    void end(ojs::item& item) {
         free_since_ = std::max(free_since_, now());  // its end may wake the loop at once
         item.end();
         free_since_ = std::max(free_since_, now());
@@ -149,6 +171,7 @@ class loop_system final : public system {
                     start("item", [this, which = *taken,
                                    item = std::make_shared<ojs::item>(one_->begin(std::to_string(*taken)))] {
                         handle(which, *item);
+                        end(*item);
                     });
                 }
             }
@@ -199,20 +222,26 @@ class loop_system final : public system {
         require(report.claimed == report.completed + report.requeued + report.gone + report.unreported.size(),
                 "the account does not add up");
         const bool all_ended = std::count(states_.begin(), states_.end(), state::taken) == 0;
-        require(status == 0    ? all_ended
+        require(report.gone == gone_, "a lost item does not count as gone");
+        require(renews_ || has_deaf_ || report.unreported.size() == thrown_,
+                "an item whose consumer threw is reported");
+        require(status == 0    ? all_ended && thrown_ == 0
+                : status == 70 ? thrown_ > 0
                 : status == 71 ? threads_start_ >= 0
                                : status == 75 && has_deaf_,
                 "status " + std::to_string(status));
-        require(all_ended || !report.unreported.empty(), "an item has not ended, and is not named");
+        require(all_ended || !report.unreported.empty() || gone_ > 0, "an item has not ended, and is not named");
         // At once, when the last item has ended.
         const nanoseconds limit = (status == 0 ? 0 : 2 * second) + 100 * millisecond;
         require(free_since_ == 0 || now() - free_since_ <= limit + late_threads_ * slowness, "the stop takes too long");
     }
 
     const std::uint64_t seed_;
-    std::uint64_t calls_ = 0, consumers_ = 1, begun_ = 0, resumes_ = 0, drained_since_ = UINT64_MAX;
+    std::uint64_t resumes_ = 0, drained_since_ = UINT64_MAX;
     ojs::detail::machine_ref machine_;
-    bool has_deaf_ = false, renews_ = false, advances_ = false, has_ended_ = false, stops_ = false;
+    std::uint64_t calls_ = 0, consumers_ = 1, begun_ = 0, gone_ = 0, thrown_ = 0;
+    std::set<std::string> lost_;  // while they are in flight
+    bool has_deaf_ = false, throws_ = false, renews_ = false, advances_ = false, has_ended_ = false, stops_ = false;
     int late_threads_ = 0, threads_start_ = -1, signals_ = 0;
     nanoseconds free_since_ = 0;  // nothing was in flight in the stop, at the earliest
     std::mutex guard_;

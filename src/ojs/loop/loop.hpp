@@ -96,7 +96,7 @@ class loop : public stoppable {
     ~loop();
 
     /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all have
-    /// returned, or one has thrown: run() then returns 70. False after the start, as the next.
+    /// returned, or one has thrown: run() then returns 70, and its items count as unreported. False after the start.
     bool consumers(std::size_t count, function<void(slot&)> body);
     /// To extend leases: calls `renew` every `interval`, on a thread of its own, with the ids in flight. Those that it
     /// returns are lost: their tokens are cancelled.

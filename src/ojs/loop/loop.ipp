@@ -14,8 +14,8 @@ OJS_SHUTDOWN_INLINE void item::end() noexcept {
     entry_ = {};
 }
 
-OJS_SHUTDOWN_INLINE cancel_token slot::taking() const { return loop_.taking(); }
-OJS_SHUTDOWN_INLINE item slot::begin(std::string id) { return loop_.begin_item(std::move(id)); }
+OJS_SHUTDOWN_INLINE cancel_token slot::taking() const { return loop_.taking(1 + index_); }
+OJS_SHUTDOWN_INLINE item slot::begin(std::string id) { return loop_.begin_item(std::move(id), this); }
 OJS_SHUTDOWN_INLINE slot::turn slot::await_turn(time_point deadline) { return loop_.await_turn(*this, deadline); }
 
 OJS_SHUTDOWN_INLINE loop::loop(result<loop_options> options, lifecycle* shared)

@@ -7,9 +7,11 @@
 
 namespace ojs::detail {
 struct loop_item : work {
-    loop_item(ojs::job&& shown, split_source source, const ref<loop_core>& of)
-        : work(std::move(shown), std::move(source)), loop(of) {}
+    loop_item(ojs::job&& shown, split_source source, const ref<loop_core>& of, const slot* by)
+        : work(std::move(shown), std::move(source)), loop(of), consumer(by) {}
     const ref<loop_core> loop;
+    const slot* const consumer;           // only compared; null: none
+    std::uint64_t* counted_as = nullptr;  // guarded: in the account
 };
 
 class loop_core final : public held_options<loop_options>, public machine {
@@ -40,11 +42,11 @@ class loop_core final : public held_options<loop_options>, public machine {
 
     // ---- items ----
 
-    item begin_item(std::string id) {
+    item begin_item(std::string id, const slot* by = nullptr) {
         job shown;
         shown.id = std::move(id);
         shown.queue = "default";
-        const ref<loop_item> added = make_ref<loop_item>(std::move(shown), new_member(), ref<loop_core>(this));
+        const ref<loop_item> added = make_ref<loop_item>(std::move(shown), new_member(), ref<loop_core>(this), by);
         const unique_lock held(guard);
         add(ref<work>(added.get()));
         if (all_cancelled_at != never) check_soon(all_cancelled_at + options.stuck_after);
@@ -52,15 +54,16 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     void end_item(loop_item& ended) noexcept {
         if (is_forked()) return;  // it is the parent's
-        const cancel_token token = ended.cancel.token();
-        const bool is_cut_short = token.seen();
+        const bool is_cut_short = ended.cancel.token().seen();
         {
             const unique_lock held(guard);
             remove_work(in_flight, ended);
             if (!detail::exchange(ended.is_over, true)) {
-                const bool is_lost = is_cut_short && token.reason() == cancel_reason::revoked;
-                ++(is_lost ? counts.gone : is_cut_short ? counts.requeued : counts.completed);
+                ended.counted_as = is_cut_short ? &counts.requeued : &counts.completed;
+                ++*ended.counted_as;
                 if (is_cut_short) ++counts.interrupted;
+                if (ended.consumer != nullptr && std::uncaught_exceptions() > 0)
+                    unwound_.push_back(ref<loop_item>(&ended));
             }
             notify_if_idle();
             if (!is_started) return;  // nor have the extensions
@@ -74,10 +77,10 @@ class loop_core final : public held_options<loop_options>, public machine {
     slot::turn await_turn(slot& self, time_point deadline) {
         exit_if_child();
         unique_lock held(guard);
-        leave(self);
+        leave(self, false);
         for (;;) {
             if (phases.has_stop_begun()) return slot::turn::end;
-            if (phases.may_take() && !taking_->cancel.requested()) {
+            if (phases.may_take() && !takings_[0]->cancel.requested()) {
                 self.takes_ = true;
                 ++takers_;
                 return slot::turn::take;
@@ -118,6 +121,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     void begin_all() {
         unique_lock held(guard);
         is_started = true;
+        while (takings_.size() <= consumers.size()) takings_.push_back(make_taking());
         held.unlock();
         begin();
         if (renew) status = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
@@ -142,7 +146,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             has_returned = true;
         });
         const unique_lock held(guard);
-        leave(self);
+        leave(self, !has_returned);
         has_thrown_ = has_thrown_ || !has_returned;
         if (--consuming_ == 0 || has_thrown_) phases.apply(event::stop_request);
         waker.notify();
@@ -154,7 +158,9 @@ class loop_core final : public held_options<loop_options>, public machine {
                 changed.wait_until(held, next);
                 continue;
             }
-            const work_list asked = in_flight;
+            work_list asked;
+            for (const ref<work>& each : in_flight)
+                if (!each->is_over) asked.push_back(each);
             held.unlock();
             next = deadline_after(renew_interval);  // from the begin of the call
             if (!asked.empty()) call_user("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
@@ -163,13 +169,15 @@ class loop_core final : public held_options<loop_options>, public machine {
         --renewals_;
         waker.notify();
     }
-    // Cancels the tokens of those that renew() has lost.
+    // Of those that renew() has lost nothing is settled, or renewed again.
     void lose(const work_list& asked, const std::vector<std::string>& ids) {
         for (const ref<work>& each : asked) {
             if (!contains(ids, each->job.id)) continue;
             {
                 const unique_lock held(guard);
-                if (each->is_over || !each->cancel.request(cancel_reason::revoked)) continue;
+                if (detail::exchange(each->is_over, true)) continue;
+                ++counts.gone;
+                each->cancel.request(cancel_reason::revoked);
                 each->cancelled_at = steady_clock::now();
                 check_soon(each->cancelled_at + options.stuck_after);
             }
@@ -180,13 +188,20 @@ class loop_core final : public held_options<loop_options>, public machine {
 
     // ---- with the guard held ----
 
-    void leave(slot& self) noexcept {
+    // If it threw, what this has ended is not settled, as far as is known.
+    void leave(slot& self, bool has_thrown) noexcept {
+        for (std::size_t i = unwound_.size(); i-- > 0;) {
+            if (unwound_[i]->consumer != &self) continue;
+            if (has_thrown) --*unwound_[i]->counted_as;
+            if (has_thrown) counts.unreported.push_back(unwound_[i]->job.id);  // not in not_reported: the status is 70
+            unwound_.remove(i);
+        }
         if (!detail::exchange(self.takes_, false)) return;
         --takers_;
         notify_if_idle();
     }
     // Between two turns an item may come although it is quiet.
-    bool may_come() const noexcept override { return takers_ > 0 || !taking_->cancel.requested(); }
+    bool may_come() const noexcept override { return takers_ > 0 || !takings_[0]->cancel.requested(); }
     bool is_idle() const noexcept override { return in_flight.empty() && consuming_ == 0; }
     bool has_parted() const noexcept override { return renewals_ == 0; }
 
@@ -208,7 +223,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             if (now < next_check) return next_check;
             for (const ref<work>& each : in_flight) {
                 const time_point cancelled = each->cancelled_since(all_cancelled_at);
-                if (each->is_stuck || each->is_over || cancelled == never) continue;
+                if (each->is_stuck || cancelled == never) continue;
                 each->is_stuck = now >= cancelled + options.stuck_after;
                 if (each->is_stuck) stuck.push_back(each);
                 if (!each->is_stuck) next = detail::min(next, cancelled + options.stuck_after);
@@ -221,7 +236,7 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     int choose_status(bool all_ended) const override {
         const unique_lock held(guard);
-        if (not_reported > 0 || !all_ended) return exit_status::unreported;
+        if (not_reported > 0 || !in_flight.empty() || !all_ended) return exit_status::unreported;
         return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : start_status(status.error());
     }
     std::vector<log_field> fields_of(const work& one) const override {
@@ -232,9 +247,10 @@ class loop_core final : public held_options<loop_options>, public machine {
     run_claim claim_;
     // Guarded.
     bool has_thrown_ = false;
-    std::size_t takers_ = 0;     // consumers that may take an item
-    std::size_t consuming_ = 0;  // threads of consumers
-    std::size_t renewals_ = 0;   // 1: its thread runs
+    array<ref<loop_item>> unwound_;  // ended by an exception, which may yet leave their consumers
+    std::size_t takers_ = 0;         // consumers that may take an item
+    std::size_t consuming_ = 0;      // threads of consumers
+    std::size_t renewals_ = 0;       // 1: its thread runs
     bool renewal_ends_ = false;
 };
 }  // namespace ojs::detail

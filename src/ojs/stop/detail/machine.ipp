@@ -92,13 +92,15 @@ class machine : public machine_log {
     // After each change of phase: ends what waits for work, or begins a new period.
     void update_taking() {
         const bool may_take = phases.may_take();
-        ref<work> ended;
+        work_list ended;
         unique_lock held(guard);
-        if (may_take && taking_->cancel.requested()) taking_ = make_taking();
-        if (!may_take && taking_->cancel.request(cancel_reason::cancelled)) ended = taking_;
+        for (ref<work>& each : takings_) {
+            if (may_take && each->cancel.requested()) each = make_taking();
+            if (!may_take && each->cancel.request(cancel_reason::cancelled)) ended.push_back(each);
+        }
         changed.notify_all();
         held.unlock();
-        if (ended) deliver_cancellation(ended);
+        for (const ref<work>& each : ended) deliver_cancellation(each);
     }
     // With the guard held.
     void notify_if_stopping() const noexcept {

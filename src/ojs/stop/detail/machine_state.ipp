@@ -103,9 +103,9 @@ class machine_state : public ref_counted {
         const unique_lock held(guard);
         return not_reported;
     }
-    cancel_token taking() const {
+    cancel_token taking(std::size_t which = 0) const {
         const unique_lock held(guard);
-        return taking_->cancel.token();
+        return takings_[which]->cancel.token();
     }
 
     // In a child of the process that has started it: threads and mutex are the parent's.
@@ -217,7 +217,7 @@ class machine_state : public ref_counted {
     ref<work> make_taking() { return make_ref<work>(ojs::job(), new_member()); }
 
     split_source group_;                // of all works: one store cancels them
-    ref<work> taking_ = make_taking();  // guarded; ends with the next quiet
+    work_list takings_{make_taking()};  // guarded; end with the next quiet; after the first, one for each consumer
 
   private:
     // Its hook writes to standard error once the worker is destroyed.
