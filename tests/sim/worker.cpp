@@ -28,6 +28,7 @@ struct scenario {
     int slow_threads = 0;
     std::uint64_t stop_on_event = 0;  // not at a time
     int descriptors = -1;
+    bool blocks = false;  // on_transition, and a callback of stopped_token()
     nanoseconds stop_at = 0;
     nanoseconds clock_jumps_at = 0;
     nanoseconds freezes_at = 0;
@@ -68,6 +69,7 @@ scenario draw(std::uint64_t seed, const limits& most) {
         out.slots = 32;
         out.jobs = std::min(out.jobs + from.below(24), most.items);
     }
+    out.blocks = from.one_in(4) && most.faults > 0 && out.threads_start < 0;  // else the thread that turns it calls
     return out;
 }
 
@@ -108,12 +110,18 @@ class worker_world : public system {
         std::size_t handlers = 0;  // that run
         bool is_stuck = false;     // it stopped because of that
         bool is_closed = false;
+        bool is_in_transition = false;
+        ojs::lifecycle_state latest;                 // that on_transition was given
+        ojs::cancel_registration* at_end = nullptr;  // after _exit() it might wait for ever
     };
 
     void open(member& one);
     void close(member& one);
     int run_to_end(member& one);
     ojs::worker_options options_of(member& one);
+    void block() {
+        if (chosen_.blocks && dice().one_in(2)) sleep_for(some_time(9 * second));
+    }
     ojs::outcome handle(member& one, ojs::job_context& job);
     void save(member& one, ojs::job_context& job);
     void wait(ojs::job_context& job);
@@ -331,10 +339,15 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (one.is_closed) violate("on_transition after the worker's end");
         if (chosen_.freezes_for == 0 && static_cast<int>(state.stop_signals) > stop_signals_)
             violate("a repeated stop signal counts");
+        const bool is_next = static_cast<std::int8_t>(state.sequence - one.latest.sequence) > 0;
+        if (!is_next || std::exchange(one.is_in_transition, true)) violate("on_transition is not called in order");
+        one.latest = state;
         // It then unsubscribes.
         const auto request_report = [this] { shared_->apply(ojs::event::report_request, {}); };
         if (shared_ && state.phase == ojs::phase::terminated) at(now(), request_report);
         point("on_transition");
+        block();
+        one.is_in_transition = false;
     };
     return out;
 }
@@ -521,6 +534,12 @@ void worker_world::open(member& one) {
     for (const char* type : {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
         one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
     one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
+    const auto at_end = [this, &one] {
+        const outside calm;
+        if (!one.line.has_stopped || one.is_closed) violate("stopped_token() is cancelled before or after the end");
+        block();
+    };
+    one.at_end = new ojs::cancel_registration(one.worker->stopped_token().on_cancel(at_end));
 }
 
 int worker_world::run_to_end(member& one) {
@@ -538,17 +557,21 @@ int worker_world::run_to_end(member& one) {
 void worker_world::close(member& one) {
     note("%s ends with %d", one.id.c_str(), one.status);
     if (one.status >= 0) check_account(one);
+    const bool sees_all = !chosen_.blocks && !is_slow() && one.line.has_started;
+    if (sees_all && one.status >= 0 && one.latest.phase != ojs::phase::terminated) violate("a transition is not seen");
     if (one.status >= 0) check_time(max_stop_time());
     // Three stop signals leave what the last heartbeat, handlers and threads get.
     const bool is_cut_short = third_at_ != 0 && !chosen_.by_run && !is_slow();
     if (one.status >= 0 && is_cut_short && now() - third_at_ > (times_.stop_timeout / 4 + 1500ms) / 1ns)
         violate("the stop goes on after a third stop signal");
-    const std::unique_lock<std::shared_mutex> held(one.calling);
+    std::unique_lock<std::shared_mutex> held(one.calling);
     one.worker.reset();
     one.is_closed = one.line.is_closed = true;
     if (one.line.has_callbacks()) violate("the transport has a callback of a worker that is gone");
     note("%s is destroyed", one.id.c_str());
     check_time(max_stop_time() + request_timeout + second);  // it waits for calls in flight
+    held.unlock();
+    delete one.at_end;
 }
 void worker_world::check_time(nanoseconds limit) {
     if (stop_began_ != 0 && now() - stop_began_ > limit)
@@ -585,7 +608,7 @@ nanoseconds worker_world::max_stop_time() const {
     // Where a callback gets no thread, the one that sends heartbeats calls it.
     const auto callbacks = static_cast<nanoseconds>(chosen_.lacks_threads ? chosen_.jobs : 0) * 3 * second;
     return times.count() + callbacks + chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness +
-           second;
+           (chosen_.blocks ? 5 : 1) * second;
 }
 
 // A running worker with a free slot asks for work, within a second after it could. A drain ends when nothing is in flight.

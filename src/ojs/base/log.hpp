@@ -40,7 +40,7 @@ struct log_record {
 };
 
 /// Receives every record at or above the level, on the thread that logs, which waits: on several at once, never in a
-/// signal handler. It must not call into the worker. An exception it throws is dropped; the first one is reported.
+/// signal handler. It must not block, nor call into the worker. Of exceptions it throws the first is reported.
 using log_hook = function<void(const log_record&)>;
 
 /// Where the log goes.

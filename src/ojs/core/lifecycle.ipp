@@ -70,7 +70,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
                                          ? detail::cells::none
                                          : detail::cells::table[static_cast<int>(event)][static_cast<int>(state.phase)];
     lifecycle_state next = state;
-    if (event == ojs::event::stop_signal && state.phase != phase::terminated) {
+    if (event == ojs::event::stop_signal) {  // in terminated, too: the third one ends a process that hangs there
         const bool is_last = state.last_event == ojs::event::stop_signal;
         const std::uint32_t since_ms = now_ms - (is_last ? state.changed_ms : last_stop_signal_ms_.load());
         if (state.stop_signals > 0 && since_ms < repeat_gap_ms_) return false;

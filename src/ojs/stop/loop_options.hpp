@@ -80,7 +80,7 @@ struct loop_options {
     log_options log;                                                      ///< level, format and hook
     /// Bytes, of all threads: 256 KiB, if it is less; 0: the platform's default, at least 1 MiB.
     std::size_t thread_stack_size = 0;
-    function<void(const lifecycle_state&)> on_transition;  ///< after each change of phase, in order, on one thread
+    function<void(const lifecycle_state&)> on_transition;  ///< after each change of phase, in order; a stop goes on
 
     /// Sets the dialect, the times and the termination-mode file.
     void use(ojs::dialect preset);

@@ -179,8 +179,12 @@ class machine : public machine_log {
         if (reclaims) log_reclaim(has_reclaim_source_ || seen_.last_event == event::reclaim);
         if (needs_mode_file(seen_, shared_seen_)) decide_mode();
         if (cancels && reclaims) call_cancel_callbacks();  // after the lines of the controller guide
-        if (moved && settings.on_transition)
-            call_user("on_transition threw; ignored", [this] { settings.on_transition(seen_); });
+        if (!moved || !settings.on_transition) return;
+        transitions_due_.fetch_add(1);
+        threads.post(task_kind::transition, [this, state = seen_] {
+            call_user("on_transition threw; ignored", [&] { settings.on_transition(state); });
+            transitions_due_.fetch_sub(1);
+        });
     }
     // Not at an earlier quiet. [WIRE]
     void enter_drain() {
@@ -239,6 +243,7 @@ class machine : public machine_log {
         set_reports_end(steady_clock::now());
         stop_end_ = detail::min(stop_end_, deadline_after(parting_time()));
         if (stage_ == stage::reporting) stage_end_ = reports_end_ + margin();
+        if (stage_ == stage::ending) stage_end_ = stop_end_;
     }
     void set_reports_end(time_point when) {
         const unique_lock held(guard);
@@ -343,10 +348,8 @@ class machine : public machine_log {
         run_steps();
     }
     void run_steps() {
-        sequence_options wanted;
-        wanted.progress = [this](const step_result& step) { log_step(log, step); };
-        wanted.thread_stack_size = settings.thread_stack_size;
-        std::vector<step_result> done = steps.run(wanted);
+        const auto progress = [this](const step_result& step) { log_step(log, step); };
+        std::vector<step_result> done = steps.run({no_limit, progress, settings.thread_stack_size});
         const unique_lock held(guard);
         counts.steps = std::move(done);
         has_closed_ = true;
@@ -360,9 +363,6 @@ class machine : public machine_log {
     void finish() {
         unique_lock held(guard);
         const std::size_t hung = detail::min(threads.live(), hung_threads());
-        bool all_steps_finished = true;
-        for (const step_result& step : counts.steps)
-            all_steps_finished = all_steps_finished && step.status != step_status::timed_out;
         held.unlock();
         on_left_threads();
         const std::size_t left =
@@ -373,14 +373,25 @@ class machine : public machine_log {
         tear_down();
         const int status = choose_status(left == 0);
         log_stopped(status);
-        if (owns_process && (left > 0 || !all_steps_finished)) _exit(status);
         exit_code = status;
         stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it
         held.lock();
         has_ended = true;
         changed.notify_all();
         held.unlock();
-        stopped.run_callbacks();
+        shutdown_sequence last;  // awaits callbacks of the user until the stop is over
+        const auto call = [self = ref<machine>(this)] {
+            const user_call entered(self->callbacks);
+            while (self->transitions_due_ == 1) pause_for(milliseconds(5));  // not if an earlier one hangs
+            self->stopped.run_callbacks();
+        };
+        if (stopped.has_pending_callbacks() || transitions_due_ == 1)
+            last.add("", call, detail::max(callback_time, milliseconds(-milliseconds_since(stop_end_))));
+        bool all_finished = true;
+        for (const std::vector<step_result>& done : {counts.steps, last.run()}) {
+            for (const step_result& step : done) all_finished = all_finished && step.status != step_status::timed_out;
+        }
+        if (owns_process && (left > 0 || !all_finished)) _exit(status);
     }
 
     // Of the turning thread.
@@ -396,8 +407,9 @@ class machine : public machine_log {
     unsigned signals_before_ = 0;  // the end of the drain
     bool has_given_up_ = false;    // after a third stop signal
     bool mode_is_decided_ = false;
-    bool has_reclaim_source_ = false;     // SPOT_RECLAIM is in the termination-mode file
-    bool has_closed_ = false;             // guarded
-    std::size_t running_extensions_ = 0;  // those that were not stopped
+    bool has_reclaim_source_ = false;      // SPOT_RECLAIM is in the termination-mode file
+    bool has_closed_ = false;              // guarded
+    atomic<unsigned> transitions_due_{0};  // calls of on_transition that have not returned
+    std::size_t running_extensions_ = 0;   // those that were not stopped
 };
 }  // namespace ojs::detail

@@ -7,8 +7,8 @@
 #include "../loop_options.hpp"
 
 namespace ojs::detail {
-// Urgent tasks end in time; reports may be retried for long; callbacks run user code. No kind waits for another.
-enum class task_kind : std::uint8_t { urgent, report, callback };
+// Urgent tasks end in time; reports may be retried; callbacks run user code, transitions in order. No kind waits.
+enum class task_kind : std::uint8_t { urgent, report, callback, transition };
 
 // Thread-safe. Each thread holds a reference to the owner.
 class machine_threads {
@@ -99,7 +99,7 @@ class machine_threads {
         std::size_t idle = 0;  // of these: starting, or without a task
     };
 
-    // If no thread serves the pool, the urgent ones do its tasks, or this one.
+    // If no thread serves the pool, the urgent ones do its tasks, or this one, which keeps those in order that must be.
     result<void> start_server(unique_lock& held, pool& of) {
         ++of.threads;
         ++of.idle;
@@ -111,7 +111,7 @@ class machine_threads {
         if (--of.threads > 0) return started;
         pool& urgent = pools_[0];
         while (!of.tasks.empty()) {
-            if (urgent.threads == 0) {
+            if (urgent.threads == 0 || of.max == 1) {
                 run_next(held, of);
                 continue;
             }
@@ -156,7 +156,7 @@ class machine_threads {
     const wake& waker_;
     array<ref<entry>> all_;
     std::size_t live_ = 0;
-    pool pools_[3] = {{4, {}, {}}, {128, {}, {}}, {128, {}, {}}};  // by task_kind
+    pool pools_[4] = {{4, {}, {}}, {128, {}, {}}, {1024, {}, {}}, {1, {}, {}}};  // by task_kind
     bool is_closed_ = false;
 };
 }  // namespace ojs::detail

@@ -40,8 +40,9 @@ inline time_point cancelling_ends(time_point now, cancel_reason reason, const st
     return min(now + wait, report_deadline - report_time(report_deadline - now));
 }
 
-inline constexpr milliseconds return_time{100};  // for handlers whose jobs are reported
-inline constexpr milliseconds join_time{500};    // even if the stop is late
+inline constexpr milliseconds return_time{100};     // for handlers whose jobs are reported
+inline constexpr milliseconds join_time{500};       // even if the stop is late
+inline constexpr milliseconds callback_time{3000};  // for the last of the user's: a third stop signal may end them
 
 // Why a stop cancels what is in flight.
 constexpr cancel_reason stop_reason(const lifecycle_state& state) noexcept {
