@@ -83,6 +83,7 @@ void renew_process() {
     new (&ojs::detail::process) state();
     ojs::detail::process.fork_handler_set = true;  // by the first run
     ojs::detail::running_process = 0;
+    ojs::detail::unsettled_machines = ojs::detail::draining_machines = 0;
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
     new (&log) ojs::detail::log_sink();
@@ -665,7 +666,6 @@ void worker_world::check_end(const ending& how) {
     if (!by_signal && how.status != 0 && how.status != 75) violate("_exit(" + std::to_string(how.status) + ")");
     if (how.status != 0) return;
     for (const auto& each : members_) {
-        if (chosen_.by_run && each != members_.front()) continue;  // _exit() of the one run() ends others too
         for (const auto& [id, job] : backend_.jobs)
             if (job.is_kept_by(each->id) && !(each->line.gave_up_fetch && is_slow()) && is_exact())
                 violate("_exit(0), but " + id + " is claimed and not reported");

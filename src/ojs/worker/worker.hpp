@@ -67,8 +67,8 @@ class worker : public stoppable {
     /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs signal
     /// handlers meanwhile, unless the program has done so for the shared lifecycle. Returns 64 if another handler of a
     /// signal is installed, or another run() of the process has not ended: other workers use start(). Calls _exit() if a
-    /// handler, a step or a call to the backend does not return. A third stop signal ends the process at once; a second
-    /// does not, see ~signals().
+    /// handler, a step, a callback or a call to the backend does not return: after the drains of other workers, and with
+    /// 75 if one of them is not done. A third stop signal ends the process at once; a second does not, see ~signals().
     [[nodiscard]] int run();
 
     /// Works in the background until stopped, without signals, and never ends the process. errc::invalid_argument

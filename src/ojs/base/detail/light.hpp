@@ -41,7 +41,7 @@ class atomic {
     atomic& operator=(const atomic&) = delete;
 
     operator T() const noexcept { return load(); }
-    void operator=(T value) noexcept { store(value); }
+    T operator=(T value) noexcept { return store(value), value; }
     T operator++() noexcept { return fetch_add(1) + 1; }
     T operator--() noexcept { return fetch_sub(1) - 1; }
 

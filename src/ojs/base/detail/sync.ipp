@@ -78,8 +78,11 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 // getpid() without its system call, which would cost a job as much as all of the machine. 0: not yet known.
 inline atomic<pid_t> known_process{0};
 inline atomic<bool> forks_are_noticed{false};
+inline atomic<int> unsettled_machines{0};  // begun, and not ended with every job reported
+inline atomic<int> draining_machines{0};
 inline pid_t this_process() noexcept {
-    if (!forks_are_noticed.exchange(true)) pthread_atfork(nullptr, nullptr, [] { known_process = 0; });
+    if (!forks_are_noticed.exchange(true))
+        pthread_atfork(nullptr, nullptr, [] { known_process = unsettled_machines = draining_machines = 0; });
     if (known_process == 0) known_process = ::getpid();
     return known_process;
 }

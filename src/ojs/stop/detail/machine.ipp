@@ -78,6 +78,7 @@ class machine : public machine_log {
 
     void begin() {
         set_stage(stage::working);
+        unsettled_machines.fetch_add(1);
         log_started();
         if (log.enabled(log_level::warn)) warn_at_start(log, settings, steps_timeout);
         notify_phase();
@@ -188,6 +189,7 @@ class machine : public machine_log {
     }
     // Not at an earlier quiet. [WIRE]
     void enter_drain() {
+        draining_machines.fetch_add(1);
         draining_since_ = changed_at(seen_);
         const time_point drain_end = phases.begin_drain(draining_since_);
         next_progress_ = steady_clock::now() + settings.progress_interval;
@@ -391,7 +393,12 @@ class machine : public machine_log {
         for (const std::vector<step_result>& done : {counts.steps, last.run()}) {
             for (const step_result& step : done) all_finished = all_finished && step.status != step_status::timed_out;
         }
-        if (owns_process && (left > 0 || !all_finished)) _exit(status);
+        if (owns_process && (left > 0 || !all_finished)) {
+            while (draining_machines > 1) pause_for(milliseconds(1));
+            _exit(unsettled_machines > 1 ? exit_status::unreported : status);
+        }
+        if (status != exit_status::unreported) unsettled_machines.fetch_sub(1);
+        draining_machines.fetch_sub(1);
     }
 
     // Of the turning thread.
