@@ -245,8 +245,8 @@ TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz 
     const shared_event stuck = make_event();
     const shared_event proceed = make_event();
     worker_options options = recorder::options();
-    options.on_transition = [=](const lifecycle_state& state) {
-        if (state.phase != phase::quiet) return;
+    options.log.hook = [=](const log_record& record) {
+        if (record.message != "phase changed") return;
         stuck->set();
         CHECK(proceed->wait());
     };

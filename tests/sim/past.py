@@ -55,8 +55,8 @@ FAULTS = [
           "        notify_if_idle();\n", ""),
     # Found by the simulation.
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/detail/reports.ipp",
-          "if (detail::exchange(job.is_over, true)) return;",
-          "if (detail::exchange(job.is_over, true) && ended == job_status::unreported) return;"),
+          "if (exchange(job.is_over, true)) return;",
+          "if (exchange(job.is_over, true) && ended == job_status::unreported) return;"),
     Fault("a cancelled rollout starts more processes than it may", "launcher/detail/process_group.hpp",
           "if (rollout_) free = std::min(free, rollout_->max_total", "if (is_replacing()) free = std::min(free, rollout_->max_total"),
     Fault("a worker does not fetch after a back-off during which a slot became free", "worker/detail/slots.ipp",
@@ -65,7 +65,7 @@ FAULTS = [
     Fault("the last heartbeat waits for one that hangs", "worker/detail/heartbeats.ipp",
           "{ is_last ? send_last() : send_beat(); });\n", "{ is_last ? send_last() : send_beat(); });\n            return never;\n"),
     Fault("a task is lost where no thread can be started", "stop/detail/machine_threads.ipp",
-          "            if (urgent.threads == 0) {\n", "            if (urgent.threads == 7) {\n"),
+          "            if (urgent.threads == 0 || of.max == 1) {\n", "            if (urgent.threads == 7) {\n"),
     # Of the design.
     Fault("a hint wakes nobody", "worker/detail/slots.ipp",
           "        schedule_.note_work_hint();\n        leader_due_.notify_one();\n", "        schedule_.note_work_hint();\n"),

@@ -311,6 +311,7 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
     const auto worker = start_worker(wire, recorder::options(2), do_nothing);
     REQUIRE(in_fetch.wait());
     REQUIRE(wire.wait_for("ack", 1));
+    const std::size_t fetches = wire.calls("fetch").size();
     const char* expected = "claimed 3 completed 1 requeued 2 exit 0";
     SUBCASE("at quiet: its jobs are run") {
         expected = "claimed 3 completed 3 exit 0";
@@ -327,7 +328,7 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
     }
     REQUIRE(worker->wait(deadline_after(guard)));
     CHECK(wire.calls("beat").size() <= 4);  // one is repeated if a later one ended first
-    CHECK(wire.calls("fetch").size() == 2);
+    CHECK(wire.calls("fetch").size() == fetches);
     for (const call& each : wire.calls("fail")) {
         CHECK(each.text() == "fail ShutdownError requeue");
         CHECK(parse(each.error.details_json).get("reason").to_str() == "not_started");

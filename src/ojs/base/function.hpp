@@ -1,4 +1,4 @@
-// `function<R(A...)>`: a callable, or none. <functional> would make the header compile 24 % longer.
+// `function<R(A...)>`: a callable, or none. std::function would make the header compile 24 % longer.
 #pragma once
 
 #include <cstddef>

@@ -54,7 +54,7 @@ inline void container(input in) {
     std::vector<std::string> warnings;
     ojs::log_options log;
     log.hook = [&warnings](const ojs::log_record& record) { warnings.push_back(record.message); };
-    ojs::detail::check_shell(ojs::detail::logger(log, "fuzz"), info, probe);
+    ojs::detail::check_parents(ojs::detail::logger(log, "fuzz"), info, probe);
     for (const std::string& each : written) ::unlink(each.c_str());
 
     expect(!info.in_container || info.platform != nullptr, "a container is stopped by something");
