@@ -83,7 +83,8 @@ void renew_process() {
     new (&ojs::detail::process) state();
     ojs::detail::process.fork_handler_set = true;  // by the first run
     ojs::detail::running_process = 0;
-    ojs::detail::unsettled_machines = ojs::detail::draining_machines = 0;
+    ojs::detail::unsettled_machines = 0;
+    ojs::detail::stops_end = {};
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
     new (&log) ojs::detail::log_sink();

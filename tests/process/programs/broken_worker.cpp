@@ -203,8 +203,7 @@ ojs::outcome spin(ojs::job_context& job) {
 
 // ---- options ----
 
-void watch_transitions(const ojs::lifecycle_state& now) {
-    if (now.phase != ojs::phase::terminated) return;
+void end_too_late() {
     if (breaks("AWAY-GOOD") && call_failed) hang();
     if (breaks("DEAF") && spinning > 0) hang();
 }
@@ -233,7 +232,6 @@ void spoil(ojs::worker_options& options) {
     if (breaks("SLOTS")) options.concurrency *= 6;  // by far, so that a slow machine does not hide it
     if (breaks("FROZEN")) options.visibility_timeout = std::chrono::hours(1);
     if (breaks("GS-R003") || breaks("SENDER")) options.log.hook = write_edited;
-    options.on_transition = watch_transitions;
 }
 
 // ---- signals and health ----
@@ -279,6 +277,7 @@ int work(ojs::lifecycle& lifecycle) {
     the_worker = &worker;
     worker.register_handler("probe.sleep", sleep_a_while);
     worker.register_handler("probe.spin", spin);
+    worker.on_shutdown("end too late", end_too_late, ojs::no_limit);
     const int status = worker.run();
     if (breaks("UNREPORTED")) return 0;
     return breaks("EXIT-0") ? 1 : status;

@@ -79,10 +79,10 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 inline atomic<pid_t> known_process{0};
 inline atomic<bool> forks_are_noticed{false};
 inline atomic<int> unsettled_machines{0};  // begun, and not ended with every job reported
-inline atomic<int> draining_machines{0};
+inline atomic<time_point> stops_end{time_point()};  // of those that drain, the latest
 inline pid_t this_process() noexcept {
     if (!forks_are_noticed.exchange(true))
-        pthread_atfork(nullptr, nullptr, [] { known_process = unsettled_machines = draining_machines = 0; });
+        pthread_atfork(nullptr, nullptr, [] { known_process = unsettled_machines = 0; });
     if (known_process == 0) known_process = ::getpid();
     return known_process;
 }

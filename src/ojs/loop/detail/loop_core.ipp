@@ -182,7 +182,7 @@ class loop_core final : public held_options<loop_options>, public machine {
                 check_soon(each->cancelled_at + options.stuck_after);
             }
             log.write({log_level::warn, "item lost: another consumer may have it", fields_of(*each), {}});
-            deliver_cancellation(each);
+            deliver_cancellation(*each);
         }
     }
 

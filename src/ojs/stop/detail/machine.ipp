@@ -93,15 +93,15 @@ class machine : public machine_log {
     // After each change of phase: ends what waits for work, or begins a new period.
     void update_taking() {
         const bool may_take = phases.may_take();
-        work_list ended;
+        array<ref<cancellable>> ended;
         unique_lock held(guard);
-        for (ref<work>& each : takings_) {
+        for (ref<cancellable>& each : takings_) {
             if (may_take && each->cancel.requested()) each = make_taking();
             if (!may_take && each->cancel.request(cancel_reason::cancelled)) ended.push_back(each);
         }
         changed.notify_all();
         held.unlock();
-        for (const ref<work>& each : ended) deliver_cancellation(each);
+        for (const ref<cancellable>& each : ended) deliver_cancellation(*each);
     }
     // With the guard held.
     void notify_if_stopping() const noexcept {
@@ -189,9 +189,10 @@ class machine : public machine_log {
     }
     // Not at an earlier quiet. [WIRE]
     void enter_drain() {
-        draining_machines.fetch_add(1);
         draining_since_ = changed_at(seen_);
         const time_point drain_end = phases.begin_drain(draining_since_);
+        const time_point end = drain_end == never ? never : drain_end + settings.times.stop_timeout + callback_time;
+        for (time_point latest = stops_end; latest < end && !stops_end.compare_exchange_strong(latest, end);) continue;
         next_progress_ = steady_clock::now() + settings.progress_interval;
         const milliseconds lead = settings.times.cancel_lead;
         if (lead.count() > 0 && drain_end != never) cancel_at_ = drain_end - lead;
@@ -215,7 +216,7 @@ class machine : public machine_log {
     void call_cancel_callbacks() {
         const work_list all = works();
         for (const ref<work>& each : all) each->cancel.wake_waiters();  // first: threads may be slow to start
-        for (const ref<work>& each : all) deliver_cancellation(each);
+        for (const ref<work>& each : all) deliver_cancellation(*each);
     }
     // Reads whether a stop by signal is a reclaim. [Spot, WIRE 3]
     void decide_mode() {
@@ -394,11 +395,10 @@ class machine : public machine_log {
             for (const step_result& step : done) all_finished = all_finished && step.status != step_status::timed_out;
         }
         if (owns_process && (left > 0 || !all_finished)) {
-            while (draining_machines > 1) pause_for(milliseconds(1));
+            while (unsettled_machines > 1 && steady_clock::now() < stops_end.load()) pause_for(milliseconds(1));
             _exit(unsettled_machines > 1 ? exit_status::unreported : status);
         }
         if (status != exit_status::unreported) unsettled_machines.fetch_sub(1);
-        draining_machines.fetch_sub(1);
     }
 
     // Of the turning thread.

@@ -14,15 +14,18 @@
 #include "stop_phase.ipp"
 
 namespace ojs::detail {
-struct work : ref_counted {
+struct cancellable : ref_counted {
+    explicit cancellable(split_source source) : cancel(std::move(source)) {}
+    split_source cancel;
+};
+struct work : cancellable {
     work(ojs::job&& claimed, split_source source, time_point claimed_at = steady_clock::now())
-        : job(std::move(claimed)), cancel(std::move(source)), since(claimed_at) {}
+        : cancellable(std::move(source)), job(std::move(claimed)), since(claimed_at) {}
 
     // When its cancellation began, alone or with the others, at `all`. The machine's mutex is held.
     time_point cancelled_since(time_point all) const noexcept { return min(cancelled_at, all); }
 
     const ojs::job job;  // of an item: id and queue
-    split_source cancel;
     const time_point since;
     // Guarded by the machine's mutex.
     time_point cancelled_at = never;  // alone
@@ -145,10 +148,10 @@ class machine_state : public ref_counted {
         for (const ref<worker_extension>& extension : extensions)
             call_user("a worker extension threw; ignored", [&] { code(*extension); });
     }
-    void deliver_cancellation(const ref<work>& of) {
-        of->cancel.wake_waiters();
-        if (!of->cancel.has_pending_callbacks()) return;
-        threads.post(task_kind::callback, [this, of] {
+    void deliver_cancellation(cancellable& target) {
+        target.cancel.wake_waiters();
+        if (!target.cancel.has_pending_callbacks()) return;
+        threads.post(task_kind::callback, [this, of = ref<cancellable>(&target)] {
             const user_call entered(cancel_callbacks);
             of->cancel.run_callbacks();
         });
@@ -214,10 +217,10 @@ class machine_state : public ref_counted {
     split_source new_member() const { return group_.member(); }
 
   protected:
-    ref<work> make_taking() { return make_ref<work>(ojs::job(), new_member()); }
+    ref<cancellable> make_taking() { return make_ref<cancellable>(new_member()); }
 
-    split_source group_;                // of all works: one store cancels them
-    work_list takings_{make_taking()};  // guarded; end with the next quiet; after the first, one for each consumer
+    split_source group_;                              // of all works: one store cancels them
+    array<ref<cancellable>> takings_{make_taking()};  // guarded; end with the next quiet; after the first, of consumers
 
   private:
     // Its hook writes to standard error once the worker is destroyed.

@@ -239,7 +239,7 @@ class worker_core final : public slots {
         next_check = min(next_check, now < stuck_at ? min(job->due_at, stuck_at) : job->due_at);
         held.unlock();
         if (times_out) {
-            deliver_cancellation(ref<work>(job.get()));
+            deliver_cancellation(*job);
             log_job(*job, log_level::warn, "job cancelled: its timeout is over");
         }
         if (gets_stuck) handle_stuck(job);

@@ -109,7 +109,7 @@ class worker_state : public held_options<worker_options>, public machine {
         if (job.is_taken || !job.cancel_alone(cancel_reason::revoked)) return;
         check_soon(job.cancelled_at + options.stuck_after);
         held.unlock();
-        deliver_cancellation(ref<work>(&job));
+        deliver_cancellation(job);
         log.write({log_level::info, "job cancelled by its backend", job_fields(job), {}});
     }
     // Another worker may have it, so nothing is reported; unless it was claimed again since then.
