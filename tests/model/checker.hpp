@@ -18,12 +18,12 @@
 #include <initializer_list>
 #include <vector>
 
-#include "ojs/base/error.hpp"
-
 // The library's memory orders. Its atomic gets another name, so that the one below can take its place.
 #define atomic replaced_atomic
 #include "ojs/base/detail/light.hpp"
 #undef atomic
+
+#include "ojs/base/error.hpp"
 
 namespace model {
 using ojs::detail::memory_order;

@@ -49,7 +49,8 @@ struct served {
         if (server.address.empty()) server.address = "127.0.0.1:0";
         given.extensions.add(ops(std::move(server)));
         given.log.level = log_level::info;
-        given.log.hook = [this](const log_record& record) {
+        given.log.hook = [this, keep = given.log.hook](const log_record& record) {
+            keep(record);
             if (record.message != "health server listening") return;
             CHECK(std::string(record.component) == "server");
             address = record.fields.at(0).value;

@@ -84,7 +84,7 @@ void renew_process() {
     ojs::detail::process.fork_handler_set = true;  // by the first run
     ojs::detail::running_process = 0;
     ojs::detail::unsettled_machines = 0;
-    ojs::detail::stops_end = {};
+    ojs::detail::stops_end = ojs::time_point();
     ojs::detail::log_sink& log = ojs::detail::sink();
     log.~log_sink();
     new (&log) ojs::detail::log_sink();

@@ -79,7 +79,7 @@ OJS_SHUTDOWN_INLINE bool condition::wait_until(unique_lock& held, time_point dea
 inline atomic<pid_t> known_process{0};
 inline atomic<bool> forks_are_noticed{false};
 inline atomic<int> unsettled_machines{0};  // begun, and not ended with every job reported
-inline atomic<time_point> stops_end{time_point()};  // of those that drain, the latest
+inline atomic<time_point> stops_end;       // of those that drain, the latest
 inline pid_t this_process() noexcept {
     if (!forks_are_noticed.exchange(true))
         pthread_atfork(nullptr, nullptr, [] { known_process = unsettled_machines = 0; });
