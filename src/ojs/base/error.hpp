@@ -53,7 +53,7 @@ inline error invalid(std::string text) { return {errc::invalid_argument, 0, std:
 }  // namespace detail
 
 /// Either a T or an error. Reading the value of an error prints that and aborts, in every build. As thread-safe as T.
-/// An error holds a default T: std::optional would double the time that the header takes to compile.
+/// An error holds a default T.
 template <class T>
 class [[nodiscard]] result {
   public:

@@ -72,10 +72,10 @@ class slot {
     bool takes_ = false;  // but while it waits in next()
 };
 
-/// A loop of your own with all that a worker does on signals: its event table, times, termination-mode file, log lines
-/// and exit statuses hold, for items of any queue. Construct it in the first line of main: it installs signal handlers, and a stop signal during start-up is kept. Or give it a lifecycle to
-/// follow: several may share one, and one installer of signals. run() and advance() report what is wrong with the
-/// options. The destructor ends a loop that has begun, as stop_and_cancel() ends a worker, and restores the signals.
+/// A loop of your own that stops as a worker does: its event table, times, termination-mode file, log lines and exit
+/// statuses hold, for items of any queue. Construct it in the first line of main: a stop signal during start-up is kept.
+/// Or give it a lifecycle to follow: several may share one, and one installer of signals. run() and advance() report
+/// what is wrong with the options. The destructor ends a loop that has begun, and restores the signals.
 ///
 ///     ojs::loop loop;
 ///     loop.consumers(8, [](ojs::slot& slot) {

@@ -328,8 +328,8 @@ class machine : public machine_log {
         signals_before_ = phases.own.state().stop_signals;
         stage_end_ = cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
     }
-    void end_reporting() {
-        do_due_work(entered_);  // else not seen after a freeze
+    // What is in flight and not in the account is unreported.
+    void count_rest() {
         work_list rest;
         unique_lock held(guard);
         for (const ref<work>& each : in_flight) {
@@ -339,6 +339,10 @@ class machine : public machine_log {
         }
         held.unlock();
         for (const ref<work>& each : rest) log.write({log_level::error, unreported_, in_flight_fields(*each), {}});
+    }
+    void end_reporting() {
+        do_due_work(entered_);  // else not seen after a freeze
+        count_rest();
         // Even after a freeze the last heartbeat gets a try.
         const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
         begin_parting(parting_end);
@@ -374,6 +378,7 @@ class machine : public machine_log {
             log.write(log_level::warn, "threads have not ended; exiting without waiting for them",
                       {field("threads", left - hung)});
         tear_down();
+        count_rest();  // of a FETCH whose response came too late
         const int status = choose_status(left == 0);
         log_stopped(status);
         exit_code = status;
