@@ -50,9 +50,14 @@ TEST_CASE("signal_worker: each command sends its signal, and stop sends the firs
 
 #if OJS_SHUTDOWN_USE_PROC
 TEST_CASE("signal_worker: reclaim is not sent to a process that SIGUSR1 would end") {
-    const pid_t stranger = forked([] { return ::pause(); });
+    const pid_t stranger = forked([] {
+        ::raise(SIGSTOP);
+        return ::pause();
+    });
+    REQUIRE(::waitpid(stranger, nullptr, WUNTRACED) == stranger);  // fork() blocks signals no longer
     CHECK(code_of(signal_worker("reclaim", stranger)) == errc::unsupported);
     CHECK(::kill(stranger, SIGTERM) == 0);
+    CHECK(::kill(stranger, SIGCONT) == 0);
     CHECK(status_of(stranger) == -SIGTERM);
 }
 #endif
