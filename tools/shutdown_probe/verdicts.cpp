@@ -44,7 +44,7 @@ milliseconds fetch_gap(const record& run) {
 }
 
 // Claimed jobs without a settlement, at most at a time.
-std::size_t most_claimed(const record& run) {
+std::size_t max_claimed(const record& run) {
     std::size_t now = 0;
     std::size_t most = 0;
     for (const request& each : run.requests) {
@@ -479,8 +479,8 @@ verdict took_at_least(const record& run, const std::vector<std::string>& jobs, m
         return fails("all jobs were done in " + std::to_string(static_cast<int>(took)) +
                      " ms; with its number of slots that takes at least " + std::to_string(least.count()));
     }
-    if (most_claimed(run) > slots && took > shortest * 1.25) {
-        return skipped("not shown: it held " + std::to_string(most_claimed(run)) + " jobs at a time, but " +
+    if (max_claimed(run) > slots && took > shortest * 1.25) {
+        return skipped("not shown: it held " + std::to_string(max_claimed(run)) + " jobs at a time, but " +
                        figure("took", took) + ": it fetches too slowly. Is OJS_POLL_INTERVAL ignored?");
     }
     return passes(figure("took", took));
