@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,13 @@ struct redis_queue {
     }
 };
 
+// Unique: in containers every program is process 1.
+std::string consumer_name() {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    return host + ("-" + std::to_string(getpid())) + "-" + std::to_string(std::random_device()()) + "-";
+}
+
 // Returns the action that settles the message.
 const char* process(const std::string& body, const ojs::cancel_token& interrupt) {
     const std::string id = body.substr(0, body.find(' ')), rest = body.substr(id.size());
@@ -109,8 +117,7 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);  // hiredis may raise it
     if (argc < 3) return ojs::report_usage({ojs::errc::invalid_argument, 0, "HOST:PORT STREAM [GROUP]"});
     const std::string at = argv[1], host = at.substr(0, at.find(':')), port = at.substr(at.rfind(':') + 1);
-    const redis_queue queue{host, argv[2], argc > 3 ? argv[3] : "ojs", "loop-" + std::to_string(getpid()) + "-",
-                            std::atoi(port.c_str())};
+    const redis_queue queue{host, argv[2], argc > 3 ? argv[3] : "ojs", consumer_name(), std::atoi(port.c_str())};
     loop.consumers(0, [&](ojs::slot& slot) { consume(slot, queue); });
     loop.renew(1s, [renewals = queue](const auto& ids) mutable { return renew(renewals, ids); });
     return loop.run();

@@ -18,7 +18,8 @@ GUARD = 60  # seconds
 class RedisServer:
     programs = ("redis-server", "redis-cli")
 
-    def __init__(self):
+    def __init__(self, *options):
+        self.options = options
         self.process = None
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-redis-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -31,7 +32,7 @@ class RedisServer:
     def start(self):
         """Returns once it answers; after stop() or kill(), with the same port and data."""
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-                   "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+                   "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.options]
         path = f"{os.environ.get('PATH', '')}:/usr/sbin"
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -18,18 +20,20 @@ namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
 namespace redis {
-// From {entry, deliveries, attempt, max_attempts, {name, value, ...}}. Without id and claim.
-OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queue, const std::string& default_type) {
+// The next job of `from`, whose id is not final.
+OJS_SHUTDOWN_INLINE job make_job(claim_reader& from, claim& held, const std::string& queue,
+                                 const std::string& default_type) {
     job out;
+    held.entry = out.id = from.text();
+    held.count = from.text();
     out.type = default_type;
     out.queue = queue;
-    out.attempt = from.element[2]->integer;
-    out.max_attempts = from.element[3]->integer;
+    out.attempt = from.number();
+    out.max_attempts = from.number();
     std::string members;
-    const redisReply& fields = *from.element[4];
-    for (std::size_t i = 0; i + 1 < fields.elements; i += 2) {
-        const std::string name = text_of(*fields.element[i]);
-        std::string value = text_of(*fields.element[i + 1]);
+    for (std::int64_t left = from.number(); left > 0 && from.is_valid(); left -= 2) {
+        const std::string name = from.text();
+        std::string value = from.text();
         if (name == "args") {
             const result<json_view> args = json_view::parse(value);
             const bool is_list = args && args->type() == json_type::array;
@@ -39,7 +43,7 @@ OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queu
             out.body = std::move(value);
         } else {
             append(members, {members.empty() ? "" : ",", json_quote(name), ":", json_quote(value)});
-            if (name == "id") out.id = value;
+            if (name == "id" && !value.empty()) out.id = value;
             if (name == "type" && !value.empty()) out.type = value;
         }
     }
@@ -48,33 +52,60 @@ OJS_SHUTDOWN_INLINE job make_job(const redisReply& from, const std::string& queu
     return out;
 }
 
+// By Redis, perhaps for one queue only.
+OJS_SHUTDOWN_INLINE bool is_refusal(const error& of) noexcept {
+    return of.code == errc::unavailable || of.code == errc::bad_response;
+}
+
+// What the FETCHes know of a queue.
+struct queue_state {
+    std::string last_delivered;  // entry; empty: unknown
+    std::size_t asked_in = 0;    // the number of a FETCH
+    time_point fetch_at = time_point::min();
+    time_point recover_at = time_point::min();
+};
+
 class redis_transport final : public transport {
   public:
     redis_transport(redis_streams_options options, address to) : options_(std::move(options)), pool_(std::move(to)) {}
     ~redis_transport() override { watcher_.stop(); }
 
+    // From the queues that have more or news, and from each once a second; while there is no job, from the others. A
+    // refusal concerns one queue, unless it concerns all.
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         std::vector<job> out;
         // One at a time: what another FETCH has just claimed is not held yet, and would be taken for lost.
         const std::unique_lock<std::mutex> alone(fetching_, std::try_to_lock);
         if (!alone) return out;
-        const bool recovers = steady_clock::now() >= recover_at_;
-        const time_point next_recovery = recovers ? deadline_after(recovery_interval) : recover_at_;
-        recover_at_ = time_point::min();  // unless all that this one claims is held
         const words& queues = request.worker->queues;
-        ++fetches_;
+        const std::set<std::string> news = watcher_.take_news();
+        const time_point now = steady_clock::now();
+        result<void> refused;
         words keys, positions;
-        for (std::size_t i = 0; i < queues.size() && out.size() < request.count; ++i) {
+        ++fetches_;
+        for (std::size_t i = 0; i < 2 * queues.size(); ++i) {
+            const bool is_second = i >= queues.size();
             const std::string& queue = queues[(fetches_ + i) % queues.size()];
-            keys.push_back(options_.prefix + queue);
-            const result<reply> claimed =
-                claim_from(keys.back(), request, request.count - out.size(), recovers, deadline);
-            if (!claimed && out.empty()) return claimed.error();
-            if (!claimed) return out;
-            add_jobs(**claimed, keys.back(), queue, request.worker->worker_id, out);
-            positions.push_back(text_of(*(*claimed)->element[2]));
+            queue_state& state = states_[queue];
+            const bool is_due = is_second || state.fetch_at <= now || news.count(options_.prefix + queue) > 0;
+            if (!is_due || out.size() >= (is_second ? 1 : request.count)) continue;
+            if (std::exchange(state.asked_in, fetches_) == fetches_) continue;
+            const result<void> fetched = fetch_from(queue, state, request, deadline, out);
+            if (fetched) continue;
+            if (!is_refusal(fetched.error()) && out.empty()) return fetched.error();
+            if (!is_refusal(fetched.error())) return out;
+            refused = fetched;
         }
-        recover_at_ = next_recovery;
+        for (const std::string& queue : queues) {
+            if (states_[queue].last_delivered.empty()) continue;
+            keys.push_back(options_.prefix + queue);
+            positions.push_back(states_[queue].last_delivered);
+        }
+        if (keys.empty() && !refused) return refused.error();
+        if (!refused && now >= log_at_) {
+            log_at_ = now + log_interval;
+            log("FETCH failed", {field("error", refused.error().text)}, request);
+        }
         if (!keys.empty()) watcher_.watch(std::move(keys), std::move(positions), out.size() >= request.count);
         return out;
     }
@@ -106,17 +137,19 @@ class redis_transport final : public transport {
             ids.push_back(request.active_jobs[i]);
         }
         heartbeat_response out;
+        result<void> refused;
         for (const auto& [key, in] : streams) {
             const result<words> renewed =
                 renew(key, request.worker->worker_id, in.first, in.second, request.should_send, deadline);
-            if (!renewed) return renewed.error();
-            out.jobs_extended.insert(out.jobs_extended.end(), renewed->begin(), renewed->end());
+            if (!renewed && !is_refusal(renewed.error())) return renewed.error();
+            if (!renewed) refused = renewed.error();
+            if (renewed) out.jobs_extended.insert(out.jobs_extended.end(), renewed->begin(), renewed->end());
         }
-        if (!request.is_last) return out;
-        for (const std::string& queue : request.worker->queues) {
+        if (!refused && out.jobs_extended.empty()) return refused.error();
+        for (const std::string& queue : request.is_last ? request.worker->queues : words()) {
             const words all = with_keys(options_.prefix + queue, {options_.group, request.worker->worker_id});
-            const result<reply> left = leave_.run(pool_, all, deadline, nullptr);
-            if (!left) return left.error();
+            const result<words> left = leave_.run(pool_, all, deadline, nullptr);
+            if (!left && !is_refusal(left.error())) return left.error();
         }
         return out;
     }
@@ -137,7 +170,8 @@ class redis_transport final : public transport {
     }
 
   private:
-    static constexpr std::chrono::milliseconds recovery_interval{1000};
+    static constexpr std::chrono::milliseconds interval{1000};       // of FETCHes from an empty queue, of recovery
+    static constexpr std::chrono::milliseconds log_interval{10000};  // of refusals that concern one queue
     words with_keys(const std::string& key, words arguments, const words& rest = {}) const {
         const std::string own = cat({key, ".", options_.group});  // two groups must not share these
         arguments.insert(arguments.begin(), {"4", key, own + ".retry", key + ".dead", own + ".meta"});
@@ -145,43 +179,51 @@ class redis_transport final : public transport {
         return arguments;
     }
 
-    // New entries come first every other time: else handed-back jobs without a handler would hold them up.
-    result<reply> claim_from(const std::string& key, const fetch_request& request, std::size_t count, bool recovers,
-                             time_point deadline) {
+    void log(const char* message, std::vector<log_field> fields, const fetch_request& request) const {
+        if (options_.log)
+            options_.log({log_level::warn, message, std::move(fields), request.worker->worker_id, "worker"});
+    }
+
+    // Adds to `out`, even if something is refused. New entries come first every other time: else handed-back jobs
+    // without a handler would hold them up.
+    result<void> fetch_from(const std::string& queue, queue_state& state, const fetch_request& request,
+                            time_point deadline, std::vector<job>& out) {
         const worker_identity& worker = *request.worker;
+        const std::string key = options_.prefix + queue;
+        const time_point next = deadline_after(interval);
+        const bool recovers = next - interval >= state.recover_at;
+        const time_point recover_at = recovers ? next : state.recover_at;
+        state.recover_at = time_point::min();  // unless all that this one claims is held
+        state.fetch_at = next;
+        state.last_delivered.clear();
         const words all =
             with_keys(key,
-                      {options_.group, worker.worker_id, std::to_string(count),
+                      {options_.group, worker.worker_id, std::to_string(request.count - out.size()),
                        std::to_string(worker.visibility_timeout.count()), std::to_string(options_.max_attempts),
                        options_.keep_entries ? "1" : "0", std::to_string(options_.max_consumer_idle.count()),
                        fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
                       recovers ? claims_.entries_of(key) : words());
-        result<reply> out = claim_.run(pool_, all, deadline, request.should_send);
-        if (!out) return out;
-        if ((*out)->type == REDIS_REPLY_ERROR) return refusal(**out);
-        if ((*out)->elements != 3) return failure(errc::bad_response, "the claims are not readable");
-        return out;
-    }
-
-    void add_jobs(const redisReply& from, const std::string& key, const std::string& queue, const std::string& consumer,
-                  std::vector<job>& out) {
-        const redisReply& buried = *from.element[1];
-        if (buried.elements > 0 && options_.log)
-            options_.log({log_level::warn,
-                          "entries moved to the dead stream: their last attempt did not end",
-                          {field("stream", key), field("count", buried.elements)},
-                          consumer,
-                          "worker"});
-        const redisReply& jobs = *from.element[0];
-        out.reserve(out.size() + jobs.elements);
-        for (std::size_t i = 0; i < jobs.elements; ++i) {
-            const redisReply& each = *jobs.element[i];
-            const claim held = {text_of(*each.element[0]), std::to_string(each.element[1]->integer), consumer, key};
-            job next = make_job(each, queue, options_.default_type);
-            next.claim = held.text();
-            next.id = claims_.add(next.id.empty() ? held.entry : next.id, held);
-            out.push_back(std::move(next));
+        result<words> got = claim_.run(pool_, all, deadline, request.should_send);
+        if (!got) return got.error();
+        claim_reader from(std::move(*got));
+        state.last_delivered = from.text();
+        const std::string refused = from.text();
+        const std::int64_t buried = from.number(), recovered = from.number();
+        while (from.has_more()) {
+            claim held = {"", "", worker.worker_id, key};
+            job next_job = make_job(from, held, queue, options_.default_type);
+            if (!from.is_valid()) break;
+            next_job.claim = held.text();
+            next_job.id = claims_.add(next_job.id, held);
+            out.push_back(std::move(next_job));
         }
+        if (!from.is_valid()) return failure(errc::bad_response, "the claims are not readable");
+        if (buried > 0)
+            log("entries moved to the dead stream: their last attempt did not end",
+                {field("stream", key), field("count", buried)}, request);
+        if (recovered == 0) state.recover_at = recover_at;
+        if (out.size() >= request.count) state.fetch_at = time_point::min();
+        return refused.empty() ? result<void>() : refusal(refused);
     }
 
     result<settle_result> settle(const std::string& job_id, const std::string& claim_text, const words& action,
@@ -191,25 +233,28 @@ class redis_transport final : public transport {
         const words all = with_keys(
             held->key, {options_.group, held->entry, held->count, held->consumer, options_.keep_entries ? "1" : "0"},
             action);
-        const result<reply> got = settle_.run(pool_, all, deadline, should_send);
+        const result<words> got = settle_.run(pool_, all, deadline, should_send);
         if (!got) return got.error();
-        const bool is_gone = is_error(**got, "NOGROUP");
-        if ((*got)->type == REDIS_REPLY_ERROR && !is_gone) return refusal(**got);
+        const bool is_accepted = *got == words{"accepted"};
+        if (!is_accepted && *got != words{"gone"} && !got->empty())
+            return failure(errc::bad_response, "the result of a report is not readable");
         claims_.remove(job_id, *held, action.front() == "ack");
-        return is_gone || text_of(**got) == "gone" ? settle_result::gone : settle_result::accepted;
+        return is_accepted ? settle_result::accepted : settle_result::gone;
     }
 
     // `pairs`: an entry and its delivery count for each of `ids`. Returns the ids of those whose claims hold.
     result<words> renew(const std::string& key, const std::string& consumer, const words& pairs, const words& ids,
                         const function<bool()>& should_send, time_point deadline) {
         const words all = with_keys(key, {options_.group, consumer}, pairs);
-        const result<reply> got = renew_.run(pool_, all, deadline, should_send);
+        const result<words> got = renew_.run(pool_, all, deadline, should_send);
         if (!got) return got.error();
         words out;
-        if (is_error(**got, "NOGROUP")) return out;
-        if ((*got)->type == REDIS_REPLY_ERROR) return refusal(**got);
-        for (std::size_t i = 0; i < (*got)->elements; ++i)
-            out.push_back(ids.at(static_cast<std::size_t>((*got)->element[i]->integer)));
+        for (const std::string& each : *got) {
+            std::uint64_t index = 0;
+            if (!parse_number(each, ids.size() - 1, index))
+                return failure(errc::bad_response, "the renewed claims are not readable");
+            out.push_back(ids[static_cast<std::size_t>(index)]);
+        }
         return out;
     }
 
@@ -217,13 +262,14 @@ class redis_transport final : public transport {
     pool pool_;
     held_claims claims_;
     watcher watcher_{pool_};
-    std::mutex fetching_;  // of the next two
+    std::mutex fetching_;  // of the next three
+    time_point log_at_ = time_point::min();
     std::size_t fetches_ = 0;
-    time_point recover_at_ = time_point::min();
-    script claim_{cat({common_source, claim_source})};
-    script settle_{cat({common_source, settle_source})};
-    script renew_{renew_source};
-    script leave_{leave_source};
+    std::map<std::string, queue_state> states_;  // by queue
+    script claim_{cat({common_source, claim_source, common_end})};
+    script settle_{cat({common_source, settle_source, common_end})};
+    script renew_{cat({common_source, renew_source, common_end})};
+    script leave_{cat({common_source, leave_source, common_end})};
 };
 }  // namespace redis
 }  // namespace detail

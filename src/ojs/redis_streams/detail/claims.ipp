@@ -1,4 +1,4 @@
-// claims: what this process holds.
+// claims: what a FETCH has claimed, and what this process holds.
 #pragma once
 
 #include <chrono>
@@ -36,6 +36,29 @@ OJS_SHUTDOWN_INLINE std::optional<claim> parse_claim(std::string_view text) {
     out.key = std::string(text.substr(size));
     return out;
 }
+
+// What the claim script returns, of any shape: each of the calls takes the next text of it.
+class claim_reader {
+  public:
+    explicit claim_reader(words texts) : texts_(std::move(texts)) {}
+
+    bool has_more() const noexcept { return is_valid_ && next_ < texts_.size(); }
+    bool is_valid() const noexcept { return is_valid_; }  // so far
+    std::string text() {
+        is_valid_ = has_more();
+        return is_valid_ ? std::move(texts_[next_++]) : std::string();
+    }
+    std::int64_t number(std::uint64_t max = INT64_MAX) {
+        std::uint64_t out = 0;
+        is_valid_ = parse_number(text(), max, out);
+        return static_cast<std::int64_t>(out);
+    }
+
+  private:
+    words texts_;
+    std::size_t next_ = 0;
+    bool is_valid_ = true;
+};
 
 // The claims of the jobs that the worker has not settled. Thread-safe.
 class held_claims {

@@ -1,9 +1,12 @@
 // watcher: the thread that waits for new entries. It claims none.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "../../base/detail/sync.hpp"
@@ -30,7 +33,12 @@ class watcher {
         stopped_.cancel(cancel_reason::cancelled);
         thread_.join();
     }
-    // A FETCH has come to these entries: later ones are news. If it was full, the worker fetches again by itself.
+    // The keys of streams with new entries since the last call.
+    std::set<std::string> take_news() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return std::exchange(news_, {});
+    }
+    // FETCHes have come to these entries: later ones are news. If one was full, the worker fetches again by itself.
     void watch(words keys, words entries, bool is_full) {
         const std::lock_guard<std::mutex> held(mutex_);
         keys_ = std::move(keys);
@@ -48,19 +56,31 @@ class watcher {
         if (!stop_fd) return;
         connection_ptr on;
         for (words command; await_position(stop, command);) {
+            if (on && !pool_.is_usable(*on)) on.reset();
             if (!on) {
                 result<connection_ptr> made = pool_.connect(deadline_after(pause), *stop_fd);
                 if (made) on = std::move(*made);
             }
             const result<reply> got =
                 on ? on->call(command, deadline_after(2 * block), *stop_fd) : result<reply>(error{});
-            if (!got) on.reset();
-            const bool failed = !got || (*got)->type == REDIS_REPLY_ERROR;
+            if (!got && on) pool_.leave(*on);
+            const bool failed = !got || got->is_error;
             if (failed && !stop.sleep_for(pause)) return;
-            if (failed || (*got)->type != REDIS_REPLY_ARRAY) continue;
+            if (failed || !add_news(got->texts)) continue;
             command.clear();
             callback();
         }
+    }
+    // False: none. A text that a stream has as well does no harm.
+    bool add_news(const words& texts) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        bool out = false;
+        for (const std::string& key : keys_) {
+            if (std::find(texts.begin(), texts.end(), key) == texts.end()) continue;
+            news_.insert(key);
+            out = true;
+        }
+        return out;
     }
     // False: stopped. A plain XREAD from the last delivered entry returns at once if there is a later one.
     bool await_position(const cancel_token& stop, words& command) {
@@ -84,6 +104,7 @@ class watcher {
     bool is_full_ = false;
     words keys_;
     words entries_;
+    std::set<std::string> news_;
 };
 }  // namespace redis
 }  // namespace ojs::detail
