@@ -1,6 +1,7 @@
 // Durations, results, text helpers, shared callables.
 #include <stdint.h>
 
+#include "processes.hpp"
 #include "standard_error.hpp"
 #include "text.hpp"
 

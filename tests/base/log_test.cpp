@@ -3,6 +3,8 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
+#include <filesystem>
+
 #include "files.hpp"
 #include "processes.hpp"
 #include "text.hpp"

@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #endif
 
 #include "dispositions.hpp"

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <string>
+#include <thread>
 
 #include "text.hpp"
 

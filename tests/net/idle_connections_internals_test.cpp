@@ -1,4 +1,5 @@
 // The connections that a client keeps.
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include "test.hpp"

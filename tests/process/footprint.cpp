@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <mutex>
 
 #include "harness.hpp"
 #include "programs/footprint.hpp"

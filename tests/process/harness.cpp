@@ -5,6 +5,7 @@
 
 #include <picojson.h>
 #include <cmath>
+#include <sstream>
 
 #include "files.hpp"
 #include "text.hpp"
