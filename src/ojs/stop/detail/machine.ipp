@@ -387,11 +387,11 @@ class machine : public machine_log {
         has_ended = true;
         changed.notify_all();
         held.unlock();
-        shutdown_sequence last;  // awaits the user's callbacks
+        shutdown_sequence last;  // awaits callbacks of the user until the stop is over
         const auto call = [self = ref<machine>(this)] {
             const user_call entered(self->callbacks);
-            while (entered && self->transitions_due_ == 1) pause_for(milliseconds(5));  // not if an earlier one hangs
-            if (entered) self->stopped.run_callbacks();
+            while (self->transitions_due_ == 1) pause_for(milliseconds(5));  // not if an earlier one hangs
+            self->stopped.run_callbacks();
         };
         if (stopped.has_pending_callbacks() || transitions_due_ == 1)
             last.add("", call, detail::max(callback_time, milliseconds(-milliseconds_since(stop_end_))));
