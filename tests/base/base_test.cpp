@@ -1,7 +1,11 @@
 // Durations, results, text helpers, shared callables.
 #include <stdint.h>
 
+#include "processes.hpp"
 #include "standard_error.hpp"
+#include "text.hpp"
+
+using namespace ojs;
 
 namespace {
 using std::chrono::milliseconds;

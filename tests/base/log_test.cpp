@@ -3,11 +3,18 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
+#include <filesystem>
+
+#include "files.hpp"
 #include "processes.hpp"
+#include "text.hpp"
+
+using namespace ojs;
 
 namespace {
 using detail::field;
 using test::eventually;
+using test::holds;
 
 log_record nasty_record() {
     return {log_level::warn,

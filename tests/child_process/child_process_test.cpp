@@ -1,8 +1,12 @@
 // child_process with real children. Pipes force the order; a pipe that a whole group holds ends
 // with its last process.
+#include "files.hpp"
 #include "processes.hpp"
+#include "text.hpp"
 
+using namespace std::chrono_literals;
 using namespace std::string_literals;
+using namespace ojs;
 using stream = child_stream;
 using namespace test;
 

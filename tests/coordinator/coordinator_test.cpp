@@ -1,8 +1,13 @@
 #include "environment.hpp"
+#include "events.hpp"
 #include "file_tree.hpp"
 #include "raw_peer.hpp"
+#include "text.hpp"
 
+using namespace ojs;
+using namespace std::chrono_literals;
 using test::environment_variable;
+using test::holds;
 
 namespace {
 // One end of the protocol as `curl` would be it.

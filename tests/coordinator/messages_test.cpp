@@ -1,6 +1,9 @@
 #include "every_message.hpp"
+#include "files.hpp"
 #include "test.hpp"
+#include "text.hpp"
 
+using namespace ojs;
 using namespace ojs::detail;
 using test::any_message;
 using test::every_message;

@@ -1,7 +1,10 @@
 #include "raw_peer.hpp"
+#include "text.hpp"
 
+using namespace ojs;
 using detail::rpc_call;
 using detail::rpc_service;
+using test::holds;
 
 namespace {
 const std::string path = "/prism.interfaces.ProcessLifecycleInterface/";

@@ -5,6 +5,9 @@
 
 #include "processes.hpp"
 
+using namespace ojs;
+using namespace std::chrono_literals;
+
 namespace {
 // Tells, once it is watched, when somebody wants it.
 struct watched_mutex {

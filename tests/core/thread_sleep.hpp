@@ -1,6 +1,7 @@
 // Whether a thread sleeps in the kernel.
 #pragma once
 
+#include "events.hpp"
 #include "test.hpp"
 
 #if OJS_SHUTDOWN_USE_PROC
@@ -8,6 +9,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <string>
+#include <thread>
+
+#include "text.hpp"
 
 namespace test {
 inline long thread_id() { return ::syscall(SYS_gettid); }

@@ -2,7 +2,8 @@
 #include "findings.hpp"
 
 using namespace test;
-using namespace ojs::detail;
+using ojs::detail::container_info;
+using ojs::detail::detect_container;
 
 namespace {
 // "docker in a container"; "": no platform.

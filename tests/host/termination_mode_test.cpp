@@ -1,8 +1,14 @@
 // What the termination-mode file says, and that nothing it may be instead of a file blocks or crashes.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
+#include "files.hpp"
 #include "test.hpp"
+
+using ojs::termination_evidence;
+using ojs::termination_mode;
 
 namespace {
 // A folder of its own, gone with all in it at the end.

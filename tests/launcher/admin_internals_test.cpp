@@ -1,6 +1,10 @@
 #include "fake_fleet.hpp"
+#include "files.hpp"
 #include "raw_peer.hpp"
+#include "text.hpp"
 
+using namespace ojs;
+using namespace std::chrono_literals;
 using namespace test;
 
 namespace {

@@ -1,5 +1,6 @@
 // Fake processes, which do not fork, and the checks at every change of one.
 #pragma once
+#include "events.hpp"
 #include "test.hpp"
 
 struct ojs::detail::launcher_access {
@@ -9,6 +10,7 @@ struct ojs::detail::launcher_access {
 };
 
 namespace test {
+using namespace ojs;
 using texts = std::vector<std::string>;
 
 // The behaviour of a started process.

@@ -1,7 +1,11 @@
 #include "fake_fleet.hpp"
+#include "files.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
+#include "text.hpp"
 
+using namespace ojs;
+using namespace std::chrono_literals;
 using namespace test;
 
 namespace {

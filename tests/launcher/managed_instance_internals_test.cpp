@@ -1,5 +1,6 @@
 #include "test.hpp"
 
+using namespace ojs;
 using namespace ojs::detail;
 using state = instance_state;
 

@@ -1,5 +1,9 @@
 #include "fake_fleet.hpp"
+#include "files.hpp"
+#include "text.hpp"
 
+using namespace ojs;
+using namespace std::chrono_literals;
 using namespace test;
 
 namespace {

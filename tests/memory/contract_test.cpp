@@ -1,8 +1,11 @@
 // The contract of transports, for those of this process; and the order of memory_transport, and what it keeps.
 #include "contract/doctest.hpp"
-#include "test.hpp"
 
 namespace {
+using ojs::memory_job;
+using ojs::memory_transport;
+using ojs::settle_result;
+using ojs::time_point;
 using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;
@@ -74,10 +77,10 @@ class modest_subject : public memory_subject {
 };
 
 // By both, because they are in memory.
-const names not_in_memory = {"a late report of an earlier run is gone", "a backend that freezes and continues",
-                             "an ACK or FAIL whose response is lost counts once",
-                             "a FETCH whose response is lost loses no job",
-                             "the unsettled jobs of a dead worker come back"};
+const names not_in_memory = {
+    "a late report of an earlier run is gone",           "a backend that freezes and continues",
+    "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",
+    "the unsettled jobs of a dead worker come back",     "after its lease a worker's reports are gone"};
 
 TEST_CASE("contract: memory_transport passes every case that applies to a queue in memory") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });

@@ -1,7 +1,11 @@
 // The connections that a client keeps.
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include "test.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
 
 namespace {
 detail::connection_ref make_connection() {

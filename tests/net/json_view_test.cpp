@@ -4,7 +4,9 @@
 
 #include "comma_locale.hpp"
 #include "test.hpp"
+#include "text.hpp"
 
+using namespace ojs;
 using namespace ojs::detail;
 
 namespace {

@@ -2,7 +2,11 @@
 #include "findings.hpp"
 
 using namespace std::string_literals;
+using namespace std::chrono_literals;
 using namespace test;
+using ojs::finding;
+using ojs::severity;
+using ojs::worker_options;
 using ojs::detail::check_budget;
 using std::chrono::milliseconds;
 

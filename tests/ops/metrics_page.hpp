@@ -1,5 +1,6 @@
 // A page of /metrics, read.
 #pragma once
+#include <map>
 #include <sstream>
 #include <string>
 

@@ -1,8 +1,11 @@
 // dev_backend's routes: what each takes, refuses and does. [OJS HTTP binding, retry]
 #include <time.h>
 
+#include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"
+
+using namespace test;
 
 namespace {
 struct answer {

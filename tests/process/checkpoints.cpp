@@ -1,5 +1,8 @@
 // The example worker's text.count, killed, and stopped in the middle of its work.
+#include "files.hpp"
 #include "harness.hpp"
+
+using namespace test;
 
 namespace {
 std::string write_text() {

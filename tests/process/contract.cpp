@@ -4,6 +4,8 @@
 #include "contract/relay.hpp"
 #include "harness.hpp"
 
+using namespace test;
+
 namespace {
 using transport_contract::job_state;
 using transport_contract::new_job;

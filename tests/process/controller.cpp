@@ -4,8 +4,11 @@
 #include <sys/ptrace.h>
 #endif
 
+#include "files.hpp"
 #include "harness.hpp"
+#include "text.hpp"
 
+using namespace test;
 namespace fs = std::filesystem;
 
 namespace {

@@ -3,6 +3,8 @@
 
 #include "harness.hpp"
 
+using namespace test;
+
 namespace {
 process play(std::vector<std::string> flags) {
     flags.insert(flags.begin(), program("demo"));

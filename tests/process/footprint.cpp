@@ -4,9 +4,12 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <mutex>
 
 #include "harness.hpp"
 #include "programs/footprint.hpp"
+
+using namespace test;
 
 namespace {
 // The program footprint; what it takes, by its own counts and by /proc.

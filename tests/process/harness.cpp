@@ -5,6 +5,10 @@
 
 #include <picojson.h>
 #include <cmath>
+#include <sstream>
+
+#include "files.hpp"
+#include "text.hpp"
 
 extern char** environ;
 

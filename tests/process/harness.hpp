@@ -1,6 +1,7 @@
 // What the process tests share: programs as real processes, the example backend with its ledger, and JSON as picojson
 // reads it, so that the library's reader does not judge itself.
 #pragma once
+#include "events.hpp"
 #include "test.hpp"
 
 namespace test {
@@ -187,5 +188,3 @@ inline auto beat_in_state(const std::string& worker, const char* state) {
 // test_worker with settings quick enough for a test; `extra` wins.
 process start_worker(const std::string& url, const std::string& id, const environment& extra = {});
 }  // namespace test
-
-using namespace test;

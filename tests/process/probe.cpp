@@ -1,6 +1,10 @@
 // shutdown-probe judges: a worker that keeps everything passes every check, each breakage fails its check and no other,
 // and what was not observed does not pass.
+#include "files.hpp"
 #include "harness.hpp"
+#include "text.hpp"
+
+using namespace test;
 
 namespace {
 constexpr milliseconds probe_limit{180000};

@@ -1,9 +1,15 @@
 // RFC-041 "Testing Strategy": its tests by their names, with real processes, and a launcher that is killed. Every step of a handshake: tests/launcher/managed_instance_test.cpp.
 
+#include "files.hpp"
 #include "harness.hpp"
+#include "text.hpp"
+
+using namespace test;
+using namespace std::chrono_literals;
 
 namespace {
 using words = std::vector<std::string>;
+using ojs::instance_state;
 
 struct line {
     std::string text;

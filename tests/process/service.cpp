@@ -5,6 +5,8 @@
 #include "harness.hpp"
 #include "notify_socket.hpp"
 
+using namespace test;
+
 namespace {
 // Messages in the order they came.
 class manager_end {

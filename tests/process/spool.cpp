@@ -6,8 +6,10 @@
 #include <random>
 #include <sstream>
 
+#include "files.hpp"
 #include "harness.hpp"
 
+using namespace test;
 namespace fs = std::filesystem;
 
 namespace {

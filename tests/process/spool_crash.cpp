@@ -7,10 +7,12 @@
 #include <sys/syscall.h>
 #endif
 
+#include "files.hpp"
 #include "harness.hpp"
 
 #ifdef __linux__
 
+using namespace test;
 namespace fs = std::filesystem;
 
 namespace {

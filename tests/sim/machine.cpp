@@ -88,7 +88,8 @@ struct fiber {
     const void* waits_on = nullptr;
     const char* waits_for = "";
     nanoseconds until = never;
-    bool timed_out = false, detached = false;
+    bool timed_out = false;
+    bool detached = false;
     std::uint64_t priority = 0;
     const void* probed_on = nullptr;   // woken for nothing: must wait for the same again
     nanoseconds probed_until = never;  // and as long
@@ -245,7 +246,8 @@ class machine {
     std::string names() const { return running->name; }
 
     fiber* running = nullptr;
-    nanoseconds now = 0, wall_offset = 0;
+    nanoseconds now = 0;
+    nanoseconds wall_offset = 0;
     int threads_to_start = -1;      // so many start, and one does not; -1: no limit
     bool threads_stay_out = false;  // none follows
     int late_threads = 0;
@@ -266,8 +268,7 @@ class machine {
     // Nothing can run for a while: each waiter is woken once, one after the other, and must find that it still has to
     // wait.
     bool probe() {
-        // What a slow one was about to do may wake a waiter.
-        if (next_timer_ - now < millisecond || slow_until_ > now) to_probe_.clear();
+        if (next_timer_ - now < millisecond) to_probe_.clear();
         if (to_probe_.empty() && !begin_probe()) return false;
         while (!to_probe_.empty()) {
             fiber* const one = find(to_probe_.back());
@@ -282,7 +283,7 @@ class machine {
     }
     bool begin_probe() {
         if (next_timer_ - now < millisecond || now < next_probe_ || !choices_.one_in(4)) return false;
-        if (slow_until_ > now) return false;
+        if (slow_until_ > now) return false;  // what that one was about to do may wake a waiter
         next_probe_ = next_timer_;
         for (const auto& each : fibers_)
             if (can_be_probed(*each)) to_probe_.push_back(each->id);
@@ -399,7 +400,8 @@ class machine {
     std::vector<std::unique_ptr<fiber>> fibers_;
     std::unique_ptr<fiber> forgotten_;  // the latest, which may still run
     std::vector<fiber*> ready_;
-    std::uint64_t last_id_ = 0, steps_ = 0;
+    std::uint64_t last_id_ = 0;
+    std::uint64_t steps_ = 0;
     nanoseconds next_timer_ = never;
     bool woken_ = false;
     nanoseconds next_probe_ = 0;
@@ -509,7 +511,8 @@ struct sim_mutex {
     std::uint64_t owner;  // fiber; 0: free
 };
 struct sim_rwlock {
-    std::uint64_t writer, readers;
+    std::uint64_t writer;
+    std::uint64_t readers;
 };
 sim_mutex& of(pthread_mutex_t* native) { return *reinterpret_cast<sim_mutex*>(native); }
 sim_rwlock& of(pthread_rwlock_t* native) { return *reinterpret_cast<sim_rwlock*>(native); }

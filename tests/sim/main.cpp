@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,10 @@ namespace {
 struct totals {
     std::uint64_t next_seed;
     std::uint64_t running;  // the seed of the run in progress
-    std::uint64_t schedules, steps, switches, items;
+    std::uint64_t schedules;
+    std::uint64_t steps;
+    std::uint64_t switches;
+    std::uint64_t items;
     double virtual_seconds;
     std::uint64_t failures;
 };

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "atomic.hpp"
 #include "ojs_shutdown.hpp"
@@ -13,9 +15,10 @@
 namespace sim {
 // What goes wrong, and how often.
 struct faults {
-    std::uint64_t one_in = 0;                   // of the requests; 0: none
-    std::uint64_t left = 0;                     // at most so many more
-    nanoseconds down_from = 0, down_until = 0;  // no request arrives
+    std::uint64_t one_in = 0;  // of the requests; 0: none
+    std::uint64_t left = 0;    // at most so many more
+    nanoseconds down_from = 0;
+    nanoseconds down_until = 0;  // no request arrives
 
     bool happens(std::uint64_t chances) {
         if (one_in == 0 || left == 0 || !dice().one_in(chances)) return false;
@@ -35,30 +38,30 @@ struct claim {
     bool requeued = false;    // by requeueing it
     bool unstarted = false;   // because its handler has not begun
     int runs = 0;
-    int refusals = 0;  // of its report
 };
 
 // The handler of a worker for a job.
 struct handler_run {
-    std::string saved;                      // its latest checkpoint
-    std::string saving;                     // the one that it saves, or that one
-    bool ack_is_due = false;                // it was sent, and no response has ended the claim
-    bool is_refused = false;                // its report was: repeated without the checkpoint, which may be too large
-    nanoseconds tried_at = 0, lost_at = 0;  // its latest report ended; the response to a heartbeat says so
+    std::string saved;        // its latest checkpoint
+    std::string saving;       // the one that it saves, or that one
+    bool ack_is_due = false;  // it was sent, and no response has ended the claim
+    bool is_refused = false;  // its report was: repeated without the checkpoint, which may be too large
 };
 
 struct ledger_job {
     enum class state { available, active, settled };
 
-    std::string id, type;
+    std::string id;
+    std::string type;
     std::chrono::milliseconds timeout{0};  // 0: none
     state is = state::available;
     bool is_cancelled = false;
     // A repeated report has ended a later claim: the protocol names none in it. Then checks that need it are left out.
     bool is_mixed = false;
     std::int64_t attempt = 1;
-    nanoseconds due = 0, lease_end = 0;  // available from then on
-    bool is_given_up = false;            // its worker has said that its lease is over
+    nanoseconds due = 0;  // available from then on
+    nanoseconds lease_end = 0;
+    bool is_given_up = false;  // its worker has said that its lease is over
     std::vector<claim> claims;
     std::map<std::string, handler_run> runs;  // by worker
     std::set<std::string> failed_by;          // workers that sent a FAIL, to which a later claim is another job
@@ -75,7 +78,6 @@ class backend {
     nanoseconds lease = 0;
     std::uint64_t claims = 0;
     bool is_exact = true;      // no thread stands still, and each start succeeds
-    bool says_lost = false;    // which claims are, with each heartbeat
     std::size_t job_size = 0;  // in bytes of JSON
 
     void expire();
@@ -94,7 +96,7 @@ class network : public ojs::transport {
     bool has_beaten = false;            // then FETCH may begin
     bool has_stopped = false;           // likewise; a signal has its default effect soon
     bool is_closed = false;             // the worker is gone
-    nanoseconds latest_fetch = 0, reports_end = INT64_MAX;
+    nanoseconds latest_fetch = 0;
     bool gave_up_fetch = false;           // it says that the jobs of one come back
     nanoseconds max_silence = INT64_MAX;  // between two heartbeats
 
@@ -120,9 +122,6 @@ class network : public ojs::transport {
     template <class T, class CarryOut>
     ojs::result<T> call(const std::string& name, const ojs::function<bool()>* should_send, ojs::time_point deadline,
                         const CarryOut& carry_out);
-    template <class Request, class Apply>
-    ojs::result<ojs::settle_result> report(const std::string& name, const Request& request, ojs::time_point deadline,
-                                           const Apply& apply);
     template <class Apply>
     ojs::settle_result settle(const std::string& id, bool arrives, const Apply& apply);
     ojs::heartbeat_response extend(const ojs::heartbeat_request& request);
@@ -133,11 +132,12 @@ class network : public ojs::transport {
     faults& faults_;
     const std::string worker_;
     const reporter violate_;
+    bool last_beat_ended_ = false;
     nanoseconds latest_beat_ = 0;
-    bool last_beat_ended_ = false, has_bad_token_ = false;  // the latest
-    std::multiset<nanoseconds> fetches_;                    // the deadlines of those in flight
-    int beats_ = 0;                                         // in flight
-    nanoseconds beats_since_ = 0;                           // some are, with short gaps at most
+    bool has_bad_token_ = false;          // the latest
+    std::multiset<nanoseconds> fetches_;  // the deadlines of those in flight
+    int beats_ = 0;                       // in flight
+    nanoseconds beats_since_ = 0;         // some are, with short gaps at most
     nanoseconds beats_until_ = -second;
     std::mutex calling_back_;  // while a callback is called
     ojs::function<void()> on_available_;

@@ -57,8 +57,6 @@ FAULTS = [
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/detail/reports.ipp",
           "if (exchange(job.is_over, true)) return;",
           "if (exchange(job.is_over, true) && ended == job_status::unreported) return;"),
-    Fault("a report is refused for ever", "worker/detail/reports.ipp", "is_refused && ++so_far.refusals >= 6",
-          "is_refused && ++so_far.refusals >= 600"),
     Fault("a cancelled rollout starts more processes than it may", "launcher/detail/process_group.hpp",
           "if (rollout_) free = std::min(free, rollout_->max_total", "if (is_replacing()) free = std::min(free, rollout_->max_total"),
     Fault("a worker does not fetch after a back-off during which a slot became free", "worker/detail/slots.ipp",
@@ -78,13 +76,9 @@ FAULTS = [
           "        next_check = when;\n        waker.notify();\n", "        next_check = when;\n"),
     Fault("a FETCH is over before its jobs are in flight", "worker/detail/slots.ipp",
           "        const std::size_t claimed = response ? accept(",
-          "        held.lock();\n        --fetches;\n"
-          "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++fetches;\n        held.unlock();\n"
+          "        held.lock();\n        --worker_.fetches;\n"
+          "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++worker_.fetches;\n        held.unlock();\n"
           "        const std::size_t claimed = response ? accept("),
-    Fault("the report of a lost job waits for its next try", "worker/detail/worker_state.ipp",
-          "        job.is_lost = true;\n        retry_reports();\n", "        job.is_lost = true;\n"),
-    Fault("stopped_token() is cancelled during the last on_transition", "stop/detail/machine.ipp",
-          "            while (self->transitions_due_ == 1) pause_for(milliseconds(5));  // not if an earlier one hangs\n", ""),
     Fault("nobody is told of the end", "stop/detail/machine.ipp",
           "        has_ended = true;\n        changed.notify_all();\n", "        has_ended = true;\n"),
     Fault("a registration ends during its callback", "core/cancel_token.ipp",

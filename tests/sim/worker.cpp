@@ -16,7 +16,8 @@ namespace {
 // What a run has, drawn from its seed.
 struct scenario {
     std::uint64_t jobs = 6;
-    int slots = 3, workers = 1;
+    int slots = 3;
+    int workers = 1;
     bool by_run = true;     // run() and signals, else start() and calls
     bool destroys = false;  // without a stop; only by start()
     std::uint64_t calls = 0;
@@ -28,7 +29,10 @@ struct scenario {
     std::uint64_t stop_on_event = 0;  // not at a time
     int descriptors = -1;
     bool blocks = false;  // on_transition, and a callback of stopped_token()
-    nanoseconds stop_at = 0, clock_jumps_at = 0, freezes_at = 0, freezes_for = 0;
+    nanoseconds stop_at = 0;
+    nanoseconds clock_jumps_at = 0;
+    nanoseconds freezes_at = 0;
+    nanoseconds freezes_for = 0;
     faults wrong;
 };
 
@@ -107,8 +111,8 @@ class worker_world : public system {
         int status = -1;
         std::size_t handlers = 0;  // that run
         bool is_stuck = false;     // it stopped because of that
-        bool is_closed = false, is_in_transition = false;
-        bool has_seen_end = false;                   // a callback of stopped_token(), after the last transition
+        bool is_closed = false;
+        bool is_in_transition = false;
         ojs::lifecycle_state latest;                 // that on_transition was given
         ojs::cancel_registration* at_end = nullptr;  // after _exit() it might wait for ever
     };
@@ -139,7 +143,6 @@ class worker_world : public system {
     bool all_closed() const;
     bool drains() const;
     void watch_pickup(member& one);
-    void check_drained(const member& one);
     void check_account(const member& one);
     bool is_exact() const { return chosen_.clock_jumps_at == 0; }
     // What the stop has given up may still come, to a thread that does not run at once.
@@ -156,17 +159,20 @@ class worker_world : public system {
     std::optional<ojs::lifecycle> shared_;
     ojs::signals installed_;  // for both of two
     std::vector<std::unique_ptr<member>> members_;
-    std::uint64_t events_ = 0, calls_on_events_ = 0;
+    std::uint64_t events_ = 0;
+    std::uint64_t calls_on_events_ = 0;
     int stop_signals_ = 0;  // that count: not within signal_debounce of another
-    nanoseconds counted_at_ = 0, third_at_ = 0, stop_began_ = 0;
+    nanoseconds counted_at_ = 0;
+    nanoseconds third_at_ = 0;
+    nanoseconds stop_began_ = 0;
 };
 
 constexpr nanoseconds beat_interval = 500 * millisecond;
 constexpr nanoseconds request_timeout = 700 * millisecond;
 
 worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed), chosen_(draw(seed, most)) {
-    constexpr const char* types[] = {"long",  "fails", "throws",  "deaf",      "saves",
-                                     "waits", "calls", "unknown", "malformed", "refused"};
+    constexpr const char* types[] = {"long",  "fails", "throws",  "deaf",     "saves",
+                                     "waits", "calls", "unknown", "malformed"};
     random from(seed ^ 0x77);
     for (std::uint64_t i = 0; i < chosen_.jobs; ++i) {
         ledger_job job;
@@ -186,7 +192,6 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
     times_.cancel_lead = from.one_in(3) ? 300ms : 0ms;
     times_.cancel_wait = from.one_in(3) ? 300ms : 0ms;
     if (chosen_.workers == 2 || from.one_in(4)) shared_.emplace();
-    backend_.says_lost = from.one_in(4);
     for (int i = 0; i < chosen_.workers; ++i)
         members_.push_back(std::make_unique<member>(*this, "worker_" + std::to_string(i)));
 }
@@ -253,13 +258,8 @@ void worker_world::give_up(const member& one, ledger_job& job) {
     const bool is_ours = job.is == ledger_job::state::active && latest.worker == one.id && latest.delivered;
     const nanoseconds slow = 10 * millisecond + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     if (is_ours && is_exact() && chosen_.freezes_for == 0 && !job.is_mixed && !job.is_cancelled &&
-        job.failed_by.count(one.id) == 0 && latest.sent_at + slow < now() &&  // else it is of the claim before
-        now() + slow < latest.sent_at + backend_.lease)
+        job.failed_by.count(one.id) == 0 && now() + slow < latest.sent_at + backend_.lease)
         violate(job.id + " is given up, though it was claimed again");
-    const handler_run& run = job.runs[one.id];
-    if (run.lost_at > 0 && run.tried_at > 0 && now() > std::max(run.lost_at, run.tried_at) + slow && !job.is_mixed &&
-        !latest.overlaps && backend_.is_exact && now() < latest.sent_at + backend_.lease)
-        violate(job.id + " is lost, but its report waits");
     job.is_given_up = true;
 }
 
@@ -329,10 +329,6 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
-        if (record.message == "phase changed" && record.fields[0].value == "stopping")
-            one.line.reports_end =
-                now() + millisecond + (times_.stop_timeout - ojs::detail::last_beat_time(times_)) / 1ns;
-        if (record.message == "phase changed" && record.fields[2].value == "drained") check_drained(one);
         if (record.message.find("claim lost") == 0) give_up(one, backend_.jobs.at(record.fields[0].value));
         std::string fields;
         if (traces)
@@ -537,16 +533,12 @@ void worker_world::open(member& one) {
     if (!chosen_.lacks_threads)
         one.line.max_silence = beat_interval + 2 * (request_timeout + second) + 300 * millisecond +
                                chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
-    for (const char* type :
-         {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed", "refused"})
+    for (const char* type : {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
         one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
     one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
     const auto at_end = [this, &one] {
         const outside calm;
-        one.has_seen_end = one.latest.phase == ojs::phase::terminated;
-        const bool is_late = one.is_closed && chosen_.freezes_for == 0;  // one that is asleep is not waited for
-        if (!one.line.has_stopped || is_late || (one.has_seen_end && one.is_in_transition))
-            violate("stopped_token() is cancelled before or after the end");
+        if (!one.line.has_stopped || one.is_closed) violate("stopped_token() is cancelled before or after the end");
         block();
     };
     one.at_end = new ojs::cancel_registration(one.worker->stopped_token().on_cancel(at_end));
@@ -567,6 +559,8 @@ int worker_world::run_to_end(member& one) {
 void worker_world::close(member& one) {
     note("%s ends with %d", one.id.c_str(), one.status);
     if (one.status >= 0) check_account(one);
+    const bool sees_all = !chosen_.blocks && !is_slow() && one.line.has_started;
+    if (sees_all && one.status >= 0 && one.latest.phase != ojs::phase::terminated) violate("a transition is not seen");
     if (one.status >= 0) check_time(max_stop_time());
     // Three stop signals leave what the last heartbeat, handlers and threads get.
     const bool is_cut_short = third_at_ != 0 && !chosen_.by_run && !is_slow();
@@ -575,8 +569,6 @@ void worker_world::close(member& one) {
     std::unique_lock<std::shared_mutex> held(one.calling);
     one.worker.reset();
     one.is_closed = one.line.is_closed = true;
-    const bool sees_all = one.status >= 0 && !chosen_.blocks && !is_slow() && one.line.has_started;
-    if (sees_all && !one.has_seen_end) violate("a transition or the end is not seen, in this order");
     if (one.line.has_callbacks()) violate("the transport has a callback of a worker that is gone");
     note("%s is destroyed", one.id.c_str());
     check_time(max_stop_time() + request_timeout + second);  // it waits for calls in flight
@@ -623,7 +615,8 @@ nanoseconds worker_world::max_stop_time() const {
 
 // A running worker with a free slot asks for work, within a second after it could. A drain ends when nothing is in flight.
 void worker_world::watch_pickup(member& one) {
-    nanoseconds since = now(), in_flight = now();
+    nanoseconds since = now();
+    nanoseconds in_flight = now();
     for (;; sleep_for(100 * millisecond)) {
         const std::shared_lock<std::shared_mutex> held(one.calling);
         if (!one.worker) return;
@@ -635,17 +628,6 @@ void worker_world::watch_pickup(member& one) {
         if (on.phase() != ojs::phase::draining || on.active_jobs() + one.handlers > 0 || one.line.is_fetching())
             in_flight = now();
         if (now() - in_flight > 300 * millisecond) return violate("a drain with nothing in flight does not end");
-    }
-}
-
-// Then no job is in flight that a response has brought.
-void worker_world::check_drained(const member& one) {
-    for (const auto& [id, job] : backend_.jobs) {
-        if (!job.is_kept_by(one.id) || job.failed_by.count(one.id) != 0) continue;
-        const claim& latest = job.claims.back();
-        const bool has_lease = now() < latest.sent_at + backend_.lease;  // as the worker counts it
-        if (has_lease && latest.runs == 0 && !latest.overlaps && !job.is_mixed && is_exact())
-            violate(id + " is claimed, and the drain ends without it");
     }
 }
 

@@ -2,6 +2,8 @@
 #include "findings.hpp"
 
 using namespace test;
+using namespace std::chrono_literals;
+using ojs::worker_options;
 
 namespace {
 // "ID: PROBLEM" of each.

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "events.hpp"
 #include "test.hpp"
 
 namespace test {

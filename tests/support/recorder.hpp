@@ -6,9 +6,12 @@
 
 #include <deque>
 
+#include "events.hpp"
 #include "test.hpp"
 
 namespace recorder {
+using namespace std::chrono_literals;
+
 using test::counter;
 using test::event;
 inline constexpr auto guard = test::hang_guard;

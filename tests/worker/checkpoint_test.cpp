@@ -1,6 +1,7 @@
 // Checkpoints and the three stages of a cancellation: what is saved, what the FAIL carries, and what a later run reads.
 #include "busy_worker.hpp"
 
+using namespace ojs;
 using namespace recorder;
 using happening = recorder::event;
 
@@ -91,6 +92,16 @@ TEST_CASE("checkpoint: a state that does not parse as JSON in UTF-8 is refused, 
         return outcome::retry("");
     });
     CHECK(failed(wire) == strings{"1"});
+}
+
+TEST_CASE("checkpoint: a FAIL that is rejected is sent once more without its checkpoint") {
+    recorder::transport wire;
+    wire.refuse("fail", 1, {errc::rejected, 0, "too large"});
+    run_job(wire, [](job_context& job) {
+        CHECK(code_of(job.save_checkpoint("1")) == "ok");
+        return outcome::retry("");
+    });
+    CHECK(failed(wire) == strings{"1", ""});
 }
 
 TEST_CASE("checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {

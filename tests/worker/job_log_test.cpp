@@ -1,6 +1,7 @@
 // What the log says about failed jobs, failed reports, and outages of the backend.
 #include "busy_worker.hpp"
 
+using namespace ojs;
 using namespace recorder;
 
 namespace {
@@ -21,6 +22,16 @@ const std::string again = "backend reachable again";
 const error unreachable{errc::unreachable, 0, "connection refused"};
 const error rejected{errc::rejected, 0, "no"};
 }  // namespace
+
+TEST_CASE("job log: the record of a failed job has the error and the attempt") {
+    recorder::transport wire;
+    job given = make_job("a");
+    given.attempt = 3;
+    const log_record record = record_of_failure(wire, outcome::retry("disk full"), given);
+    CHECK(value_of(record, "error_type") == "handler_error");
+    CHECK(value_of(record, "error") == "disk full");
+    CHECK(value_of(record, "attempt") == "3");
+}
 
 TEST_CASE("job log: an exception of a handler, transport or callback is logged with its text") {
     struct silent : std::exception {
@@ -53,31 +64,29 @@ TEST_CASE("job log: an exception of a handler, transport or callback is logged w
     }
 }
 
-TEST_CASE("job log: a failed job's record has the attempt and up to 1 KiB of the error; the backend gets all") {
+TEST_CASE("job log: an error message is cut after 1 KiB, and the backend gets all of it") {
     const std::string text(5000, 'x');
+    const worker_options options = recorder::options();
     recorder::transport wire;
-    job given = make_job("a");
-    given.attempt = 3;
-    const log_record record = record_of_failure(wire, outcome::retry(text), given);
-    CHECK(value_of(record, "error_type") == "handler_error");
-    CHECK(value_of(record, "error") == std::string(1024, 'x') + "...");
-    CHECK(value_of(record, "attempt") == "3");
-    CHECK(wire.settlements("a").at(0).error.message == text);
+    const std::string logged = value_of(record_of_failure(wire, outcome::retry(text), make_job("a"), options), "error");
+    CHECK(logged == std::string(1024, 'x') + "...");
+    REQUIRE(wire.settlements("a").size() == 1);
+    CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it
 }
 
-TEST_CASE("job log: each try of a report that fails is logged with retry_in_ms, and the last one as an error") {
+TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retry follows") {
     worker_options options = recorder::options();
     const kept_log log(options);
     recorder::transport wire;
     wire.refuse("ack", 1, unreachable);
-    wire.refuse("ack", 7, rejected);  // the last time without its result
+    wire.refuse("ack", 2, rejected);  // with its result, and without
     wire.give(make_job("a"));
     run_until("fetch", 2, wire, options, [](job_context&) { return "[1]"; });
     const std::vector<log_record> failed = log.records("warn ACK failed");
-    REQUIRE(failed.size() == 7);
+    REQUIRE(failed.size() == 3);
     CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
-    CHECK(value_of(failed[6], "retry_in_ms") == "0");
-    CHECK(value_of(log.records("error job could not be reported").at(0), "error") == rejected.text);
+    CHECK(value_of(failed[1], "retry_in_ms") == "0");
+    CHECK(value_of(failed[2], "retry_in_ms").empty());
 }
 
 TEST_CASE("job log: an outage that only FETCHes or heartbeats notice, and its end, are logged once") {

@@ -2,6 +2,11 @@
 
 #include "file_tree.hpp"
 #include "standard_error.hpp"
+#include "text.hpp"
+
+using namespace ojs;
+using namespace std::chrono_literals;
+using test::holds;
 
 namespace {
 using variables = std::map<std::string, std::string>;

@@ -3,6 +3,7 @@
 // A queue is a stream with the key PREFIX + QUEUE. Beside it are KEY.GROUP.retry (a sorted set: when failed entries
 // are due), KEY.dead (a stream: entries that are given up) and KEY.GROUP.meta (a hash). In a cluster all keys of a
 // worker's queues need one slot: write a hash tag into the prefix ("{jobs}:").
+//
 // Fields of an entry, all optional: `id` (else, or while another entry has it, the entry's own), `type`, `args` (a JSON
 // array), `body` (any bytes), `max_attempts`. Handlers read the others as strings, as job.meta("traceparent"). Do not
 // trim the stream: that loses entries, and cancels the jobs of those that run.
@@ -44,14 +45,14 @@ struct redis_streams_options {
 ///
 /// A claim is an entry that is pending for the consumer `worker_id`, which must be unique. After visibility_timeout
 /// without a renewal or another claim of that worker, others take its entries. That costs an attempt, a hand-back does
-/// not. Without attempts left, and if malformed, an entry goes to KEY.dead with error_code and error_message; added to
-/// the stream again, it begins with attempt 1. An idle worker gets new entries at once. Those that are handed back, due
-/// or left by a dead worker, it gets after its poll_interval, or a second if that is longer.
+/// not. Without attempts left, and if malformed, an entry goes to KEY.dead with error_code and error_message; added to the
+/// stream again, it begins with attempt 1. An idle worker gets new entries at once. Those that are handed back, due, or
+/// left by a dead worker, it gets after its poll_interval, or a second if that is longer.
 ///
-/// Needs Redis 6.2. Errors have Redis' own text, the command and the key. unavailable: it refuses the request (OOM,
-/// MISCONF, READONLY, ...), and nothing has changed. rejected: it always will (WRONGTYPE, NOPERM, ...). What it refuses
-/// for one queue is logged, and does not hold up the others. Results and checkpoints are not stored. After fork() the
-/// child must neither use nor destroy the transport.
+/// Needs Redis 6.2. Errors have Redis' own text, with the command and the key. unavailable: it refuses the request (OOM,
+/// MISCONF, READONLY, ...), and nothing has changed. bad_response: it always will (WRONGTYPE, NOPERM, ...). What is refused
+/// for one queue is logged, and does not hold up the others. Results and checkpoints are not stored.
+/// After fork() the child must neither use nor destroy the transport.
 transport_scheme redis_streams(redis_streams_options options = {});
 
 /// The transport itself, for worker's constructor. Connects with the first request. Error: invalid_argument.

@@ -30,7 +30,7 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
 struct backend_url {
     std::string_view scheme;  // empty: none
     std::string_view address;
-    const transport_scheme* added = nullptr;  // overrides a built-in one
+    const transport_scheme* added = nullptr;  // of the options; overrides a built-in one
 
     bool is(std::string_view name) const noexcept { return equals_ignore_case(scheme, name); }
     bool is_http() const noexcept { return is("unix") || is("http") || is("https"); }
@@ -57,13 +57,11 @@ inline result<backend_url> read_url(const worker_options& options) {
     const backend_url url = split_url(options);
     const bool has_https = bool(options.https_stream);
     if (url.added != nullptr) return url;
-    for (const char* scheme : {"spool", "memory", "amqp", "redis", "postgres", "postgresql"}) {
-        const char* const name = *scheme == 'p' ? "river" : *scheme == 'r' ? "redis_streams" : scheme;
-        const std::string use = cat({"options->transports.add(ojs::", name, "())"});
-        if (url.is(scheme))
+    for (const char* name : {"spool", "memory"}) {
+        if (url.is(name))
             return bad_url(options, {errc::unsupported, 0,
-                                     cat({scheme, ": needs ojs_", name, ".hpp: include it, and call ",
-                                          *scheme == 'p' ? "ojs::river_transport::create()" : use})});
+                                     cat({name, ": needs ojs_", name,
+                                          ".hpp: include it, and call options->transports.add(ojs::", name, "())"})});
     }
     if (!url.is("unix") && !(url.is_http() && starts_with(url.address, "//"))) {
         std::string names = has_https ? "http:, unix:, https:" : "http:, unix:";

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <vector>
+
 #include "../transport_contract.hpp"
 
 namespace transport_contract {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <climits>
+#include <map>
 
 #include "trial.hpp"
 

@@ -149,8 +149,8 @@ class postgres_connection {
     // nothing is sent. Errors:
     //   unreachable               there is no connection, and nothing was sent
     //   disconnected, timed_out   it may have been executed; the next run() first waits until that is settled
-    //   unavailable               the server refuses for now: read-only, disk full, a lock
-    //   rejected                  the server will always refuse it: a value, a constraint, a trigger, rights
+    //   unavailable               the server refuses for now: rights, read-only, disk full, a lock
+    //   rejected                  the server will always refuse a value (SQLSTATE class 22, 23, 54)
     result<postgres_rows> run(const postgres_statement& query, const std::vector<postgres_value>& values,
                               time_point deadline, const function<bool()>& should_send = nullptr) {
         const result<void> ready = prepare(query, deadline);
@@ -349,11 +349,14 @@ class postgres_connection {
         const char* const severity = reply ? PQresultErrorField(reply.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
         if (state == nullptr || severity == nullptr || severity != std::string_view("ERROR"))
             return disconnect(errc::disconnected, reply ? PQresultErrorMessage(reply.get()) : nullptr);
-        // Of the connection, transaction, resources, locks, operators, system.
-        const bool may_pass = is_listed(std::string_view(state).substr(0, 2), "08 0A 25 26 40 53 55 57 58 XX");
         // Without DETAIL, which may quote a job's arguments.
-        return failure(may_pass ? errc::unavailable : errc::rejected,
+        return failure(classify(state),
                        one_line(PQresultErrorField(reply.get(), PG_DIAG_MESSAGE_PRIMARY)) + " (" + state + ")");
+    }
+
+    static errc classify(std::string_view state) {
+        const std::string_view kind = state.substr(0, 2);
+        return kind == "22" || kind == "23" || kind == "54" ? errc::rejected : errc::unavailable;
     }
 
     // The statement in progress may have been executed, or may still be.
