@@ -392,14 +392,15 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
         int status;
         by_body of_api;
         by_body of_others;  // a proxy's, which knows nothing of the job
-    } rows[] = {{400, {"rejected", "rejected"}, {"bad_response", "unavailable"}},
-                {422, {"rejected", "rejected"}, {"bad_response", "unavailable"}},
+    } rows[] = {{400, {"rejected", "rejected"}, {"rejected", "rejected"}},
+                {422, {"rejected", "rejected"}, {"rejected", "rejected"}},
                 {402, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
                 {405, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
-                {413, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
+                {413, {"rejected", "rejected"}, {"rejected", "rejected"}},
                 {404, {"gone", "rejected"}, {"unavailable", "unavailable"}},
                 {409, {"gone", "rejected"}, {"unavailable", "unavailable"}},
                 {410, {"gone", "rejected"}, {"unavailable", "unavailable"}},
+                {403, {"rejected", "rejected"}, {"rejected", "rejected"}},
                 {401, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
                 {408, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
                 {429, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},

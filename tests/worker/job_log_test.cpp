@@ -74,19 +74,19 @@ TEST_CASE("job log: an error message is cut after 1 KiB, and the backend gets al
     CHECK(wire.settlements("a")[0].error.message == text);  // the backend gets all of it
 }
 
-TEST_CASE("job log: the record of a failed report has retry_in_ms only if a retry follows") {
+TEST_CASE("job log: each try of a report that fails is logged with retry_in_ms, and the last one as an error") {
     worker_options options = recorder::options();
     const kept_log log(options);
     recorder::transport wire;
     wire.refuse("ack", 1, unreachable);
-    wire.refuse("ack", 2, rejected);  // with its result, and without
+    wire.refuse("ack", 7, rejected);  // the last time without its result
     wire.give(make_job("a"));
     run_until("fetch", 2, wire, options, [](job_context&) { return "[1]"; });
     const std::vector<log_record> failed = log.records("warn ACK failed");
-    REQUIRE(failed.size() == 3);
+    REQUIRE(failed.size() == 7);
     CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
-    CHECK(value_of(failed[1], "retry_in_ms") == "0");
-    CHECK(value_of(failed[2], "retry_in_ms").empty());
+    CHECK(value_of(failed[6], "retry_in_ms") == "0");
+    CHECK(value_of(log.records("error job could not be reported").at(0), "error") == rejected.text);
 }
 
 TEST_CASE("job log: an outage that only FETCHes or heartbeats notice, and its end, are logged once") {

@@ -48,21 +48,30 @@ TEST_CASE("settlement: a drain shortens a Retry-After: one try as the drain begi
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE("settlement: a 400 without an API error becomes final only after repeated tries") {
-    const error stray{errc::bad_response, 0, "POST /workers/ack answered 400", 400};
+TEST_CASE("settlement: of six failures of a report one is no refusal -> it is sent again, with its result") {
     recorder::transport wire;
-    wire.refuse("ack", 2, stray);
+    wire.refuse("ack", 1, {errc::unavailable, 0, "later"});
+    wire.refuse("ack", 5, {errc::rejected, 0, "no"});
     const settled_job done(wire);
-    CHECK(wire.settlements("a").size() == 3);
-    CHECK(done.body->report().completed == 1);
-    recorder::transport refusing;
-    refusing.refuse("ack", 100, stray);
-    const settled_job never(refusing);
-    const std::vector<call> tries = refusing.settlements("a");
-    REQUIRE(tries.size() == 7);  // the last one without its result, which may be what is refused
-    CHECK(tries[5].result_json == "\"result\"");
-    CHECK(tries[6].result_json.empty());
-    CHECK(never.body->exit_code() == 75);
+    CHECK(wire.settlements("a").back().result_json == "\"result\"");
+    CHECK(sums(*done.body) == "claimed 1 completed 1 exit 0");
+}
+
+TEST_CASE("settlement: a report refused as the stop ends is sent once more without its payload") {
+    worker_options options = recorder::options();
+    options.times.shutdown_grace_period = 0ms;
+    options.times.stop_timeout = 300ms;  // less than the pause after a refusal may take
+    busy_worker busy(options, [](job_context& job) {
+        CHECK(job.save_checkpoint("1"));
+        return until_cancelled(job);
+    });
+    busy.wire.on.fail = [&](const fail_request& request, time_point) -> result<settle_result> {
+        if (request.checkpoint_json.empty()) return settle_result::accepted;
+        return error{errc::rejected, 0, "too large"};
+    };
+    REQUIRE(busy.body->stop(guard));
+    CHECK(busy.body->report().unreported.empty());
+    CHECK(busy.body->exit_code() == 0);
 }
 
 // [WP 10.4 (a)]
@@ -75,10 +84,10 @@ TEST_CASE("settlement: a job whose claim is gone at its ACK is counted as gone, 
 }
 
 // [River blocking]
-TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported, and the exit status is 75") {
+TEST_CASE("settlement: a report is refused six times -> its slot is free, the job is unreported, and the status 75") {
     recorder::transport wire;
-    wire.refuse("ack", 9, {errc::rejected, 0, "no"});
-    wire.refuse("fail", 9, {errc::rejected, 0, "no"});
+    wire.refuse("ack", 99, {errc::rejected, 0, "no"});
+    wire.refuse("fail", 99, {errc::rejected, 0, "no"});
     wire.give(make_job("with-result"));
     wire.give(make_job("without"));
     wire.give(make_job("unknown", "no such type"));
@@ -86,15 +95,15 @@ TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported,
     const kept_log log(options, log_level::error);
     const auto worker =
         start_worker(wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
-    REQUIRE(wire.wait_for("ack", 3));
-    REQUIRE(wire.wait_for("fail", 1));
+    REQUIRE(wire.wait_for("ack", 13));
+    REQUIRE(wire.wait_for("fail", 6));
     REQUIRE(worker->stop(guard));
     const std::vector<call> tries = wire.settlements("with-result");
-    REQUIRE(tries.size() == 2);
-    CHECK(tries[0].result_json == "[1]");
-    CHECK(tries[1].result_json.empty());  // which may be what is refused
-    CHECK(wire.settlements("without").size() == 1);
-    CHECK(wire.settlements("unknown").size() == 1);
+    REQUIRE(tries.size() == 7);
+    CHECK(tries[5].result_json == "[1]");
+    CHECK(tries[6].result_json.empty());  // which may be what is refused
+    CHECK(wire.settlements("without").size() == 6);
+    CHECK(wire.settlements("unknown").size() == 6);
     std::vector<std::string> unreported = worker->report().unreported;
     std::sort(unreported.begin(), unreported.end());
     CHECK(unreported == std::vector<std::string>{"unknown", "with-result", "without"});
@@ -102,9 +111,10 @@ TEST_CASE("settlement: jobs whose reports are rejected are listed as unreported,
     CHECK(exit_status::unreported == 75);
     std::vector<std::string> logged;
     for (const log_record& each : log.records("error job could not be reported"))
-        logged.push_back(value_of(each, "job_id") + " " + value_of(each, "handler"));
+        logged.push_back(value_of(each, "job_id") + " " + value_of(each, "handler") + ": " + value_of(each, "error"));
     std::sort(logged.begin(), logged.end());
-    CHECK(logged == std::vector<std::string>{"unknown not started", "with-result completed", "without completed"});
+    CHECK(logged ==
+          std::vector<std::string>{"unknown not started: no", "with-result completed: no", "without completed: no"});
     check_last_word(wire);
 }
 

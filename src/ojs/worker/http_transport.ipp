@@ -100,13 +100,10 @@ class http_transport : public transport {
     }
 
     result<settle_result> read_settlement(std::string_view call, result<http_response> response) const {
-        if (response && ends_claim(*response)) return settle_result::gone;
+        if (response && is_api_error(*response, "404 409 410")) return settle_result::gone;
         response = checked(call, std::move(response));
         if (response) return settle_result::accepted;
-        error why = response.error();
-        const bool is_bad_request = why.http_status == 400 || why.http_status == 422;
-        if (is_bad_request && why.code == errc::unavailable) why.code = errc::bad_response;  // a proxy's
-        return why;
+        return response.error();
     }
 
     http_client client_;

@@ -57,11 +57,13 @@ inline result<backend_url> read_url(const worker_options& options) {
     const backend_url url = split_url(options);
     const bool has_https = bool(options.https_stream);
     if (url.added != nullptr) return url;
-    for (const char* name : {"spool", "memory"}) {
-        if (url.is(name))
+    for (const char* scheme : {"spool", "memory", "amqp", "redis", "postgres", "postgresql"}) {
+        const char* const name = *scheme == 'p' ? "river" : *scheme == 'r' ? "redis_streams" : scheme;
+        const std::string use = cat({"options->transports.add(ojs::", name, "())"});
+        if (url.is(scheme))
             return bad_url(options, {errc::unsupported, 0,
-                                     cat({name, ": needs ojs_", name,
-                                          ".hpp: include it, and call options->transports.add(ojs::", name, "())"})});
+                                     cat({scheme, ": needs ojs_", name, ".hpp: include it, and call ",
+                                          *scheme == 'p' ? "ojs::river_transport::create()" : use})});
     }
     if (!url.is("unix") && !(url.is_http() && starts_with(url.address, "//"))) {
         std::string names = has_https ? "http:, unix:, https:" : "http:, unix:";

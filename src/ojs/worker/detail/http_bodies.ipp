@@ -88,23 +88,23 @@ inline bool is_api_error(const http_response& response, std::string_view statuse
     return is_listed(std::to_string(response.status), statuses) && !api_error_code(response).empty();
 }
 inline bool rejects_body(const http_response& response) { return is_api_error(response, "400 422"); }
-inline bool ends_claim(const http_response& response) { return is_api_error(response, "404 409 410"); }
 
 // Quotes nothing but the error's code: a response may echo the request.
 inline error status_error(const std::string& request, const http_response& response) {
     const std::string status = std::to_string(response.status);
     const std::string code = api_error_code(response);
-    const bool is_login = is_listed(status, "401 403");  // retried, as credentials may be fixed meanwhile
-    const bool is_temporary = is_login || is_listed(status, "408 425 429") || response.status >= 500;
+    const bool is_login = is_listed(status, "401 403");
+    const bool is_temporary = is_listed(status, "401 408 425 429") || response.status >= 500;
+    const bool is_refused = is_listed(status, "400 403 413 422") || (!code.empty() && !is_temporary);
     const char* const fix = is_login ? "; is OJS_AUTH_TOKEN or OJS_AUTH_TOKEN_FILE right?"
                             : response.status == 404 && has_part(request, "/workers/")
                                 ? "; is the base path of OJS_URL right?"
                                 : "";
     std::uint64_t seconds = 0;  // an hour at most [RFC 9110 10.2.3]
     parse_number(find_header(response.headers, "Retry-After"), 3600, seconds);
-    return {response.status < 400          ? errc::bad_response
-            : is_temporary || code.empty() ? errc::unavailable
-                                           : errc::rejected,
+    return {response.status < 400 ? errc::bad_response
+            : is_refused          ? errc::rejected
+                                  : errc::unavailable,
             0, cat({request, " answered ", status, code.empty() ? "" : ": ", code, fix}), response.status,
             std::chrono::seconds(seconds)};
 }

@@ -12,7 +12,7 @@ inline time_point next_try_at(time_point now, time_point deadline, milliseconds 
 
 struct report_tries {
     backoff delays{milliseconds(50), milliseconds(20000)};
-    int strays = 0;
+    int refusals = 0;
     unsigned seen_changes = 0;
 };
 
@@ -27,11 +27,12 @@ class reports : public worker_state {
             if (!report.ack) report.checkpoint = job.saved;
             if (report.status == job_status::interrupted) ++counts.interrupted;
         }
-        report.note_response(send(job, report));
+        const result<settle_result> response = send(job, report);
+        report.note_response(response);
         end_account(job, report.ended);
         if (report.accepted()) notify_settled(job, report);
         release(job);
-        log_status(job, report);
+        log_status(job, report, response.error().text);
     }
     // In a task; then a slot may be free.
     void settle_in_task(active_job& job, job_report report) {
@@ -104,31 +105,29 @@ class reports : public worker_state {
         note_response(response, sent_at);
         return response;
     }
-    // False: no try follows. What is rejected is repeated without its payload, which may have been too large. A 4xx that
-    // may be a proxy's is final when repeated.
+    // False: no try follows. The sixth refusal is final, but one more try goes without the payload, which may be too large.
+    // Other failures are repeated until the stop is over.
     bool await_next_try(const active_job& job, job_report& report, const error& failure, report_tries& so_far) {
-        constexpr int max_strays = 6;
+        const bool is_refused = failure.code == errc::rejected;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
-        const bool is_stray = failure.code == errc::bad_response && failure.http_status / 100 == 4;
-        const bool is_rejected = failure.code == errc::rejected || (is_stray && ++so_far.strays >= max_strays);
-        time_point retry_at = is_rejected && payload.empty() ? never : steady_clock::now();
-        if (is_rejected) payload.clear();
         unique_lock held(guard);
         const time_point end = reports_end();
-        if (!is_rejected)
-            retry_at = next_try_at(retry_at, end == never ? phases.drain_deadline() : end,
-                                   so_far.delays.next(failure.retry_after));
-        if (retry_at >= end) retry_at = never;
+        time_point retry_at = next_try_at(steady_clock::now(), end == never ? phases.drain_deadline() : end,
+                                          so_far.delays.next(failure.retry_after));
+        if (retry_at >= end || (is_refused && ++so_far.refusals >= 6)) {
+            if (!is_refused || payload.empty()) return false;
+            payload.clear();
+            retry_at = steady_clock::now();
+        }
         held.unlock();
-        std::vector<log_field> fields = {field("job_id", job.job.id), field("error", failure.text)};
-        if (retry_at != never) fields.push_back(field("retry_in_ms", max(-milliseconds_since(retry_at), 0LL)));
         if (!is_bad_token(failure))
-            log.write({log_level::warn, report.ack ? "ACK failed" : "FAIL failed", std::move(fields), {}});
+            log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
+                      {field("job_id", job.job.id), field("error", failure.text),
+                       field("retry_in_ms", max(-milliseconds_since(retry_at), 0LL))});
         held.lock();
-        while (retry_at != never && report_changes == so_far.seen_changes &&
-               changed.wait_until(held, min(retry_at, reports_end())))
+        while (report_changes == so_far.seen_changes && changed.wait_until(held, min(retry_at, reports_end())))
             continue;
-        return retry_at != never;
+        return true;
     }
     // Unless a stop has given it up first.
     void end_account(active_job& job, job_status ended) {
@@ -154,13 +153,15 @@ class reports : public worker_state {
                                      steady_clock::now() - job.since};
         call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
-    void log_status(const active_job& job, const job_report& report) {
-        const bool is_gone = report.ended == job_status::gone;
+    void log_status(const active_job& job, const job_report& report, const std::string& error) {
         if (report.accepted())
             return log_job(job, report.level, status_messages[static_cast<std::size_t>(report.status)], report);
+        std::vector<log_field> fields = in_flight_fields(job);
+        fields.push_back(field("error", error));
+        const bool is_gone = report.ended == job_status::gone;
         const char* const text = is_gone ? "claim lost: another worker may have this job; its report is dropped"
                                          : "job could not be reported";
-        log.write({is_gone ? log_level::warn : log_level::error, text, in_flight_fields(job), {}});
+        log.write({is_gone ? log_level::warn : log_level::error, text, std::move(fields), {}});
     }
 };
 }  // namespace ojs::detail
