@@ -35,6 +35,7 @@ struct held_message : ref_counted {
     delivery from;                 // the body moves to the worker
     bool is_buffered = false;      // no FETCH has returned it
     bool is_counted = false;       // in its queue_channel's prefetch
+    bool is_refused = false;       // its FAIL: it stays the broker's, and another one is prefetched
     std::size_t fingerprint = 0;   // of the body
     std::uint64_t generation = 0;  // of its channel
     ref<publication> published;
@@ -277,6 +278,7 @@ class amqp_transport : public transport {
         result<void> out = publisher_.publish(what, deadline);
         held.lock();
         message->is_published = message->is_published || out;
+        message->is_refused = !out && out.error().code == errc::rejected;
         if (!out && out.error().code != errc::timed_out) message->published = {};
         if (message->now == state::publishing) message->now = state::held;
         return out;
@@ -493,12 +495,13 @@ class amqp_transport : public transport {
         channel.incoming = {};
         return status;
     }
-    // The prefetch of the channel's consumers, and the messages of those that are cancelled.
+    // The prefetch of the channel's consumers, and the messages of those that are cancelled, but for refused ones.
     std::int64_t limited_already(const queue_channel& channel) const {
         std::int64_t out = channel.prefetch;
         const unique_lock held(mutex_);
         for (const message_ref& message : held_)
-            out += message->queue == channel.queue && message->now != state::lost && !message->is_counted;
+            if (message->queue == channel.queue && message->now != state::lost)
+                out += !message->is_counted - message->is_refused;
         return out;
     }
     rpc_status set_prefetch(const queue_channel& channel, std::int64_t prefetch) {
@@ -619,6 +622,7 @@ class amqp_transport : public transport {
         message->now = message->is_published ? state::due : message->published ? state::publishing : state::held;
         message->generation = channel.generation;
         message->is_counted = !channel.tags.empty();
+        message->is_refused = false;
         message->is_buffered = has_new_jobs_ = true;
         message->from = std::move(from);
         if (message->from.max_attempts == 0) message->from.max_attempts = options_.max_attempts;

@@ -101,6 +101,7 @@ class river_worker : public river_transport {
         if (!locked) return locked.error();
         if (locked->size() == 0)
             return failure(errc::unavailable, "the session that held this worker's lock has ended");
+        jobs_.forget_given_up(request.active_jobs);
         heartbeat_response out;
         if (request.active_jobs.empty()) return out;
         postgres_array ids;

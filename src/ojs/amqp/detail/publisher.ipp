@@ -81,7 +81,8 @@ class publisher {
     explicit publisher(broker_address broker) : broker_(std::move(broker)) {}
 
     // Returns once a queue has it. Errors: timed_out, then a call with the same publication continues to wait
-    // for its confirm; disconnected, unavailable: it was not confirmed, and never will be. Thread-safe.
+    // for its confirm; disconnected, unavailable, and rejected (by the broker, or AMQP cannot carry it): it was not
+    // confirmed, and never will be. Thread-safe.
     result<void> publish(const ref<publication>& what, time_point deadline) {
         unique_lock held(mutex_);
         while (is_busy_ && changed_.wait_until(held, deadline)) {
@@ -106,6 +107,7 @@ class publisher {
     }
     // One after the other.
     result<void> publish_alone(const ref<publication>& what, time_point deadline) {
+        is_refused_ = false;
         if (pending_ && !(pending_ == what) && await_confirm(deadline) == rpc_status::timed_out)
             return unconfirmed(*what);
         for (bool declares = false; !what->is_confirmed; declares = true) {
@@ -134,13 +136,15 @@ class publisher {
     }
     bool send(const ref<publication>& what) {
         is_returned_ = false;
-        if (!connection_.check_sent(rabbitmq::publish(connection_, channel, *what))) return false;
+        const int status = rabbitmq::publish(connection_, channel, *what);
+        is_refused_ = status == AMQP_STATUS_BAD_AMQP_DATA || status == AMQP_STATUS_TABLE_TOO_BIG;
+        if (!connection_.check_sent(status)) return false;
         pending_ = what;
         return true;
     }
     error disconnected(const publication& what) {
         drop();
-        return {errc::disconnected, 0,
+        return {is_refused_ ? errc::rejected : errc::disconnected, 0,
                 cat({"RabbitMQ did not take a publication to ", what.queue, ": ", connection_.fault()})};
     }
     void drop() {
@@ -159,7 +163,9 @@ class publisher {
             arguments.push_back(text_entry("x-overflow", "reject-publish"));
         }
         amqp_queue_declare(connection_.state(), channel, bytes_of(what.queue), 0, 1, 0, 0, table_of(arguments));
-        return connection_.check(channel) == rpc_status::done;
+        const rpc_status status = connection_.check(channel);
+        is_refused_ = status == rpc_status::channel_closed;
+        return status == rpc_status::done;
     }
 
     // Done: a response has come for `pending_`.
@@ -179,6 +185,7 @@ class publisher {
         if (method.id == AMQP_BASIC_ACK_METHOD) pending_->is_confirmed = !is_returned_;
         if (method.id == AMQP_BASIC_ACK_METHOD || method.id == AMQP_BASIC_NACK_METHOD) pending_ = {};
         if (method.id != AMQP_CHANNEL_CLOSE_METHOD) return rpc_status::done;
+        is_refused_ = true;
         connection_.keep_fault(connection::text_of<amqp_channel_close_t>(method.decoded));
         return rpc_status::disconnected;
     }
@@ -191,6 +198,7 @@ class publisher {
     connection connection_;
     ref<publication> pending_;  // sent, and neither confirmed nor refused
     bool is_returned_ = false;  // no queue took it
+    bool is_refused_ = false;   // repeating it cannot change that
 };
 }  // namespace rabbitmq
 }  // namespace ojs::detail

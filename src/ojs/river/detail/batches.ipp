@@ -318,10 +318,9 @@ class reports {
             static_cast<void>(cancel_token().sleep_for(pause));
         }
         if (shared->locked) return failure(errc::unavailable, "another transaction has locked the job's row");
-        // The worker drops a report that is rejected even without output or checkpoint.
-        if (!shared->failed || (shared->failed->code == errc::rejected && shared->merged.empty()))
-            jobs_.forget(held->id);
+        if (shared->failed) jobs_.change(held->id, [](held_job& job) { job.failed = true; });
         if (shared->failed) return *shared->failed;
+        jobs_.forget(held->id);
         return shared->done ? settle_result::accepted : settle_result::gone;
     }
     // False at the deadline; another thread may still settle it.
@@ -387,7 +386,7 @@ class reports {
             return rows.error();
         }
         mark_settled(all, *rows);
-        return check_unsettled(all, errors, deadline);
+        return check_unsettled(all, {ids.text(), attempts.text(), errors.text(), session_.owner()}, deadline);
     }
 
     void mark_response_lost(const settlements& all) {
@@ -405,17 +404,9 @@ class reports {
         }
     }
     // A job that was not found is locked, settled by a statement whose response was lost, or gone.
-    result<void> check_unsettled(const settlements& all, const postgres_array& errors, time_point deadline) {
-        postgres_array ids, attempts;
-        bool any = false;
-        for (const auto& call : all) {
-            ids.add(call->id);
-            attempts.add(call->attempt);
-            any |= !call->done;
-        }
-        if (!any) return {};
-        const result<postgres_rows> rows =
-            db_.settling.run(sql::unsettled, {ids.text(), attempts.text(), errors.text(), session_.owner()}, deadline);
+    result<void> check_unsettled(const settlements& all, const values& requested, time_point deadline) {
+        if (std::all_of(all.begin(), all.end(), [](const auto& call) { return call->done; })) return {};
+        const result<postgres_rows> rows = db_.settling.run(sql::unsettled, requested, deadline);
         if (!rows) return rows.error();
         for (int row = 0; row < rows->size(); ++row) {
             const long long id = rows->number(row, 0);

@@ -270,7 +270,7 @@ class database {
         return bool(done);
     }
 
-    // The statement's last two values are the first and last id. A rejected range is halved, down to one row.
+    // The statement's last two values are the first and last id. A rejected range is halved, if an empty one is not.
     result<void> run_by_halves(postgres_connection& connection, const postgres_statement& query,
                                const function<values()>& make_values, const function<void(const postgres_rows&)>& take,
                                time_point deadline, const function<bool()>& should_send = nullptr,
@@ -285,7 +285,7 @@ class database {
             const result<postgres_rows> rows = connection.run(query, all, deadline, should_send);
             if (rows) {
                 take(*rows);
-            } else if (rows.error().code != errc::rejected) {
+            } else if (rows.error().code != errc::rejected || from > to) {
                 return rows.error();
             } else if (from == to) {
                 notice(std::string(query.name) + " of job " + std::to_string(from) + ": " + rows.error().text);
@@ -293,6 +293,7 @@ class database {
             } else {
                 const long long middle = (from >> 1) + (to >> 1) + (from & to & 1);
                 ranges.insert(ranges.end(), {{middle + 1, to}, {from, middle}});
+                if (ranges.size() == 2) ranges.push_back({1, 0});
             }
         }
         return {};

@@ -149,8 +149,8 @@ class postgres_connection {
     // nothing is sent. Errors:
     //   unreachable               there is no connection, and nothing was sent
     //   disconnected, timed_out   it may have been executed; the next run() first waits until that is settled
-    //   unavailable               the server refuses for now: rights, read-only, disk full, a lock
-    //   rejected                  the server will always refuse a value (SQLSTATE class 22, 23, 54)
+    //   unavailable               the server refuses for now: read-only, disk full, a lock
+    //   rejected                  the server will always refuse it: a value, a constraint, a trigger, rights
     result<postgres_rows> run(const postgres_statement& query, const std::vector<postgres_value>& values,
                               time_point deadline, const function<bool()>& should_send = nullptr) {
         const result<void> ready = prepare(query, deadline);
@@ -354,9 +354,9 @@ class postgres_connection {
                        one_line(PQresultErrorField(reply.get(), PG_DIAG_MESSAGE_PRIMARY)) + " (" + state + ")");
     }
 
+    // By its class: of the connection, the transaction, resources, locks, operators and the system it may pass.
     static errc classify(std::string_view state) {
-        const std::string_view kind = state.substr(0, 2);
-        return kind == "22" || kind == "23" || kind == "54" ? errc::rejected : errc::unavailable;
+        return is_listed(state.substr(0, 2), "08 0A 25 26 40 53 55 57 58 XX") ? errc::unavailable : errc::rejected;
     }
 
     // The statement in progress may have been executed, or may still be.

@@ -39,6 +39,7 @@ struct held_job {
     long long id = 0;
     long long attempt = 0;
     bool reported = false;           // a report is in progress
+    bool failed = false;             // and has failed once: once no heartbeat names the job, it is given up
     bool response_lost = false;      // to a report: it may have been settled
     std::string settled_as;          // the action, set before the reporting thread sees it
     bool claimed_again = false;      // before that was known; the new claim is given back
@@ -104,6 +105,13 @@ class held_jobs {
             found->second.reported ? ours.push_back(name) : forget(found);
         }
     }
+    void forget_given_up(const std::vector<std::string>& active) {
+        const unique_lock held(mutex_);
+        for (auto next = all_.begin(); next != all_.end();) {
+            const auto one = next++;
+            if (one->second.failed && !contains(active, std::to_string(one->first))) forget(one);
+        }
+    }
     postgres_array ids() const {
         const unique_lock held(mutex_);
         postgres_array out;
@@ -162,11 +170,9 @@ class session {
         if (!pooler) return pooler;
         const result<postgres_rows> found = db_.listening.run(sql::version, {}, deadline);
         if (!found) {
-            const bool missing = found.error().text.find("(42P01)") != std::string::npos ||
-                                 found.error().text.find("(3F000)") != std::string::npos;
-            if (!missing) return found.error();
-            return failure(errc::unsupported,
-                           "River's tables are missing (run river migrate-up): " + found.error().text);
+            const std::string& why = found.error().text;
+            if (!has_part(why, "(42P01)") && !has_part(why, "(3F000)")) return found.error();
+            return failure(errc::unsupported, "River's tables are missing (run river migrate-up): " + why);
         }
         const long long version = found->is_null(0, 0) ? 0 : found->number(0, 0);
         if (version < min_river_version || version > max_river_version)
