@@ -9,7 +9,9 @@ on.rabbitmq := amqp_worker amqp_loop amqp_contract amqp_tool
 header.rabbitmq := amqp.h
 on.hiredis := redis_streams_worker redis_streams_loop redis_streams_contract
 header.hiredis := hiredis/hiredis.h
-on.rdkafka := kafka_loop kafka_mock
+on.nats := nats_loop
+header.nats := nats/nats.h
+on.rdkafka := kafka_loop
 header.rdkafka := librdkafka/rdkafka.h
 on.grpc := grpc_drain grpc_client
 header.grpc := grpcpp/grpcpp.h
@@ -33,8 +35,8 @@ endef
 
 adapters: deps  ## build/tls_worker, over https://, and build/river_worker, on River's queue, where OpenSSL and libpq are installed
 	$(call build_found,openssl libpq,tls_worker river_worker)
-queues: deps  ## the examples for RabbitMQ, Redis, Kafka, gRPC and Asio whose libraries are installed, as build/NAME
-	$(call build_found,rabbitmq hiredis rdkafka grpc boost,%)
+queues: deps  ## the examples for RabbitMQ, Redis, NATS, Kafka, gRPC and Asio whose libraries are installed, as build/NAME
+	$(call build_found,rabbitmq hiredis nats rdkafka grpc boost,%)
 httplib-drain: deps  ## build/httplib_drain, a draining cpp-httplib server, if cpp-httplib is installed
 	$(call build_found,httplib,%)
 
@@ -42,6 +44,7 @@ $(on.openssl:%=$(BUILD)/%): LDLIBS += -lssl -lcrypto
 $(on.libpq:%=$(BUILD)/%): LDLIBS += -lpq
 $(on.rabbitmq:%=$(BUILD)/%): LDLIBS += -lrabbitmq
 $(on.hiredis:%=$(BUILD)/%): LDLIBS += -lhiredis
+$(on.nats:%=$(BUILD)/%): LDLIBS += -lnats
 $(on.rdkafka:%=$(BUILD)/%): LDLIBS += -lrdkafka
 $(on.grpc:%=$(BUILD)/%): LDLIBS += $(shell pkg-config --libs grpc++ 2>/dev/null)
 $(on.httplib:%=$(BUILD)/%): LDLIBS += $(shell pkg-config --libs cpp-httplib 2>/dev/null)
@@ -56,7 +59,7 @@ $(on.openssl:%=$(BUILD)/%): $(OBJ)/tests/adapters/implementation_tls.o
 $(BUILD)/river_worker $(BUILD)/river_probe_worker: $(OBJ)/tests/adapters/implementation_river.o
 $(BUILD)/amqp_worker $(BUILD)/amqp_contract: $(OBJ)/tests/queues/implementation_amqp.o
 $(BUILD)/redis_streams_worker $(BUILD)/redis_streams_contract: $(OBJ)/tests/queues/implementation_redis_streams.o
-$(addprefix $(BUILD)/,amqp_loop redis_streams_loop kafka_loop grpc_drain asio_drain httplib_drain): $(IMPLEMENTATION)
+$(addprefix $(BUILD)/,amqp_loop redis_streams_loop nats_loop kafka_loop grpc_drain asio_drain httplib_drain): $(IMPLEMENTATION)
 
 # ---- adapters --------------------------------------------------------------------------------------------------------
 
@@ -83,12 +86,14 @@ river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL 
 # Those of the account; empty: a fifth of the messages, and a stop of each kind.
 MESSAGES ?=
 STOPS ?=
+KAFKA := Loops.test_kafka_commits_nothing_behind_an_interrupted_message
 # Each has a broker of its own, so that they run side by side. Where a library is missing its tests are left out.
 QUEUES = $(addprefix queues/,stop_token \
     $(call where,rabbitmq,$(addprefix Contract.test_rabbitmq_,classic quorum)) \
     $(call where,rabbitmq,$(addprefix Chaos.test_amqp_,worker loop)) \
     $(call where,hiredis,Contract.test_redis Chaos.test_redis_streams_worker Chaos.test_redis_streams_loop) \
-    $(call where,rabbitmq,Refusals $(call where,hiredis,warnings)) $(call where,rdkafka,kafka Chaos.test_kafka_loop) \
+    $(call where,nats,Loops.test_nats_extends_the_ack_wait Chaos.test_nats_loop) \
+    $(call where,rabbitmq,Refusals $(call where,hiredis,warnings)) $(call where,rdkafka,$(KAFKA)) \
     $(call where,grpc,grpc) $(call where,boost,asio))
 queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of every message over stops of each kind
 	$(call run_checks,$(QUEUES))
@@ -100,8 +105,10 @@ needs.Chaos.test_amqp_worker := amqp_worker amqp_tool
 needs.Chaos.test_amqp_loop := amqp_loop amqp_tool
 needs.Chaos.test_redis_streams_worker := redis_streams_worker
 needs.Chaos.test_redis_streams_loop := redis_streams_loop
-needs.Chaos.test_kafka_loop := kafka_loop kafka_mock
-needs.kafka := kafka_loop kafka_mock
+needs.Chaos.test_nats_loop := nats_loop
+needs.Loops.test_nats_extends_the_ack_wait := nats_loop
+needs.Chaos.test_kafka_loop := kafka_loop
+needs.$(KAFKA) := kafka_loop
 needs.grpc := $(on.grpc)
 needs.asio := $(on.boost)
 $(RESULTS)/queues/%: $$(or $$(wildcard tests/queues/$$*_test.py),tests/queues/queues_test.py) \

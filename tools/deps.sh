@@ -65,12 +65,14 @@ missing() {
     if [ "${1:-}" = queues ]; then
         has_header amqp.h || echo "librabbitmq-dev <amqp.h>"
         has_header hiredis/hiredis.h || echo "libhiredis-dev <hiredis/hiredis.h>"
+        has_header nats/nats.h || echo "libnats-dev <nats/nats.h>"
         has_header librdkafka/rdkafka.h || echo "librdkafka-dev <librdkafka/rdkafka.h>"
         has_header grpcpp/grpcpp.h || echo "libgrpc++-dev <grpcpp/grpcpp.h>"
         has_header boost/beast.hpp || echo "libboost-dev <boost/beast.hpp>"
         has_program rabbitmq-server || [ -x /usr/sbin/rabbitmq-server ] || echo "rabbitmq-server rabbitmq-server"
         has_program redis-server || echo "redis-server redis-server"
         has_program redis-cli || echo "redis-tools redis-cli"
+        has_program nats-server || [ -x /usr/sbin/nats-server ] || echo "nats-server nats-server"
     fi
     if [ "${1:-}" = mutants ]; then
         has_program clang++ || echo "clang clang++"

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import chaos
 from chaos import BUILD, QUEUE
+from kafka import KafkaMock
+from nats_server import NatsServer
+from programs import Program
 from rabbitmq import RabbitMQ
 from redis_server import RedisServer
 
@@ -103,6 +106,33 @@ class Refusals(unittest.TestCase):
         self.broker.ctl("clear_vhost_limits", "-p", "/")
         self.await_done(process, "kept")
         self.assertEqual(self.stop(process), 0)
+
+
+class Loops(unittest.TestCase):
+    """What chaos does not show."""
+
+    def test_nats_extends_the_ack_wait(self):
+        broker = started(self, NatsServer, "nats_loop")
+        broker.declare(QUEUE)
+        for _ in range(2):
+            Program(self, BUILD / "nats_loop", *broker.arguments(QUEUE))
+        broker.publish(QUEUE, ["long 7000"])  # the ack wait is 5 s
+        self.assertTrue(chaos.eventually(lambda: broker.left(QUEUE) == 0))
+        self.assertEqual(broker.consumer(QUEUE)["delivered"]["consumer_seq"], 1)
+
+    def test_kafka_commits_nothing_behind_an_interrupted_message(self):
+        kafka = KafkaMock()
+        kafka.start()
+        kafka.publish(QUEUE, ["a 1", "bad fail", "long 60000"] + [f"m{i} 1" for i in range(20)])
+        consumer = Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE), OJS_SIGNAL_DEBOUNCE="0")
+        consumer.prints("done m19")
+        self.assertTrue(chaos.eventually(lambda: kafka.left(f"{QUEUE}.dead") == 1), consumer.said())
+        consumer.process.send_signal(signal.SIGTERM)
+        consumer.prints('"phase":"draining"')
+        consumer.process.send_signal(signal.SIGTERM)
+        self.assertEqual(consumer.process.wait(20), 0, consumer.said())
+        self.assertNotIn("done long", consumer.said())
+        self.assertEqual(kafka.left(QUEUE), 21)  # all but the two before it
 
 
 class Chaos(unittest.TestCase):

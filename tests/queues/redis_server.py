@@ -1,86 +1,23 @@
 """A private Redis with an append-only file in a temporary folder, for tests."""
 
-import os
-import shutil
-import signal
-import socket
 import subprocess
-import tempfile
-import time
-import weakref
-from pathlib import Path
 
-from ports import free_ports
-
-GUARD = 60  # seconds
+from ports import GUARD, Server
 
 
-class RedisServer:
+class RedisServer(Server):
     programs = ("redis-server", "redis-cli")
+    greeting = b"PING\r\n", (b"+PONG", b"-NOAUTH")
 
-    def __init__(self, *options):
-        self.options = options
-        self.process = None
-        self.folder = Path(tempfile.mkdtemp(prefix="ojs-redis-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.port = free_ports()
-
-    @property
-    def pid(self):
-        return self.process.pid
-
-    def start(self):
-        """Returns once it answers; after stop() or kill(), with the same port and data."""
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-                   "--save", "", "--appendonly", "yes", "--appendfsync", "always", *self.options]
-        path = f"{os.environ.get('PATH', '')}:/usr/sbin"
-        with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**os.environ, "PATH": path})
-        end = time.monotonic() + GUARD
-        while not self.answers():
-            if self.process.poll() is not None or time.monotonic() >= end:
-                log = (self.folder / "log").read_text()
-                raise RuntimeError("redis-server does not start: " + log[-2000:])
-            time.sleep(0.02)
-
-    def answers(self):
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as to:
-                to.sendall(b"PING\r\n")
-                return to.recv(100).startswith((b"+PONG", b"-NOAUTH"))
-        except OSError:
-            return False
-
-    def end(self, number):
-        if self.process is not None and self.process.poll() is None:
-            self.thaw()
-            self.process.send_signal(number)
-            self.process.wait(GUARD)
-
-    def stop(self):
-        self.end(signal.SIGTERM)
-
-    def kill(self):
-        self.end(signal.SIGKILL)
-
-    def close(self):
-        self.kill()
-
-    def freeze(self):
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self):
-        self.process.send_signal(signal.SIGCONT)
+    def command(self):
+        return ["redis-server", "--port", self.port, "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
+                "--appendonly", "yes", "--appendfsync", "always", *self.options]
 
     def cli(self, *arguments, data=b""):
         """The output of redis-cli."""
         ran = subprocess.run(["redis-cli", "-p", str(self.port), *map(str, arguments)], input=data, check=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD)
         return ran.stdout.decode(errors="replace").rstrip("\n")
-
-    def declare(self, stream):
-        """Its first entry makes it."""
 
     def publish(self, stream, bodies):
         """An entry for each body; its id is the body's first word."""

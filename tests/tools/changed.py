@@ -13,7 +13,7 @@ import sys
 # A part, and the beginnings of the paths that it depends on.
 PARTS = {
     "queues": ("src/ojs/amqp/", "src/ojs/redis_streams/", "src/ojs/ledger/", "src/ojs/stop_token/", "examples/amqp", "examples/asio",
-               "examples/grpc_drain", "examples/kafka", "examples/redis", "tests/queues/", "tests/support/", "tests/libraries.mk"),
+               "examples/grpc_drain", "examples/kafka", "examples/nats", "examples/redis", "tests/queues/", "tests/support/", "tests/libraries.mk"),
     "adapters": ("src/ojs/tls/", "src/ojs/river/", "examples/river", "examples/tls", "tests/adapters/", "tests/support/",
                  "tests/libraries.mk"),
     "container": ("src/ojs/coordinator/", "src/ojs/launcher/", "src/ojs/ops/", "src/ojs/process/", "src/ojs/server/", "src/ojs/spool/",

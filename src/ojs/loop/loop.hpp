@@ -48,7 +48,7 @@ class slot {
     /// Whether to take the next item; waits while the loop is quiet. False: return.
     [[nodiscard]] bool next() { return await_turn(time_point::max()) == turn::take; }
     /// The same, and calls `keep_alive()` each second meanwhile: for clients that leave their group, or lose their
-    /// connection, if they are not polled (Kafka, AMQP, NATS).
+    /// connection, if they are not polled (Kafka, AMQP).
     template <class KeepAlive>
     [[nodiscard]] bool next(KeepAlive&& keep_alive) {
         turn now = turn::wait;
