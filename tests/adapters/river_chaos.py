@@ -74,7 +74,8 @@ class RiverQueue(contextlib.ExitStack):
 
     def variables(self, queue):
         return {"DATABASE_URL": self.db.url(), "OJS_QUEUES": queue, "RIVER_TEST_TRACE": str(self.trace_file),
-                "OJS_LOG_FORMAT": "json", "OJS_SHUTDOWN_GRACE_PERIOD": "2s"}
+                "OJS_LOG_FORMAT": "json", "OJS_SHUTDOWN_GRACE_PERIOD": "2s",
+                "OJS_VISIBILITY_TIMEOUT": "3s"}  # shorter than a stop without the broker
 
     def faults(self):
         """What must not be."""

@@ -77,10 +77,10 @@ class modest_subject : public memory_subject {
 };
 
 // By both, because they are in memory.
-const names not_in_memory = {
-    "a late report of an earlier run is gone",           "a backend that freezes and continues",
-    "an ACK or FAIL whose response is lost counts once", "a FETCH whose response is lost loses no job",
-    "the unsettled jobs of a dead worker come back",     "after its lease a worker's reports are gone"};
+const names not_in_memory = {"a late report of an earlier run is gone", "a backend that freezes and continues",
+                             "an ACK or FAIL whose response is lost counts once",
+                             "a FETCH whose response is lost loses no job",
+                             "the unsettled jobs of a dead worker come back"};
 
 TEST_CASE("contract: memory_transport passes every case that applies to a queue in memory") {
     const names left_out = transport_contract::check_all([] { return std::make_unique<memory_subject>(); });

@@ -42,7 +42,7 @@ inline const std::vector<contract_case>& cases() {
         {"on_work_available is not called after it is reset", no_call_after_reset},
         {"on_work_available is called after a push", calls_on_work_available},
         {"the unsettled jobs of a dead worker come back", dead_worker},
-        {"after its lease a worker's reports are gone", lease_expired},
+        {"after its lease a worker's reports are gone; a claim without one says so", lease_expired},
         {"args of every kind", odd_args},
         {"types and ids of every kind", odd_names},
         {"errors and results of every kind", odd_reports},

@@ -261,6 +261,7 @@ class amqp_transport : public transport {
         out.type = message.from.type.empty() ? options_.default_type : message.from.type;
         out.attempt = message.from.attempt;
         out.max_attempts = message.from.max_attempts;
+        out.visibility_timeout = no_limit;  // ours as long as its connection lasts
         out.meta_json = cat({"{", message.from.meta, "}"});
         out.claim = cat({message.generation, ".", message.from.tag});
         read_args(message.from, out);

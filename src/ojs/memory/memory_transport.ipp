@@ -92,6 +92,7 @@ OJS_SHUTDOWN_INLINE result<std::vector<job>> memory_transport::fetch(const fetch
             claimed.push_back(found);
             entry.state = "active";
             claimed.back().attempt = ++found.attempt;
+            claimed.back().visibility_timeout = no_limit;
         }
     }
     return claimed;

@@ -169,6 +169,7 @@ class spool_transport final : public transport {
         ojs::job& job = found.job;
         job.attempt = claim->attempt;
         job.max_attempts = claim->max_attempts;
+        job.visibility_timeout = no_limit;  // it lasts as long as this process
         const std::string path = cat({folders_->path, "/processing/", owner_->name, "/", found.name});
         array<json_edit> additions = {{"spool_path", json_quote(path)}};
         if (claim->is_opaque) additions.push_back({"checkpoint", std::string(raw_member(claim->text, "checkpoint"))});

@@ -262,6 +262,7 @@ class claims {
         next.queue = rows.text(row, 2);
         next.attempt = held.attempt;
         next.max_attempts = rows.number(row, 4);
+        next.visibility_timeout = no_limit;  // ours until its row says otherwise
         const std::string args = rows.text(row, 5);
         next.args_json = args.rfind('[', 0) == 0 ? args : "[" + args + "]";
         next.meta_json = rows.text(row, 6);
