@@ -29,8 +29,6 @@ static_assert(false,
 // clang-format off
 #include "ojs/redis_streams/detail/connection.ipp"
 #include "ojs/redis_streams/detail/claims.ipp"
-#include "ojs/redis_streams/detail/scripts.ipp"
-#include "ojs/redis_streams/detail/watcher.ipp"
 #include "ojs/redis_streams/redis_streams.ipp"
 // clang-format on
 

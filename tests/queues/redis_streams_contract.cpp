@@ -419,13 +419,13 @@ TEST_CASE_FIXTURE(a_stream, "redis_streams: a read-only replica, a key of anothe
 
     const std::string list = new_queue();
     redis.ask({"LPUSH", list, "x"});
-    check_refused(lone_worker(list).fetch(), ojs::errc::bad_response,
+    check_refused(lone_worker(list).fetch(), ojs::errc::rejected,
                   "WRONGTYPE Operation against a key holding the wrong kind of value (XGROUP " + list + ")");
 
     const changed_option locked(redis, "requirepass", "p@ss:w/rd");
     redis.ask({"AUTH", "p@ss:w/rd"});
     ojs::redis_streams_options options = options_for();
-    check_refused(lone_worker(stream).fetch(), ojs::errc::bad_response,
+    check_refused(lone_worker(stream).fetch(), ojs::errc::rejected,
                   "NOAUTH Authentication required; write redis://:PASSWORD@HOST");
     options.password = "wrong";
     check_refused(lone_worker(stream, "w", options).fetch(), ojs::errc::unavailable,

@@ -3,7 +3,6 @@
 // A queue is a stream with the key PREFIX + QUEUE. Beside it are KEY.GROUP.retry (a sorted set: when failed entries
 // are due), KEY.dead (a stream: entries that are given up) and KEY.GROUP.meta (a hash). In a cluster all keys of a
 // worker's queues need one slot: write a hash tag into the prefix ("{jobs}:").
-//
 // Fields of an entry, all optional: `id` (else, or while another entry has it, the entry's own), `type`, `args` (a JSON
 // array), `body` (any bytes), `max_attempts`. Handlers read the others as strings, as job.meta("traceparent"). Do not
 // trim the stream: that loses entries, and cancels the jobs of those that run.
@@ -50,8 +49,8 @@ struct redis_streams_options {
 /// left by a dead worker, it gets after its poll_interval, or a second if that is longer.
 ///
 /// Needs Redis 6.2. Errors have Redis' own text, with the command and the key. unavailable: it refuses the request (OOM,
-/// MISCONF, READONLY, ...), and nothing has changed. bad_response: it always will (WRONGTYPE, NOPERM, ...). What is refused
-/// for one queue is logged, and does not hold up the others. Results and checkpoints are not stored.
+/// MISCONF, READONLY, ...), and nothing has changed. rejected: it always will (WRONGTYPE, NOPERM, ...). What is refused for
+/// one queue is logged, and does not hold up the others. Results and checkpoints are not stored.
 /// After fork() the child must neither use nor destroy the transport.
 transport_scheme redis_streams(redis_streams_options options = {});
 

@@ -12,8 +12,6 @@
 #include "../worker/worker_options.hpp"
 #include "detail/claims.ipp"
 #include "detail/connection.ipp"
-#include "detail/scripts.ipp"
-#include "detail/watcher.ipp"
 #include "redis_streams.hpp"
 
 namespace ojs {
@@ -31,14 +29,15 @@ OJS_SHUTDOWN_INLINE job make_job(claim_reader& from, claim& held, const std::str
     out.attempt = from.number();
     out.max_attempts = from.number();
     std::string members;
-    for (std::int64_t left = from.number(); left > 0 && from.is_valid(); left -= 2) {
+    for (std::int64_t left = from.number(); left > 0 && from.is_valid; left -= 2) {
         const std::string name = from.text();
         std::string value = from.text();
         if (name == "args") {
             const result<json_view> args = json_view::parse(value);
-            const bool is_list = args && args->type() == json_type::array;
-            if (!is_list) out.malformed = "its field args is not a JSON array";
-            if (is_list) out.args_json = std::move(value);
+            if (args && args->type() == json_type::array)
+                out.args_json = std::move(value);
+            else
+                out.malformed = "its field args is not a JSON array";
         } else if (name == "body") {
             out.body = std::move(value);
         } else {
@@ -47,27 +46,21 @@ OJS_SHUTDOWN_INLINE job make_job(claim_reader& from, claim& held, const std::str
             if (name == "type" && !value.empty()) out.type = value;
         }
     }
-    out.envelope_json = cat({"{", members, "}"});
-    out.meta_json = out.envelope_json;
+    out.meta_json = out.envelope_json = cat({"{", members, "}"});
     return out;
-}
-
-// By Redis, perhaps for one queue only.
-OJS_SHUTDOWN_INLINE bool is_refusal(const error& of) noexcept {
-    return of.code == errc::unavailable || of.code == errc::bad_response;
 }
 
 // What the FETCHes know of a queue.
 struct queue_state {
     std::string last_delivered;  // entry; empty: unknown
-    std::size_t asked_in = 0;    // the number of a FETCH
     time_point fetch_at = time_point::min();
     time_point recover_at = time_point::min();
 };
 
 class redis_transport final : public transport {
   public:
-    redis_transport(redis_streams_options options, address to) : options_(std::move(options)), pool_(std::move(to)) {}
+    redis_transport(redis_streams_options options, address to)
+        : options_(std::move(options)), pool_(std::move(to), script_source) {}
     ~redis_transport() override { watcher_.stop(); }
 
     // From the queues that have more or news, and from each once a second; while there is no job, from the others. A
@@ -77,90 +70,80 @@ class redis_transport final : public transport {
         // One at a time: what another FETCH has just claimed is not held yet, and would be taken for lost.
         const std::unique_lock<std::mutex> alone(fetching_, std::try_to_lock);
         if (!alone) return out;
-        const words& queues = request.worker->queues;
         const std::set<std::string> news = watcher_.take_news();
         const time_point now = steady_clock::now();
+        words queues = request.worker->queues, positions;
+        words command = {"XREAD", "COUNT", "1", "BLOCK", "5000", "STREAMS"};
+        std::rotate(queues.begin(), queues.begin() + static_cast<std::ptrdiff_t>(++fetches_ % queues.size()),
+                    queues.end());
+        const auto others = std::stable_partition(queues.begin(), queues.end(), [&](const std::string& queue) {
+            const std::string key = options_.prefix + queue;
+            return states_[key].fetch_at <= now || news.count(key) > 0;
+        });
         result<void> refused;
-        words keys, positions;
-        ++fetches_;
-        for (std::size_t i = 0; i < 2 * queues.size(); ++i) {
-            const bool is_second = i >= queues.size();
-            const std::string& queue = queues[(fetches_ + i) % queues.size()];
-            queue_state& state = states_[queue];
-            const bool is_due = is_second || state.fetch_at <= now || news.count(options_.prefix + queue) > 0;
-            if (!is_due || out.size() >= (is_second ? 1 : request.count)) continue;
-            if (std::exchange(state.asked_in, fetches_) == fetches_) continue;
-            const result<void> fetched = fetch_from(queue, state, request, deadline, out);
-            if (fetched) continue;
-            if (!is_refusal(fetched.error()) && out.empty()) return fetched.error();
-            if (!is_refusal(fetched.error())) return out;
-            refused = fetched;
+        for (auto each = queues.begin(); each != queues.end(); ++each) {
+            if (out.size() >= (each < others ? request.count : 1)) break;
+            const result<void> fetched = fetch_from(*each, request, deadline, out);
+            if (!fetched && refused) refused = fetched;
         }
         for (const std::string& queue : queues) {
-            if (states_[queue].last_delivered.empty()) continue;
-            keys.push_back(options_.prefix + queue);
-            positions.push_back(states_[queue].last_delivered);
+            const std::string& position = states_[options_.prefix + queue].last_delivered;
+            if (!position.empty()) command.push_back(options_.prefix + queue);
+            if (!position.empty()) positions.push_back(position);
         }
-        if (keys.empty() && !refused) return refused.error();
+        if (positions.empty() && !refused) return refused.error();
         if (!refused && now >= log_at_) {
             log_at_ = now + log_interval;
             log("FETCH failed", {field("error", refused.error().text)}, request);
         }
-        if (!keys.empty()) watcher_.watch(std::move(keys), std::move(positions), out.size() >= request.count);
+        command.insert(command.end(), positions.begin(), positions.end());
+        watcher_.watch(std::move(command), out.size() >= request.count);
         return out;
     }
 
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
-        return settle(request.job_id, request.claim, {"ack"}, request.should_send, deadline);
+        return settle(request, {"ack"}, deadline);
     }
 
     // One that is malformed is not handed back: it would come back at once, forever.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         const bool is_malformed = error.code == "invalid_payload";
-        if (request.requeue && !is_malformed)
-            return settle(request.job_id, request.claim, {"requeue"}, request.should_send, deadline);
-        words arguments = {error.retryable && !is_malformed ? "retry" : "discard", error.code, error.message,
-                           std::to_string(options_.max_attempts)};
-        for (const std::chrono::milliseconds delay : options_.retry_delays)
-            arguments.push_back(std::to_string(delay.count()));
-        return settle(request.job_id, request.claim, arguments, request.should_send, deadline);
+        if (request.requeue && !is_malformed) return settle(request, {"requeue"}, deadline);
+        words how = {error.retryable && !is_malformed ? "retry" : "discard", error.code, error.message};
+        how.push_back(std::to_string(options_.max_attempts));
+        for (const auto delay : options_.retry_delays) how.push_back(std::to_string(delay.count()));
+        return settle(request, how, deadline);
     }
 
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        std::map<std::string, std::pair<words, words>> streams;  // pairs and ids, for renew()
+        std::map<std::string, words> streams;
         for (std::size_t i = 0; i < request.claims.size(); ++i) {
-            const std::optional<claim> held = parse_claim(request.claims[i]);
-            if (!held) continue;
-            auto& [pairs, ids] = streams[held->key];
-            pairs.insert(pairs.end(), {held->entry, held->count});
-            ids.push_back(request.active_jobs[i]);
+            const claim held = parse_claim(request.claims[i]);
+            words& claims = streams[held.key];
+            claims.insert(claims.end(), {held.entry, held.count, request.active_jobs[i]});
         }
         heartbeat_response out;
         result<void> refused;
-        for (const auto& [key, in] : streams) {
-            const result<words> renewed =
-                renew(key, request.worker->worker_id, in.first, in.second, request.should_send, deadline);
-            if (!renewed && !is_refusal(renewed.error())) return renewed.error();
+        for (const auto& [key, claims] : streams) {
+            const result<words> renewed = run("renew", key, claims, {}, request, deadline);
+            const errc code = renewed ? errc::unavailable : renewed.error().code;
+            if (code != errc::unavailable && code != errc::rejected) return renewed.error();
             if (!renewed) refused = renewed.error();
             if (renewed) out.jobs_extended.insert(out.jobs_extended.end(), renewed->begin(), renewed->end());
         }
         if (!refused && out.jobs_extended.empty()) return refused.error();
-        for (const std::string& queue : request.is_last ? request.worker->queues : words()) {
-            const words all = with_keys(options_.prefix + queue, {options_.group, request.worker->worker_id});
-            const result<words> left = leave_.run(pool_, all, deadline, nullptr);
-            if (!left && !is_refusal(left.error())) return left.error();
-        }
+        for (const std::string& queue : request.is_last ? request.worker->queues : words())
+            static_cast<void>(run("leave", options_.prefix + queue, {}, {}, request, deadline));
         return out;
     }
 
     result<bool> confirm_claim(const job_request& query, time_point deadline) override {
-        const std::optional<claim> held = parse_claim(query.claim);
-        if (!held) return false;
+        const claim held = parse_claim(query.claim);
         const result<words> renewed =
-            renew(held->key, held->consumer, {held->entry, held->count}, {query.job_id}, query.should_send, deadline);
+            run("renew", held.key, {held.entry, held.count, query.job_id}, {}, query, deadline);
         if (!renewed) return renewed.error();
-        if (renewed->empty()) claims_.remove(query.job_id, *held, false);
+        if (renewed->empty()) claims_.remove(query.job_id, held, false);
         return !renewed->empty();
     }
 
@@ -172,13 +155,16 @@ class redis_transport final : public transport {
   private:
     static constexpr std::chrono::milliseconds interval{1000};       // of FETCHes from an empty queue, of recovery
     static constexpr std::chrono::milliseconds log_interval{10000};  // of refusals that concern one queue
-    words with_keys(const std::string& key, words arguments, const words& rest = {}) const {
+    // All actions have the group and the consumer.
+    result<words> run(const char* action, const std::string& key, const words& arguments, const words& rest,
+                      const worker_request& request, time_point deadline) {
         const std::string own = cat({key, ".", options_.group});  // two groups must not share these
-        arguments.insert(arguments.begin(), {"4", key, own + ".retry", key + ".dead", own + ".meta"});
-        arguments.insert(arguments.end(), rest.begin(), rest.end());
-        return arguments;
+        words all = {"EVALSHA", "4", key, own + ".retry", key + ".dead", own + ".meta"};
+        all.insert(all.end(), {action, options_.group, request.worker->worker_id});
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        all.insert(all.end(), rest.begin(), rest.end());
+        return pool_.run(std::move(all), deadline, request.should_send);
     }
-
     void log(const char* message, std::vector<log_field> fields, const fetch_request& request) const {
         if (options_.log)
             options_.log({log_level::warn, message, std::move(fields), request.worker->worker_id, "worker"});
@@ -186,38 +172,37 @@ class redis_transport final : public transport {
 
     // Adds to `out`, even if something is refused. New entries come first every other time: else handed-back jobs
     // without a handler would hold them up.
-    result<void> fetch_from(const std::string& queue, queue_state& state, const fetch_request& request,
-                            time_point deadline, std::vector<job>& out) {
+    result<void> fetch_from(const std::string& queue, const fetch_request& request, time_point deadline,
+                            std::vector<job>& out) {
         const worker_identity& worker = *request.worker;
         const std::string key = options_.prefix + queue;
+        queue_state& state = states_[key];
         const time_point next = deadline_after(interval);
         const bool recovers = next - interval >= state.recover_at;
         const time_point recover_at = recovers ? next : state.recover_at;
         state.recover_at = time_point::min();  // unless all that this one claims is held
         state.fetch_at = next;
         state.last_delivered.clear();
-        const words all =
-            with_keys(key,
-                      {options_.group, worker.worker_id, std::to_string(request.count - out.size()),
-                       std::to_string(worker.visibility_timeout.count()), std::to_string(options_.max_attempts),
-                       options_.keep_entries ? "1" : "0", std::to_string(options_.max_consumer_idle.count()),
-                       fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
-                      recovers ? claims_.entries_of(key) : words());
-        result<words> got = claim_.run(pool_, all, deadline, request.should_send);
+        result<words> got =
+            run("claim", key,
+                {keeps_, std::to_string(request.count - out.size()), std::to_string(worker.visibility_timeout.count()),
+                 std::to_string(options_.max_attempts), std::to_string(options_.max_consumer_idle.count()),
+                 fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
+                recovers ? claims_.entries_of(key) : words(), request, deadline);
         if (!got) return got.error();
         claim_reader from(std::move(*got));
         state.last_delivered = from.text();
         const std::string refused = from.text();
         const std::int64_t buried = from.number(), recovered = from.number();
         while (from.has_more()) {
-            claim held = {"", "", worker.worker_id, key};
+            claim held = {"", "", key};
             job next_job = make_job(from, held, queue, options_.default_type);
-            if (!from.is_valid()) break;
+            if (!from.is_valid) break;
             next_job.claim = held.text();
             next_job.id = claims_.add(next_job.id, held);
             out.push_back(std::move(next_job));
         }
-        if (!from.is_valid()) return failure(errc::bad_response, "the claims are not readable");
+        if (!from.is_valid) return failure(errc::bad_response, "the claims are not readable");
         if (buried > 0)
             log("entries moved to the dead stream: their last attempt did not end",
                 {field("stream", key), field("count", buried)}, request);
@@ -226,50 +211,27 @@ class redis_transport final : public transport {
         return refused.empty() ? result<void>() : refusal(refused);
     }
 
-    result<settle_result> settle(const std::string& job_id, const std::string& claim_text, const words& action,
-                                 const function<bool()>& should_send, time_point deadline) {
-        const std::optional<claim> held = parse_claim(claim_text);
-        if (!held) return settle_result::gone;
-        const words all = with_keys(
-            held->key, {options_.group, held->entry, held->count, held->consumer, options_.keep_entries ? "1" : "0"},
-            action);
-        const result<words> got = settle_.run(pool_, all, deadline, should_send);
+    result<settle_result> settle(const job_request& request, const words& how, time_point deadline) {
+        const claim held = parse_claim(request.claim);
+        if (held.entry.empty()) return settle_result::gone;
+        const result<words> got = run("settle", held.key, {keeps_, held.entry, held.count}, how, request, deadline);
         if (!got) return got.error();
         const bool is_accepted = *got == words{"accepted"};
         if (!is_accepted && *got != words{"gone"} && !got->empty())
             return failure(errc::bad_response, "the result of a report is not readable");
-        claims_.remove(job_id, *held, action.front() == "ack");
+        claims_.remove(request.job_id, held, how.front() == "ack");
         return is_accepted ? settle_result::accepted : settle_result::gone;
     }
 
-    // `pairs`: an entry and its delivery count for each of `ids`. Returns the ids of those whose claims hold.
-    result<words> renew(const std::string& key, const std::string& consumer, const words& pairs, const words& ids,
-                        const function<bool()>& should_send, time_point deadline) {
-        const words all = with_keys(key, {options_.group, consumer}, pairs);
-        const result<words> got = renew_.run(pool_, all, deadline, should_send);
-        if (!got) return got.error();
-        words out;
-        for (const std::string& each : *got) {
-            std::uint64_t index = 0;
-            if (!parse_number(each, ids.size() - 1, index))
-                return failure(errc::bad_response, "the renewed claims are not readable");
-            out.push_back(ids[static_cast<std::size_t>(index)]);
-        }
-        return out;
-    }
-
     const redis_streams_options options_;
+    const std::string keeps_ = options_.keep_entries ? "1" : "0";
     pool pool_;
     held_claims claims_;
     watcher watcher_{pool_};
     std::mutex fetching_;  // of the next three
     time_point log_at_ = time_point::min();
     std::size_t fetches_ = 0;
-    std::map<std::string, queue_state> states_;  // by queue
-    script claim_{cat({common_source, claim_source, common_end})};
-    script settle_{cat({common_source, settle_source, common_end})};
-    script renew_{cat({common_source, renew_source, common_end})};
-    script leave_{cat({common_source, leave_source, common_end})};
+    std::map<std::string, queue_state> states_;  // by key
 };
 }  // namespace redis
 }  // namespace detail

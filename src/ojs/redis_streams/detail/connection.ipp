@@ -1,4 +1,5 @@
-// connection: requests to Redis with deadlines. hiredis parses the replies; the sockets are the library's.
+// connection: requests to Redis with deadlines, and the thread that waits for news. hiredis parses the replies; the
+// sockets are the library's.
 #pragma once
 
 #include <errno.h>
@@ -6,22 +7,24 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "../../base/detail/sync.hpp"
 #include "../../base/error.hpp"
+#include "../../core/cancel_token.hpp"
 #include "../../net/detail/socket.ipp"
 
 namespace ojs::detail {
 namespace redis {
-struct deleter {
-    void operator()(redisReader* target) const noexcept { redisReaderFree(target); }
-};
 using words = std::vector<std::string>;  // a command and its arguments, or a reply
 
 // The texts of a reply of any shape, in their order: numbers are text, nil is empty.
@@ -35,16 +38,12 @@ struct reply {
 // Parses any bytes without recursion, which the objects of hiredis itself need.
 class reply_reader {
   public:
-    reply_reader() : reader_(redisReaderCreateWithFunctions(&makers_)) {
-        if (reader_) reader_->privdata = &reply_;
-    }
-    void feed(std::string_view bytes) {
-        if (reader_) redisReaderFeed(reader_.get(), bytes.data(), bytes.size());
-    }
+    reply_reader() { reader_->privdata = &reply_; }
+    void feed(std::string_view bytes) { redisReaderFeed(reader_.get(), bytes.data(), bytes.size()); }
     // False: what came is not Redis' protocol. Nothing in `out`: more bytes are needed.
     bool next(std::optional<reply>& out) {
         void* got = nullptr;
-        if (!reader_ || redisReaderGetReply(reader_.get(), &got) != REDIS_OK) return false;
+        if (redisReaderGetReply(reader_.get(), &got) != REDIS_OK) return false;
         if (got != nullptr) out = std::exchange(reply_, {});
         return true;
     }
@@ -68,22 +67,23 @@ class reply_reader {
         return out;
     }();
     reply reply_;
-    std::unique_ptr<redisReader, deleter> reader_;
+    using reader = std::unique_ptr<redisReader, void (*)(redisReader*)>;
+    reader reader_{redisReaderCreateWithFunctions(&makers_), redisReaderFree};
 };
 
 OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) { return {code, 0, "Redis: " + std::move(text)}; }
 
-// What Redis says, which operators know, to which command and key, and what to do about it; not what it quotes of the
-// request. A script has added the command and the key.
+// What Redis says, which operators know, to which command and key, which the script adds, and what to do about it. Not
+// what it quotes of the request.
 OJS_SHUTDOWN_INLINE error refusal(std::string text, std::string_view key = {}) {
     static constexpr const char* hints[][2] = {
         {"NOAUTH", "; write redis://:PASSWORD@HOST"},
         {"CROSSSLOT", "; write a hash tag into the prefix"},
         {"MOVED", "; connect to the node that has the stream"},
-        {"WRONGTYPE", ""},
-        {"NOPERM", ""},
-        {"can't run this command", ""},
         {"nknown", "; Redis 6.2 or later is needed"},
+        {"can't run this command", ""},
+        {"NOPERM", ""},
+        {"WRONGTYPE", ""},
     };
     for (const char* const quotes : {" script:", ", with args"}) text.resize(min(text.find(quotes), text.size()));
     if (!text.empty() && text.back() == '.') text.pop_back();
@@ -91,33 +91,30 @@ OJS_SHUTDOWN_INLINE error refusal(std::string text, std::string_view key = {}) {
     text = printable(text);
     const std::string_view reason = std::string_view(text).substr(0, text.find(" ("));
     for (const auto& [part, hint] : hints) {
-        if (has_part(reason, part)) return failure(errc::bad_response, text + hint);
+        if (has_part(reason, part)) return failure(errc::rejected, text + hint);
     }
     return failure(errc::unavailable, text);
-}
-
-// The request as Redis reads it.
-OJS_SHUTDOWN_INLINE std::string encode(const words& command) {
-    std::string out = cat({"*", command.size(), "\r\n"});
-    for (const std::string& word : command) append(out, {"$", word.size(), "\r\n", word, "\r\n"});
-    return out;
 }
 
 // Used by one thread at a time. After an error it is of no more use.
 class connection {
   public:
-    connection(unique_fd socket, ref<resolver> by) : socket_(std::move(socket)), by_(std::move(by)) {}
+    connection(unique_fd socket, ref<resolver> made_by) : by(std::move(made_by)), socket_(std::move(socket)) {}
 
     // A readable `interrupt_fd` ends it. After an error it may have been executed. Redis' own errors are replies.
     result<reply> call(const words& command, time_point deadline, int interrupt_fd = -1) {
-        const std::string request = encode(command);
+        std::string request = cat({"*", command.size(), "\r\n"});
+        for (const std::string& word : command) append(request, {"$", word.size(), "\r\n", word, "\r\n"});
         std::string_view unsent = request;
         for (std::optional<reply> got;;) {
             if (!reader_.next(got)) return broken(errc::bad_response, "what came is not Redis' protocol");
             if (got) return std::move(*got);
             const bool sends = !unsent.empty();
-            const ssize_t count = sends ? ::send(socket_.get(), unsent.data(), unsent.size(), send_flags) : receive();
+            char buffer[16 * 1024];
+            const ssize_t count = sends ? ::send(socket_.get(), unsent.data(), unsent.size(), send_flags)
+                                        : ::recv(socket_.get(), buffer, sizeof buffer, 0);
             if (count > 0 && sends) unsent.remove_prefix(static_cast<std::size_t>(count));
+            if (count > 0 && !sends) reader_.feed({buffer, static_cast<std::size_t>(count)});
             if (count > 0 || (count < 0 && errno == EINTR)) continue;
             if (count == 0) return broken(errc::disconnected, "the connection was closed");
             if (errno != EAGAIN) return broken(errc::disconnected, errno_text(errno));
@@ -129,46 +126,37 @@ class connection {
     // Whether Redis still listens, as far as is known.
     bool is_open() const noexcept {
         pollfd polled = {socket_.get(), POLLIN, 0};
-        return !is_broken_ && ::poll(&polled, 1, 0) == 0;
+        return socket_.get() >= 0 && ::poll(&polled, 1, 0) == 0;
     }
-    bool is_by(const ref<resolver>& other) const noexcept { return by_.get() == other.get(); }
+
+    const ref<resolver> by;
+    std::string script;  // its name at Redis
 
   private:
     error broken(errc code, std::string text) {
-        is_broken_ = true;
         const linger reset{1, 0};  // what is unsent must not arrive later
         ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        socket_ = {};
         return failure(code, std::move(text));
     }
-    ssize_t receive() {
-        char buffer[16 * 1024];
-        const ssize_t count = ::recv(socket_.get(), buffer, sizeof buffer, 0);
-        if (count > 0) reader_.feed({buffer, static_cast<std::size_t>(count)});
-        return count;
-    }
-
     unique_fd socket_;
-    const ref<resolver> by_;
     reply_reader reader_;
-    bool is_broken_ = false;
 };
 using connection_ptr = std::unique_ptr<connection>;
 
 struct address {
     endpoint target;
-    std::string username;
-    std::string password;
-    std::string database = "0";
+    std::string username, password, database = "0";
 };
 
 OJS_SHUTDOWN_INLINE bool percent_decode(std::string_view text, std::string& out) {
     out.clear();
-    for (std::size_t i = 0; i < text.size(); ++i) {
+    while (!text.empty()) {
         std::uint64_t code = 0;
-        const bool is_encoded = text[i] == '%';
-        if (is_encoded && (i + 2 >= text.size() || !parse_number(text.substr(i + 1, 2), 255, code, 16))) return false;
-        out += is_encoded ? static_cast<char>(code) : text[i];
-        if (is_encoded) i += 2;
+        const std::size_t size = text[0] == '%' ? 3 : 1;
+        if (size > text.size() || (size == 3 && !parse_number(text.substr(1, 2), 255, code, 16))) return false;
+        out += size == 3 ? static_cast<char>(code) : text[0];
+        text.remove_prefix(size);
     }
     return true;
 }
@@ -188,20 +176,18 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     url.remove_prefix(2);
     const std::size_t at = url.rfind('@');
     if (at != std::string_view::npos) {
-        const std::string_view user = url.substr(0, at);
-        const std::size_t colon = detail::min(user.find(':'), user.size());
-        if (!percent_decode(user.substr(0, colon), out.username) ||
-            !percent_decode(user.substr(detail::min(colon + 1, user.size())), out.password))
+        std::string_view password = url.substr(0, at);
+        const std::string_view username = next_part(password, ":");
+        if (!percent_decode(username, out.username) || !percent_decode(password, out.password))
             return bad("the user name or the password is not percent-encoded");
         url.remove_prefix(at + 1);
     }
-    const std::size_t slash = detail::min(url.find('/'), url.size());
-    const std::string_view database = url.substr(detail::min(slash + 1, url.size()));
-    if (!database.empty()) out.database = std::string(database);
+    const std::string_view host = next_part(url, "/");
+    if (!url.empty()) out.database = std::string(url);
     out.target.port = 6379;
     std::string_view port;
     std::uint64_t number = 0;
-    const char* problem = split_host_port(url.substr(0, slash), out.target.host, port);
+    const char* problem = split_host_port(host, out.target.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.target.port);
     if (problem == nullptr && !parse_number(out.database, 65535, number)) problem = "the database is no number";
     if (problem != nullptr) return bad(problem);
@@ -212,105 +198,146 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
 // Idle connections, and how to make more. Thread-safe; no call waits for another.
 class pool {
   public:
-    explicit pool(address to) : to_(std::move(to)), resolver_(make_ref<resolver>(to_.target)) {}
+    pool(address to, const char* script)
+        : to_(std::move(to)), script_(script), resolver_(make_ref<resolver>(to_.target)) {}
+
+    // The second word of EVALSHA is added. `should_send` is called right before it is sent. Errors: unreachable,
+    // cancelled: it was not executed; unavailable, rejected: it was refused.
+    result<words> run(words command, time_point deadline, const function<bool()>& should_send, int interrupt_fd = -1) {
+        result<connection_ptr> on = take(interrupt_fd < 0 ? deadline : deadline_after(max_delay), interrupt_fd);
+        if (!on) return on.error();
+        if (command[0] == "EVALSHA") command.insert(command.begin() + 1, (*on)->script);
+        if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
+        if (should_send && !should_send()) return error{errc::cancelled, 0, "the request is not wanted"};
+        result<reply> out = (*on)->call(command, deadline, interrupt_fd);
+        const std::string text = out ? out->text() : "";
+        const std::string code = text.substr(0, text.find(' '));
+        const bool is_useless = !out || (out->is_error && place_in(code, useless_codes) >= 0);
+        give_back(std::move(*on), is_useless);
+        if (!out) return out.error();
+        if (out->is_error) return refusal(text, has_part(text, " (") ? "" : command[3]);
+        return std::move(out->texts);
+    }
+
+  private:
+    static constexpr std::size_t max_idle = 16;
+    static constexpr std::chrono::milliseconds max_delay{1000};  // of a stop
+    static constexpr const char* useless_codes = "READONLY MASTERDOWN LOADING CLUSTERDOWN UNBLOCKED NOSCRIPT";
 
     // Error: unreachable or unavailable; no request was sent.
-    result<connection_ptr> take(time_point deadline) {
-        for (;;) {
-            connection_ptr out;
-            {
-                const std::lock_guard<std::mutex> held(mutex_);
-                if (idle_.empty()) break;
-                out = std::move(idle_.back());
-                idle_.pop_back();
-            }
-            if (is_usable(*out)) return out;
+    result<connection_ptr> take(time_point deadline, int interrupt_fd) {
+        std::unique_lock<std::mutex> held(mutex_);
+        while (!idle_.empty()) {
+            connection_ptr out = std::move(idle_.back());
+            idle_.pop_back();
+            if (out->is_open()) return out;
         }
-        return connect(deadline);
+        const ref<resolver> by = resolver_;
+        held.unlock();
+        return connect(by, deadline, interrupt_fd);
     }
-    void give_back(connection_ptr used) {
-        const bool is_kept = is_usable(*used);
+    // A useless one, and all others to this server, are closed, and the name is looked up again: it may lead to another
+    // server now.
+    void give_back(connection_ptr used, bool is_useless) {
         const std::lock_guard<std::mutex> held(mutex_);
-        if (idle_.size() < max_idle && is_kept) idle_.push_back(std::move(used));
+        if (used->by.get() != resolver_.get()) return;
+        if (is_useless) resolver_ = make_ref<resolver>(to_.target);
+        if (is_useless) idle_.clear();
+        if (!is_useless && idle_.size() < max_idle && used->is_open()) idle_.push_back(std::move(used));
     }
-    result<connection_ptr> connect(time_point deadline, int interrupt_fd = -1) {
-        const ref<resolver> by = current_resolver();
+    result<connection_ptr> connect(const ref<resolver>& by, time_point deadline, int interrupt_fd) {
         result<unique_fd> socket = by->connect(deadline);
         if (!socket) return failure(errc::unreachable, socket.error().text);
         auto out = std::make_unique<connection>(std::move(*socket), by);
         words log_in = {"AUTH", to_.username, to_.password};
         if (to_.username.empty()) log_in.erase(log_in.begin() + 1);
-        for (const words& command : {log_in, words{"SELECT", to_.database}}) {
+        for (const words& command : {log_in, words{"SELECT", to_.database}, words{"SCRIPT", "LOAD", script_}}) {
             if (command.back().empty()) continue;
             const result<reply> done = out->call(command, deadline, interrupt_fd);
-            if (!done) leave(*out);
-            if (!done) return error{errc::unreachable, 0, done.error().text};
-            if (done->is_error) return refusal(done->text());
+            if (done && !done->is_error) out->script = done->text();
+            if (done && !done->is_error) continue;
+            give_back(std::move(out), true);
+            return done ? refusal(done->text()) : error{errc::unreachable, 0, done.error().text};
         }
         return out;
     }
-    // No connection to this server is used again, and the name is looked up anew: it may lead to another server now.
-    void leave(const connection& useless) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        if (useless.is_by(resolver_)) resolver_ = make_ref<resolver>(to_.target);
-    }
-    bool is_usable(const connection& used) { return used.is_open() && used.is_by(current_resolver()); }
-
-  private:
-    static constexpr std::size_t max_idle = 16;
-    ref<resolver> current_resolver() {
-        const std::lock_guard<std::mutex> held(mutex_);
-        return resolver_;
-    }
 
     const address to_;
+    const char* const script_;
     std::mutex mutex_;  // of all below
     ref<resolver> resolver_;
     std::vector<connection_ptr> idle_;
 };
 
-// A Lua script, which Redis keeps under its hash.
-class script {
+// The thread that waits for new entries. It claims none.
+class watcher {
   public:
-    explicit script(std::string source) : source_(std::move(source)) {}
+    explicit watcher(pool& from) : pool_(from) {}
+    ~watcher() { stop(); }
 
-    // `arguments`: the number of keys, the keys, others. `should_send` is called right before it is sent. Errors:
-    // unreachable, cancelled: it was not executed; unavailable, bad_response: it was refused.
-    result<words> run(pool& from, words arguments, time_point deadline, const function<bool()>& should_send) {
-        result<connection_ptr> on = from.take(deadline);
-        if (!on) return on.error();
-        arguments.insert(arguments.begin(), {"EVALSHA", hash()});
-        for (;;) {
-            if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
-            if (should_send && !should_send()) return error{errc::cancelled, 0, "the request is not wanted"};
-            result<reply> out = (*on)->call(arguments, deadline);
-            const std::string text = out ? out->text() : "";
-            if (!out || place_in(text.substr(0, text.find(' ')), "READONLY MASTERDOWN LOADING CLUSTERDOWN") >= 0)
-                from.leave(**on);
-            if (!out) return out.error();
-            if (!out->is_error || !starts_with(text, "NOSCRIPT")) {
-                from.give_back(std::move(*on));
-                if (out->is_error) return refusal(text, has_part(text, " (") ? "" : arguments[3]);
-                return std::move(out->texts);
-            }
-            // The first time, and after SCRIPT FLUSH or a restart.
-            const result<reply> loaded = (*on)->call({"SCRIPT", "LOAD", source_}, deadline);
-            if (!loaded) return error{errc::unreachable, 0, loaded.error().text};
-            if (loaded->is_error) return refusal(loaded->text());
-            arguments[1] = hash(loaded->text());
-        }
+    // Without a thread the worker polls.
+    void start(function<void()> callback) {
+        stopped_ = cancel_source();
+        auto body = [this, callback = std::move(callback), stop = stopped_.token()] { run(callback, stop); };
+        result<ojs::detail::thread> started = ojs::detail::thread::start(std::move(body), {0, false, "ojs-redis"});
+        if (started) thread_ = std::move(*started);
+    }
+    // Once it has returned, the callback is no longer called.
+    void stop() {
+        stopped_.cancel(cancel_reason::cancelled);
+        thread_.join();
+    }
+    // Has the keys of streams with new entries since the last call.
+    std::set<std::string> take_news() {
+        const std::lock_guard<std::mutex> held(mutex_);
+        return std::exchange(news_, {});
+    }
+    // With XREAD, for entries after those to which FETCHes have come. If one was full, the worker fetches again by itself.
+    void watch(words command, bool is_full) {
+        const std::lock_guard<std::mutex> held(mutex_);
+        command_ = std::move(command);
+        is_armed_ = true;
+        is_full_ = is_full;
+        armed_.notify_one();
     }
 
   private:
-    std::string hash(const std::string& loaded = {}) {
-        const std::lock_guard<std::mutex> held(mutex_);
-        if (!loaded.empty()) hash_ = loaded;
-        return hash_;
+    static constexpr std::chrono::milliseconds max_wait{10000}, pause{1000}, full_pause{50};
+
+    void run(const function<void()>& callback, const cancel_token& stop) {
+        const result<int> stop_fd = stop.fd();
+        if (!stop_fd) return;
+        for (words command; await_command(stop, command);) {
+            const result<words> got = pool_.run(command, deadline_after(max_wait), nullptr, *stop_fd);
+            if (!got && !stop.sleep_for(pause)) return;
+            if (!got || got->size() < 2) continue;
+            {
+                const std::lock_guard<std::mutex> held(mutex_);
+                news_.insert(got->begin(), got->end());
+            }
+            command.clear();
+            callback();
+        }
+    }
+    // False: stopped. A plain XREAD from the last delivered entry returns at once if there is a later one.
+    bool await_command(const cancel_token& stop, words& command) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (command.empty() && !stop.wait(armed_, lock, [this] { return is_armed_; })) return false;
+        if (!exchange(is_armed_, false)) return !stop.cancelled();
+        command = command_;
+        const time_point not_before = is_full_ ? deadline_after(full_pause) : time_point::min();
+        lock.unlock();
+        return stop.sleep_until(not_before);
     }
 
-    const std::string source_;
-    std::mutex mutex_;
-    std::string hash_ = "unknown";
+    pool& pool_;
+    cancel_source stopped_;
+    ojs::detail::thread thread_;
+    std::mutex mutex_;  // of all below
+    std::condition_variable armed_;
+    bool is_armed_ = false, is_full_ = false;
+    words command_;
+    std::set<std::string> news_;
 };
 }  // namespace redis
 }  // namespace ojs::detail
