@@ -1,7 +1,6 @@
 // Durations, results, text helpers, shared callables.
 #include <stdint.h>
 
-#include "processes.hpp"
 #include "standard_error.hpp"
 #include "text.hpp"
 

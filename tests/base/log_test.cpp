@@ -3,8 +3,6 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
-#include <filesystem>
-
 #include "files.hpp"
 #include "processes.hpp"
 #include "text.hpp"

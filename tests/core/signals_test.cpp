@@ -4,7 +4,6 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #endif
 
 #include "dispositions.hpp"

@@ -1,7 +1,5 @@
 // What the termination-mode file says, and that nothing it may be instead of a file blocks or crashes.
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "files.hpp"

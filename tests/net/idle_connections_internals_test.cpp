@@ -1,5 +1,4 @@
 // The connections that a client keeps.
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include "test.hpp"

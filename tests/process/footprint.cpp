@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
-#include <mutex>
 
 #include "harness.hpp"
 #include "programs/footprint.hpp"

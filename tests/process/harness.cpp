@@ -5,7 +5,6 @@
 
 #include <picojson.h>
 #include <cmath>
-#include <sstream>
 
 #include "files.hpp"
 #include "text.hpp"

@@ -256,7 +256,7 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
     if (latest_beat_ != 0 && now() - latest_beat_ > max_silence)
         violate_("no heartbeat for " + std::to_string((now() - latest_beat_) / millisecond) + " ms");
     const bool is_soon = now() - latest_beat_ < 900 * millisecond;
-    if (has_bad_token_ && is_soon && backend_.is_exact && request.state != "terminate")
+    if (has_bad_token_ && is_soon && backend_.is_exact && (request.state != "terminate" || last_beat_ended_))
         violate_("two heartbeats within a second, and the backend refuses the token");
     latest_beat_ = now();
     has_beaten = true;

@@ -5,8 +5,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "atomic.hpp"
 #include "ojs_shutdown.hpp"
@@ -15,10 +13,9 @@
 namespace sim {
 // What goes wrong, and how often.
 struct faults {
-    std::uint64_t one_in = 0;  // of the requests; 0: none
-    std::uint64_t left = 0;    // at most so many more
-    nanoseconds down_from = 0;
-    nanoseconds down_until = 0;  // no request arrives
+    std::uint64_t one_in = 0;                   // of the requests; 0: none
+    std::uint64_t left = 0;                     // at most so many more
+    nanoseconds down_from = 0, down_until = 0;  // no request arrives
 
     bool happens(std::uint64_t chances) {
         if (one_in == 0 || left == 0 || !dice().one_in(chances)) return false;
@@ -59,9 +56,8 @@ struct ledger_job {
     // A repeated report has ended a later claim: the protocol names none in it. Then checks that need it are left out.
     bool is_mixed = false;
     std::int64_t attempt = 1;
-    nanoseconds due = 0;  // available from then on
-    nanoseconds lease_end = 0;
-    bool is_given_up = false;  // its worker has said that its lease is over
+    nanoseconds due = 0, lease_end = 0;  // available from then on
+    bool is_given_up = false;            // its worker has said that its lease is over
     std::vector<claim> claims;
     std::map<std::string, handler_run> runs;  // by worker
     std::set<std::string> failed_by;          // workers that sent a FAIL, to which a later claim is another job

@@ -76,8 +76,8 @@ FAULTS = [
           "        next_check = when;\n        waker.notify();\n", "        next_check = when;\n"),
     Fault("a FETCH is over before its jobs are in flight", "worker/detail/slots.ipp",
           "        const std::size_t claimed = response ? accept(",
-          "        held.lock();\n        --worker_.fetches;\n"
-          "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++worker_.fetches;\n        held.unlock();\n"
+          "        held.lock();\n        --fetches;\n"
+          "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++fetches;\n        held.unlock();\n"
           "        const std::size_t claimed = response ? accept("),
     Fault("nobody is told of the end", "stop/detail/machine.ipp",
           "        has_ended = true;\n        changed.notify_all();\n", "        has_ended = true;\n"),

@@ -1,9 +1,7 @@
 // What lives in a simulated machine for one schedule. All that happens in it is decided by its seed.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "machine.hpp"

@@ -29,10 +29,7 @@ struct scenario {
     std::uint64_t stop_on_event = 0;  // not at a time
     int descriptors = -1;
     bool blocks = false;  // on_transition, and a callback of stopped_token()
-    nanoseconds stop_at = 0;
-    nanoseconds clock_jumps_at = 0;
-    nanoseconds freezes_at = 0;
-    nanoseconds freezes_for = 0;
+    nanoseconds stop_at = 0, clock_jumps_at = 0, freezes_at = 0, freezes_for = 0;
     faults wrong;
 };
 
@@ -111,8 +108,8 @@ class worker_world : public system {
         int status = -1;
         std::size_t handlers = 0;  // that run
         bool is_stuck = false;     // it stopped because of that
-        bool is_closed = false;
-        bool is_in_transition = false;
+        bool is_closed = false, is_in_transition = false;
+        bool has_seen_end = false;                   // a callback of stopped_token(), after the last transition
         ojs::lifecycle_state latest;                 // that on_transition was given
         ojs::cancel_registration* at_end = nullptr;  // after _exit() it might wait for ever
     };
@@ -143,6 +140,7 @@ class worker_world : public system {
     bool all_closed() const;
     bool drains() const;
     void watch_pickup(member& one);
+    void check_drained(const member& one);
     void check_account(const member& one);
     bool is_exact() const { return chosen_.clock_jumps_at == 0; }
     // What the stop has given up may still come, to a thread that does not run at once.
@@ -159,12 +157,9 @@ class worker_world : public system {
     std::optional<ojs::lifecycle> shared_;
     ojs::signals installed_;  // for both of two
     std::vector<std::unique_ptr<member>> members_;
-    std::uint64_t events_ = 0;
-    std::uint64_t calls_on_events_ = 0;
+    std::uint64_t events_ = 0, calls_on_events_ = 0;
     int stop_signals_ = 0;  // that count: not within signal_debounce of another
-    nanoseconds counted_at_ = 0;
-    nanoseconds third_at_ = 0;
-    nanoseconds stop_began_ = 0;
+    nanoseconds counted_at_ = 0, third_at_ = 0, stop_began_ = 0;
 };
 
 constexpr nanoseconds beat_interval = 500 * millisecond;
@@ -329,6 +324,7 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
+        if (record.message == "phase changed" && record.fields[2].value == "drained") check_drained(one);
         if (record.message.find("claim lost") == 0) give_up(one, backend_.jobs.at(record.fields[0].value));
         std::string fields;
         if (traces)
@@ -538,7 +534,9 @@ void worker_world::open(member& one) {
     one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
     const auto at_end = [this, &one] {
         const outside calm;
-        if (!one.line.has_stopped || one.is_closed) violate("stopped_token() is cancelled before or after the end");
+        one.has_seen_end = one.latest.phase == ojs::phase::terminated;
+        if (!one.line.has_stopped || one.is_closed || (one.has_seen_end && one.is_in_transition))
+            violate("stopped_token() is cancelled before or after the end");
         block();
     };
     one.at_end = new ojs::cancel_registration(one.worker->stopped_token().on_cancel(at_end));
@@ -559,8 +557,6 @@ int worker_world::run_to_end(member& one) {
 void worker_world::close(member& one) {
     note("%s ends with %d", one.id.c_str(), one.status);
     if (one.status >= 0) check_account(one);
-    const bool sees_all = !chosen_.blocks && !is_slow() && one.line.has_started;
-    if (sees_all && one.status >= 0 && one.latest.phase != ojs::phase::terminated) violate("a transition is not seen");
     if (one.status >= 0) check_time(max_stop_time());
     // Three stop signals leave what the last heartbeat, handlers and threads get.
     const bool is_cut_short = third_at_ != 0 && !chosen_.by_run && !is_slow();
@@ -569,6 +565,8 @@ void worker_world::close(member& one) {
     std::unique_lock<std::shared_mutex> held(one.calling);
     one.worker.reset();
     one.is_closed = one.line.is_closed = true;
+    const bool sees_all = one.status >= 0 && !chosen_.blocks && !is_slow() && one.line.has_started;
+    if (sees_all && !one.has_seen_end) violate("a transition or the end is not seen, in this order");
     if (one.line.has_callbacks()) violate("the transport has a callback of a worker that is gone");
     note("%s is destroyed", one.id.c_str());
     check_time(max_stop_time() + request_timeout + second);  // it waits for calls in flight
@@ -628,6 +626,15 @@ void worker_world::watch_pickup(member& one) {
         if (on.phase() != ojs::phase::draining || on.active_jobs() + one.handlers > 0 || one.line.is_fetching())
             in_flight = now();
         if (now() - in_flight > 300 * millisecond) return violate("a drain with nothing in flight does not end");
+    }
+}
+
+// Then no job is in flight that a response has brought.
+void worker_world::check_drained(const member& one) {
+    for (const auto& [id, job] : backend_.jobs) {
+        const bool is_new = job.is_kept_by(one.id) && job.claims.back().runs == 0 && job.failed_by.count(one.id) == 0;
+        if (is_new && !job.claims.back().overlaps && !job.is_mixed && is_exact())
+            violate(id + " is claimed, and the drain ends without it");
     }
 }
 

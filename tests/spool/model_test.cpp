@@ -1,7 +1,5 @@
 // open_spool against a model: random names, collisions, deaths, ends. OJS_TEST_SEED repeats a run.
-#include <map>
 #include <random>
-#include <set>
 #if OJS_SHUTDOWN_USE_INOTIFY
 #include <sys/inotify.h>
 #endif

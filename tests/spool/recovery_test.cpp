@@ -1,7 +1,6 @@
 // open_spool: dead workers, full and read-only disks, and folders that are removed.
 #include <sys/mount.h>
 #ifdef __linux__
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #endif
 

@@ -1,14 +1,8 @@
 // Used by the cases: collected checks, and a worker as its transport sees it.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <set>
-#include <thread>
-#include <vector>
 
 #include "../events.hpp"
 #include "canonical_json.hpp"
