@@ -24,8 +24,8 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
     const auto failed = [](errc code) { return result<std::size_t>(error{code, 0, "no"}); };
     detail::fetch_schedule schedule(1h, 2h);
     CHECK(schedule.due() == time_point::min());
-    CHECK(schedule.schedule_next(found(0), schedule.hints(), false, now));
-    CHECK(schedule.due() == now + 1h);
+    CHECK(schedule.schedule_next(found(0), schedule.hints(), true, now));
+    CHECK(schedule.due() == now + 1h);  // no job has come yet
     schedule.note_work_hint();
     CHECK(schedule.due() == time_point::min());
     CHECK(schedule.schedule_next(found(2), schedule.hints(), false, now));

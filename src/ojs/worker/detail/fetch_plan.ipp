@@ -29,9 +29,8 @@ class fetch_schedule {
     }
     std::uint64_t hints() const noexcept { return hints_; }
 
-    // After a FETCH that was sent when hints() was `seen_hints`. False: it failed and is to be logged.
-    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen_hints, bool is_work_announced,
-                       time_point now) {
+    // After a FETCH that was sent when hints() was `seen`. False: it failed and is to be logged.
+    bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen, bool is_announced, time_point now) {
         if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
         backing_off_ = !fetched && fetched.error().code != errc::cancelled;
         if (backing_off_) {
@@ -39,10 +38,11 @@ class fetch_schedule {
             return false;
         }
         backoff_.reset();
-        const bool more_expected = seen_hints != hints_ || (fetched && *fetched > 0);
-        if (fetched && *fetched > 0) latest_job_at_ = now;
-        due_ = more_expected ? time_point::min()
-                             : now + empty_pause(now - latest_job_at_, is_work_announced, usual_, rare_);
+        const bool found = fetched && *fetched > 0;
+        if (found) latest_job_at_ = now;
+        if (latest_job_at_ == time_point()) is_announced = false;
+        due_ = found || seen != hints_ ? time_point::min()
+                                       : now + empty_pause(now - latest_job_at_, is_announced, usual_, rare_);
         return true;
     }
 
@@ -50,7 +50,7 @@ class fetch_schedule {
     const milliseconds usual_;  // poll_interval
     const milliseconds rare_;   // heartbeat_interval
     time_point due_ = time_point::min();
-    time_point latest_job_at_ = time_point();  // the start of the clock: none
+    time_point latest_job_at_ = time_point();  // none
     std::uint64_t hints_ = 0;
     bool backing_off_ = false;
     backoff backoff_{milliseconds(100), std::chrono::seconds(10)};
