@@ -1,7 +1,6 @@
 #pragma once
 
-#include <poll.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -12,7 +11,6 @@
 #include <vector>
 
 #include "../base/detail/clock.ipp"
-#include "../core/detail/wake.hpp"
 #include "../worker/worker_options.hpp"
 #include "amqp_transport.hpp"
 #include "detail/message.ipp"
@@ -24,101 +22,447 @@ namespace detail {
 namespace rabbitmq {
 enum class verb { ack, fail, requeue, reject };  // fail: publish, then ack
 
+class consumer;
+
 // A message that is not settled. A call that waits for its end shares it.
 struct held_message : ref_counted {
-    // publishing: for a FAIL, or as a dead letter. lost: with its channel, so the broker has requeued it.
-    enum class state { held, publishing, due, settled, lost };
+    // due: its verb is to be sent. lost: with its connection, so the broker has requeued it.
+    enum class state { held, due, settled, lost };
     state now = state::held;
-    verb decided = verb::ack;      // from `publishing` or `due` on
-    std::string id, queue;         // job::id and job::queue
+    verb decided = verb::ack;      // from `due` on
+    consumer* from = nullptr;      // its queue's
+    std::string id;                // job::id
     std::string claim;             // that the worker knows; empty: none
-    delivery from;                 // the body moves to the worker
+    delivery content;              // the body moves to the worker
     bool is_buffered = false;      // no FETCH has returned it
-    bool is_counted = false;       // in its queue_channel's prefetch
-    bool is_refused = false;       // its FAIL: it stays the broker's, and another one is prefetched
     std::size_t fingerprint = 0;   // of the body
-    std::uint64_t generation = 0;  // of its channel
+    std::uint64_t generation = 0;  // of its connection
     ref<publication> published;
-    bool is_published = false;
-    time_point lost_at;
+    bool is_refused = false;  // its publication, for good: it takes no part of the prefetch any more
+    time_point retry_at = time_point::min(), lost_at;
 
     bool is_waiting() const { return is_buffered && now == state::held; }
-    // Its runs ended without a report.
-    bool is_used_up() const { return claim.empty() && from.attempt > from.max_attempts; }
+    bool is_confirmed() const { return published && published->now == publication::state::confirmed; }
+    bool has_failed() const { return published && published->now == publication::state::failed; }
+    bool is_ready() const { return now == state::due && (decided != verb::fail || is_confirmed()); }
 };
 using message_ref = ref<held_message>;
 
-// The channel of a queue. Another queue's errors do not close it.
-struct queue_channel {
-    std::string queue;
-    amqp_channel_t number = 0;
-    bool is_open = false;
-    std::uint64_t generation = 0;   // of the channel, unique
-    std::vector<std::string> tags;  // of its consumers
-    std::int64_t prefetch = 0;      // of all of them
-    time_point retry_at;            // when to open or consume again
-    delivery incoming;
-    std::string event;  // the last one
+// What the calls and the queues' threads share.
+struct shared_state : monitor {
+    shared_state(broker_address at, amqp_options with) : broker(std::move(at)), options(std::move(with)) {}
+
+    // The worker may not have let go of the job: for 5 to 10 s another message with its id is another job.
+    void keep_id(const std::string& id) {
+        if (steady_clock::now() >= next_swap) {
+            ended_before = std::exchange(ended, {});
+            next_swap = deadline_after(std::chrono::seconds(5));
+        }
+        ended.insert(id);
+    }
+    const std::string& type_of(const delivery& from) const {
+        return from.type.empty() ? options.default_type : from.type;
+    }
+    void notify_work() {
+        const unique_lock held(callback_mutex);
+        on_work();
+    }
+
+    const broker_address broker;
+    const amqp_options options;
+    const std::uint32_t nonce = static_cast<std::uint32_t>(random_number());  // tells ids of processes apart
+    // Guarded.
+    std::list<message_ref> messages;            // in the order of their deliveries
+    std::set<std::string> ended, ended_before;  // see keep_id()
+    time_point next_swap = time_point::min(), next_busy = time_point::min();
+    std::set<std::string> unknown_types;  // those the worker has no handler for
+    std::vector<std::string> queues;
+    std::int64_t slots = 1;
+    phase now = phase::running;
+    const consumer* busy = nullptr;  // it may hold as many messages as there are slots
+    consumer* alive = nullptr;       // the last to which RabbitMQ has responded
+    std::uint64_t responses = 0;     // to all
+    std::uint64_t last_generation = 0;
+
+    mutex callback_mutex;
+    function<void()> on_work;
 };
 
-// The consuming connection belongs to the thread. Calls wait for it, and publish by themselves.
-class amqp_transport : public transport {
+// The connection of a queue.
+class consumer : public link {
   public:
-    amqp_transport(broker_address broker, amqp_options options)
-        : broker_(std::move(broker)),
-          options_(std::move(options)),
-          publisher_(broker_),
-          nonce_(static_cast<std::uint32_t>(random_number())) {}
-    // Waits for the thread, whose calls of librabbitmq end after rpc_timeout.
-    ~amqp_transport() override {
-        is_ending_ = true;
-        notify();
-        thread_.join();
+    consumer(std::string queue, shared_state& on)
+        : link(on.broker, on.options.heartbeat, on),
+          queue(std::move(queue)),
+          publisher_(*this, on.broker, on.options.heartbeat, on),
+          on_(on) {}
+
+    const std::string queue;
+
+    // ---- guarded ----
+
+    bool is_open() const { return is_open_; }
+    const error& problem() const { return problem_; }
+    bool is_wanted() const { return on_.now == phase::running && contains(on_.queues, queue); }
+    // It has yet to hand back what no FETCH has returned.
+    bool is_handing_back() const {
+        if (!is_open_ || is_wanted()) return false;
+        for (const message_ref& message : on_.messages) {
+            if (message->from == this && message->is_buffered && message->claim.empty()) return true;
+        }
+        return has_consumer_;
     }
-    // Connects.
-    result<void> start() {
-        result<wake> created = wake::create();
-        if (!created) return created.error();
-        wake_ = std::move(*created);
-        result<thread> started = thread::start([this] { run(); }, {0, false, "ojs-amqp"});
-        if (!started) return started.error();
-        thread_ = std::move(*started);
-        return {};
+    // Counts a response soon.
+    void ask() {
+        is_asked_ = true;
+        notify();
+    }
+    void decide(held_message& message, verb decided) const {
+        message.decided = decided;
+        message.now = held_message::state::due;
+        notify();
+    }
+    // As a retry, for later, or with an error as a dead letter.
+    void publish(held_message& message, const std::string& body, const std::string& error, bool is_attempt) {
+        const ref<publication> what = make_ref<publication>();
+        const std::vector<std::chrono::milliseconds>& delays = on_.options.retry_delays;
+        const std::int64_t attempt = message.content.attempt;
+        what->properties = message.content.properties;
+        what->body = body;
+        what->attempt = attempt + (is_attempt && error.empty() ? 1 : 0);
+        what->error = printable(error, 1000);
+        what->origin = what->queue = queue;
+        if (!error.empty()) {
+            const std::string& dead = on_.options.dead_letter_queue;
+            what->queue = dead.empty() ? cat({queue, ".dead"}) : dead;
+        } else {
+            what->delay = is_attempt ? delays[detail::min(static_cast<std::size_t>(attempt), delays.size()) - 1]
+                                     : std::chrono::milliseconds(put_back_time);
+            if (what->delay.count() > 0) what->queue = cat({queue, ".retry.", what->delay.count()});
+        }
+        message.published = what;
+        decide(message, verb::fail);
+        publisher_.submit(what);
+    }
+    void request_end() {
+        link::request_end();
+        publisher_.request_end();
     }
 
-    // What has arrived, or else what arrives before the broker has responded to a request.
+    void join(time_point deadline) {
+        link::join(deadline);
+        publisher_.join(deadline);
+    }
+
+  private:
+    using state = held_message::state;
+    static constexpr amqp_channel_t channel = 1;
+    static constexpr std::chrono::seconds put_back_time{5};  // of what has no handler here
+
+    struct prefetch {
+        std::int64_t count = 0;    // of the consumer; 0: none
+        std::int64_t refused = 0;  // messages beside it
+        bool operator==(const prefetch& other) const { return count == other.count && refused == other.refused; }
+    };
+
+    bool begin() override {
+        amqp_channel_open(connection_.state(), channel);
+        return connection_.check();
+    }
+    bool turn() override {
+        if (!adjust() || !settle()) return false;
+        const bool is_alive = connection_.read([this](const amqp_frame_t& frame) { return on_frame(frame); });
+        put_back();
+        if (exchange(has_new_jobs_, false)) on_.notify_work();
+        return is_alive;
+    }
+    // The broker requeues its messages. Those that are in progress here may come back.
+    void lose(const error& why) override {
+        const error about = {why.code == errc::rejected ? errc::unavailable : why.code, 0,
+                             cat({"queue ", queue, ": ", why.text})};
+        unique_lock held(on_.guard);
+        is_open_ = has_consumer_ = false;
+        current_ = {};
+        incoming_ = {};
+        problem_ = about;
+        on_.messages.remove_if([&](const message_ref& message) {
+            if (message->from != this || message->now == state::lost) return false;
+            message->now = state::lost;
+            message->is_buffered = false;
+            message->lost_at = steady_clock::now();
+            return message->claim.empty() && !message->published;
+        });
+        on_.changed.notify_all();
+        const bool is_orderly = is_ending_;
+        held.unlock();
+        if (!is_orderly) report(log_level::warn, about.text);
+    }
+    // Each change once.
+    void report(log_level level, const std::string& text) {
+        if (detail::exchange(event_, text) != text) on_.options.on_event(level, text);
+    }
+
+    // ---- consuming ----
+
+    // Split over the queues. What is in flight counts beside it, as RabbitMQ cannot change a consumer's prefetch.
+    prefetch wanted() const {
+        prefetch out;
+        if (!is_wanted()) return out;
+        const auto count = static_cast<std::int64_t>(on_.queues.size());
+        const auto index = std::find(on_.queues.begin(), on_.queues.end(), queue) - on_.queues.begin();
+        out.count = on_.busy == this ? on_.slots : on_.slots / count + (index < on_.slots % count ? 1 : 0);
+        out.count = detail::min(detail::max(out.count, std::int64_t{1}), std::int64_t{65535});
+        for (const message_ref& message : on_.messages) out.refused += message->from == this && message->is_refused;
+        return out;
+    }
+    bool adjust() {
+        unique_lock held(on_.guard);
+        const prefetch next = wanted();
+        held.unlock();
+        if (!(next == current_) && !consume(next)) return false;
+        held.lock();
+        has_consumer_ = next.count > 0;
+        if (!exchange(is_open_, true)) {
+            generation_ = ++on_.last_generation;
+            note_response();
+        }
+        return true;
+    }
+    void note_response() {
+        on_.alive = this;
+        ++on_.responses;
+        on_.changed.notify_all();
+    }
+    bool consume(prefetch next) {
+        if (current_.count > 0) {
+            amqp_basic_cancel(connection_.state(), channel, bytes_of(tag_));
+            if (!connection_.check()) return false;
+        }
+        current_ = next;
+        if (next.count == 0) return true;
+        amqp_basic_qos(connection_.state(), channel, 0, static_cast<std::uint16_t>(next.count), 0);
+        if (!connection_.check()) return false;
+        tag_ = cat({"ojs.", ++last_tag_});  // a new one: RabbitMQ counts the messages of a tag
+        amqp_table_entry_t priority = number_entry("x-priority", 0);  // which a stream refuses: it has no claims
+        amqp_basic_consume(connection_.state(), channel, bytes_of(queue), bytes_of(tag_), 0, 0, 0, {1, &priority});
+        if (!connection_.check()) return false;
+        report(log_level::info, cat({"consuming queue ", queue, " of RabbitMQ at ", on_.broker.name}));
+        return true;
+    }
+
+    // ---- settlements ----
+
+    bool settle() {
+        std::vector<message_ref> due;
+        unique_lock held(on_.guard);
+        for (const message_ref& message : on_.messages) {
+            if (message->from == this && message->is_ready()) due.push_back(message);
+        }
+        const bool is_asked = exchange(is_asked_, false);
+        held.unlock();
+        if (due.empty() && !is_asked) return true;
+        for (const message_ref& message : due) {
+            if (!connection_.check_sent(send(*message))) return false;
+        }
+        // The response to any synchronous method says that the broker has read what was sent before it.
+        amqp_basic_qos(connection_.state(), channel, 0, 1, 0);  // of the next consumer
+        if (!connection_.check()) return false;
+        for (const message_ref& message : due) report_end(*message);
+        held.lock();
+        for (const message_ref& message : due) {
+            message->now = state::settled;
+            if (message->decided == verb::ack) on_.keep_id(message->id);
+            on_.messages.remove(message);
+        }
+        note_response();
+        has_worked_ = has_worked_ || !due.empty();
+        return true;
+    }
+    int send(const held_message& message) const {
+        const amqp_connection_state_t to = connection_.state();
+        const bool is_ack = message.decided == verb::ack || message.decided == verb::fail;
+        return is_ack ? amqp_basic_ack(to, channel, message.content.tag, 0)
+                      : amqp_basic_nack(to, channel, message.content.tag, 0, message.decided == verb::requeue);
+    }
+    void report_end(const held_message& message) const {
+        const bool is_rejected = message.decided == verb::reject;
+        if (!is_rejected && (message.decided != verb::fail || message.published->error.empty())) return;
+        const std::string where = is_rejected
+                                      ? "rejected, for its dead-letter exchange"
+                                      : cat({"moved to ", message.published->queue, ": ", message.published->error});
+        on_.options.on_event(log_level::warn,
+                             cat({"message ", printable(message.id), " of queue ", queue, " is ", where}));
+    }
+    // Of the messages that no FETCH has returned, those it is not to return; and what could not be published.
+    void put_back() {
+        std::string problem;
+        unique_lock held(on_.guard);
+        for (const message_ref& message : on_.messages) {
+            if (message->from != this) continue;
+            if (message->has_failed()) {
+                if (message->claim.empty()) problem = message->published->why.text;
+                give_up_publishing(*message);
+            }
+            if (message->is_waiting() && message->claim.empty() && steady_clock::now() >= message->retry_at)
+                put_back(*message);
+        }
+        held.unlock();
+        if (!problem.empty()) report(log_level::warn, cat({"queue ", queue, ": ", problem}));
+    }
+    void put_back(held_message& message) {
+        const delivery& content = message.content;
+        if (!is_wanted())
+            decide(message, verb::requeue);
+        else if (content.attempt > content.max_attempts && on_.options.use_dead_letter_exchange)
+            decide(message, verb::reject);
+        else if (content.attempt > content.max_attempts)
+            publish(message, content.body, "attempts_used_up: its runs ended without a report", false);
+        else if (on_.unknown_types.count(on_.type_of(content)) != 0)
+            publish(message, content.body, "", false);
+    }
+    static void give_up_publishing(held_message& message) {
+        message.is_refused = message.is_refused || message.published->why.code == errc::rejected;
+        message.published = {};
+        if (message.now == state::due) message.now = state::held;
+        message.retry_at = deadline_after(std::chrono::seconds(1));
+    }
+
+    // ---- frames ----
+
+    bool on_frame(const amqp_frame_t& frame) {
+        if (frame.frame_type == AMQP_FRAME_METHOD) return on_method(frame.payload.method);
+        if (frame.frame_type == AMQP_FRAME_HEADER) read_properties(frame, incoming_);
+        if (frame.frame_type == AMQP_FRAME_BODY) incoming_.body += view_of(frame.payload.body_fragment);
+        if (incoming_.tag != 0 && incoming_.body.size() >= incoming_.body_size) hold(exchange(incoming_, {}));
+        return true;
+    }
+    bool on_method(const amqp_method_t& method) {
+        if (method.id == AMQP_BASIC_CANCEL_METHOD)
+            return connection_.fail("the broker ended its consumer: it was deleted, or has moved", true);
+        if (method.id != AMQP_BASIC_DELIVER_METHOD) return true;
+        const auto& from = *static_cast<const amqp_basic_deliver_t*>(method.decoded);
+        incoming_ = {};
+        incoming_.tag = from.delivery_tag;
+        incoming_.redelivered = from.redelivered != 0;
+        incoming_.body_size = UINT64_MAX;  // until its header comes
+        return true;
+    }
+
+    // For a FETCH. A lost message that is redelivered keeps its entry; an id that is used gets a suffix.
+    void hold(delivery content) {
+        const unique_lock held(on_.guard);
+        const std::size_t fingerprint = std::hash<std::string_view>()(content.body);
+        message_ref message;
+        const std::string& id = content.message_id;
+        bool is_used = id.empty() || on_.ended.count(id) != 0 || on_.ended_before.count(id) != 0;
+        for (const message_ref& other : on_.messages) {
+            is_used = is_used || other->id == id;
+            if (!message && is_redelivered(*other, content) && other->fingerprint == fingerprint) message = other;
+        }
+        if (!message) {
+            message = make_ref<held_message>();
+            const std::string& prefix = id.empty() ? queue : id;
+            message->id = is_used ? cat({prefix, "#", on_.nonce, ".", generation_, ".", content.tag}) : prefix;
+            message->from = this;
+            message->fingerprint = fingerprint;
+            on_.messages.push_back(message);
+        }
+        message->now = message->published ? state::due : state::held;
+        message->generation = generation_;
+        message->is_refused = false;
+        message->is_buffered = has_new_jobs_ = true;
+        message->content = std::move(content);
+        if (message->content.max_attempts == 0) message->content.max_attempts = on_.options.max_attempts;
+        note_busy();
+    }
+    // It is in progress here. Another message with its message-id, and another body, is another job.
+    bool is_redelivered(const held_message& message, const delivery& content) const {
+        return message.now == state::lost && message.from == this && content.redelivered &&
+               !content.message_id.empty() && message.content.message_id == content.message_id;
+    }
+    // The first queue with messages, until it has none.
+    void note_busy() {
+        if (on_.busy == this || steady_clock::now() < on_.next_busy) return;
+        for (const message_ref& message : on_.messages) {
+            if (message->from == on_.busy && message->now != state::lost) return;
+        }
+        if (on_.busy != nullptr) on_.busy->notify();
+        on_.busy = this;
+        on_.next_busy = deadline_after(std::chrono::seconds(1));
+    }
+
+    publisher publisher_;
+    shared_state& on_;
+    // Guarded.
+    bool is_open_ = false;  // and consumes, if it is wanted
+    bool is_asked_ = false;
+    bool has_consumer_ = false;
+    error problem_ = {errc::timed_out, 0, ""};  // why it is not open
+    // Used only by the thread.
+    prefetch current_;
+    std::string tag_;
+    std::uint64_t last_tag_ = 0, generation_ = 0;
+    delivery incoming_;
+    bool has_new_jobs_ = false;
+    std::string event_;  // the last one
+};
+
+// Calls wait for the queues' threads.
+class amqp_transport : public transport {
+  public:
+    amqp_transport(broker_address broker, amqp_options options) : on_(std::move(broker), std::move(options)) {}
+    ~amqp_transport() override {
+        unique_lock held(on_.guard);
+        for (consumer& each : consumers_) each.request_end();
+        held.unlock();
+        const time_point deadline = deadline_after(std::chrono::milliseconds(250));
+        for (consumer& each : consumers_) each.join(deadline);
+    }
+
+    // What has arrived, or else what arrives before the broker has responded.
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         if (request.should_send && !request.should_send()) return unwanted();
         const cancel_registration ends = request.until.on_cancel([this] { notify(); });
-        unique_lock held(mutex_);
-        set_worker(*request.worker);
+        unique_lock held(on_.guard);
+        const result<void> known = set_worker(*request.worker);
+        if (!known) return known.error();
+        const std::uint64_t responses = on_.responses;
         std::vector<job> out = take_waiting(request);
+        if (out.empty()) ask();
         const auto is_over = [&] {
             if (out.empty()) out = take_waiting(request);
-            return !out.empty() || request.until.cancelled();
+            const error* const problem = find_problem();
+            const bool has_response = problem == nullptr ? on_.responses != responses : !problem->text.empty();
+            return !out.empty() || request.until.cancelled() || (has_response && !is_handing_back());
         };
-        if (is_over()) return out;
-        discard_used_up(held);
-        const result<void> waited = await_next_turn(held, deadline, is_over);
-        if (!is_over() && !waited) return waited.error();
+        bool is_late = false;
+        while (!is_over() && !is_late) is_late = !on_.changed.wait_until(held, deadline);
+        if (!out.empty() || request.until.cancelled()) return out;
+        if (const error* const problem = find_problem()) return unreachable(*problem);
+        if (is_late) return late();
         return out;
     }
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, verb::ack, deadline);
     }
-    // Publishes it, for a retry or as a dead letter; then it is acknowledged.
+    // Publishes it, for a retry or as a dead letter; then it is acknowledged. What cannot be read fails. What has no
+    // handler here waits in a retry queue, as a requeue would count, and bring it back at once.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
-        return settle(request, request.requeue ? verb::requeue : verb::fail, deadline);
+        if (request.job == nullptr) return error{errc::rejected, 0, "the FAIL of a message needs its job"};
+        const bool is_requeue = request.requeue && !is_listed(request.error.code, "invalid_payload unsupported");
+        return settle(request, is_requeue ? verb::requeue : verb::fail, deadline);
     }
     // The ids whose claims hold; and whether all others are lost for good.
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
-        unique_lock held(mutex_);
-        set_worker(*request.worker);
-        while (!is_connected_ && problem_.empty() && !is_draining() && changed_.wait_until(held, deadline)) {
-        }
-        if (!is_connected_ && !is_draining()) return unreachable();
+        unique_lock held(on_.guard);
+        const result<void> known = set_worker(*request.worker);
+        if (!known) return known.error();
+        const error* problem = find_problem();
+        while (!is_draining() && is_connecting(problem) && on_.changed.wait_until(held, deadline))
+            problem = find_problem();
+        if (problem != nullptr && !is_draining()) return unreachable(*problem);
         heartbeat_response out;
-        held_.remove_if([&](const message_ref& message) {
+        on_.messages.remove_if([&](const message_ref& message) {
             const bool is_lost = message->now == state::lost;
             if (!contains(request.active_jobs, message->id)) return is_lost;
             if (!is_lost && !message->claim.empty()) out.jobs_extended.push_back(message->id);
@@ -128,64 +472,87 @@ class amqp_transport : public transport {
         return out;
     }
     result<bool> confirm_claim(const job_request& query, time_point) override {
-        const unique_lock held(mutex_);
+        const unique_lock held(on_.guard);
         const result<message_ref> found = find_claim(query.job_id, query.claim);
         if (!found) return found.error();
         return bool(*found);
     }
     void on_work_available(function<void()> callback) override {
-        const unique_lock held(callback_mutex_);
-        on_work_ = std::move(callback);
+        const unique_lock held(on_.callback_mutex);
+        on_.on_work = std::move(callback);
     }
     void on_phase(phase now) override {
-        phase_ = now;
+        {
+            const unique_lock held(on_.guard);
+            on_.now = now;
+        }
         notify();
     }
 
   private:
     using state = held_message::state;
-    static constexpr std::chrono::seconds rpc_timeout{5}, queue_retry_time{2};
     // The broker requeues messages when it knows that their connection is gone.
-    std::chrono::seconds return_time() const { return options_.heartbeat * 2 + std::chrono::seconds(1); }
-
-    error unreachable() const {
-        return {errc::unreachable, 0, problem_.empty() ? "no connection to RabbitMQ" : problem_};
-    }
-    bool is_draining() const { return phase_.load() >= phase::draining; }
+    std::chrono::seconds return_time() const { return on_.options.heartbeat * 2 + std::chrono::seconds(1); }
 
     static error unwanted() { return {errc::cancelled, 0, "cancelled: the worker stopped fetching"}; }
-    // Of the thread, and of calls that wait.
     void notify() {
-        const unique_lock held(mutex_);
-        changed_.notify_all();
-        wake_.notify();
+        const unique_lock held(on_.guard);
+        on_.changed.notify_all();
+        for (const consumer& each : consumers_) each.notify();
     }
 
-    // ---- calls; the mutex is held ----
+    // ---- the guard is held ----
 
-    void set_worker(const worker_identity& worker) {
-        queues_ = worker.queues;
-        concurrency_ = detail::max(worker.concurrency, std::int64_t{1});
-    }
-
-    template <class IsOver>
-    result<void> await_next_turn(unique_lock& held, time_point deadline, const IsOver& is_over) {
-        while (!is_connected_ && problem_.empty() && changed_.wait_until(held, deadline)) {
+    bool is_draining() const { return on_.now >= phase::draining; }
+    // Each queue gets a connection.
+    result<void> set_worker(const worker_identity& worker) {
+        const bool is_new =
+            on_.queues != worker.queues || on_.slots != detail::max(worker.concurrency, std::int64_t{1});
+        on_.queues = worker.queues;
+        on_.slots = detail::max(worker.concurrency, std::int64_t{1});
+        for (const std::string& queue : worker.queues) {
+            bool is_known = false;
+            for (const consumer& each : consumers_) is_known = is_known || each.queue == queue;
+            if (!is_known) consumers_.emplace_back(queue, on_);
         }
-        const std::uint64_t number = turns_wanted_ + 1;  // under the lock
-        turns_wanted_ = number;
-        wake_.notify();
-        const auto is_done = [&] { return turns_done_ >= number || !is_connected_; };
-        while (!is_over() && !is_done() && changed_.wait_until(held, deadline)) {
+        for (consumer& each : consumers_) {
+            const result<void> started = each.start("ojs-amqp");
+            if (!started) return started.error();
+            if (is_new) each.notify();
         }
-        if (!is_connected_) return unreachable();
-        if (!is_done()) return error{errc::timed_out, 0, "RabbitMQ did not respond in time"};
-        if (!is_consuming_ && !problem_.empty()) return error{errc::unavailable, 0, problem_};
         return {};
     }
+    // Why no queue is open; null: one is.
+    const error* find_problem() const {
+        const error* out = nullptr;
+        for (const consumer& each : consumers_) {
+            if (!contains(on_.queues, each.queue)) continue;
+            if (each.is_open()) return nullptr;
+            if (out == nullptr || out->text.empty()) out = &each.problem();
+        }
+        return out;
+    }
+    static bool is_connecting(const error* problem) { return problem != nullptr && problem->text.empty(); }
+    // For a response: the queue that had the last one, or any other.
+    void ask() {
+        consumer* asked = on_.alive;
+        for (consumer& each : consumers_) {
+            if (asked == nullptr || !asked->is_open()) asked = &each;
+        }
+        if (asked != nullptr) asked->ask();
+    }
+    bool is_handing_back() const {
+        for (const consumer& each : consumers_) {
+            if (each.is_handing_back()) return true;
+        }
+        return false;
+    }
+    static error unreachable(const error& problem) { return problem.text.empty() ? late() : problem; }
+    static error late() { return {errc::timed_out, 0, "RabbitMQ did not respond in time"}; }
+
     // None: its claim is gone. Error: it may come back, or a FETCH has just returned it again.
     result<message_ref> find_claim(const std::string& id, const std::string& claim) const {
-        for (const message_ref& message : held_) {
+        for (const message_ref& message : on_.messages) {
             if (message->id != id || message->claim.empty()) continue;
             const bool is_lost = message->now == state::lost;
             if (message->claim == claim && !is_lost) return message;
@@ -197,57 +564,55 @@ class amqp_transport : public transport {
     static error disconnected() {
         return {errc::disconnected, 0, "the connection to RabbitMQ broke, and the message was not delivered again"};
     }
+    // Waits until the broker has read it. Errors: disconnected, while the message may come back; timed_out; those of a
+    // publication.
     template <class Request>
     result<settle_result> settle(const Request& request, verb decided, time_point deadline) {
         if (request.should_send && !request.should_send()) return unwanted();
-        unique_lock held(mutex_);
+        unique_lock held(on_.guard);
         const result<message_ref> found = find_claim(request.job_id, request.claim);
         if (!found) return found.error();
         if (!*found) return settle_result::gone;
+        const message_ref message = *found;
         if constexpr (std::is_same_v<Request, fail_request>) {
-            if (decided == verb::fail) return fail(held, *found, request, deadline);
+            if (decided == verb::fail) decided = begin_fail(*message, request);
         }
-        return settle(held, *found, decided, deadline);
-    }
-    result<settle_result> fail(unique_lock& held, const message_ref& message, const fail_request& request,
-                               time_point deadline) {
-        const delivery& from = message->from;
-        const bool is_last = !request.error.retryable || from.attempt >= from.max_attempts;
-        const bool rejects = is_last && options_.use_dead_letter_exchange;
-        if (!message->is_buffered && request.job == nullptr)
-            return error{errc::rejected, 0, "the FAIL of a message needs its job"};
-        if (message->now < state::due && !rejects && !message->published) {
-            const std::string why = cat({request.error.code, ": ", request.error.message});
-            message->published =
-                publication_of(*message, message->is_buffered ? from.body : request.job->body, is_last ? why : "");
-        }
-        return settle(held, message, rejects ? verb::reject : verb::fail, deadline);
-    }
-    // Waits until the broker has read it. Errors: disconnected, while the message may come back; timed_out;
-    // those of the publisher.
-    result<settle_result> settle(unique_lock& held, const message_ref& message, verb decided, time_point deadline) {
-        if (decided == verb::fail && message->now < state::due) {
-            const result<void> published = publish(held, message, deadline);
-            if (!published) return published.error();
-        }
-        if (message->now == state::held) decide(*message, decided);
-        while (message->now < state::settled && changed_.wait_until(held, deadline)) {
-        }
-        if (message->now == state::settled || message->is_published)
+        if (message->now == state::held) message->from->decide(*message, decided);
+        const ref<publication> published = message->published;
+        const auto has_failed = [&] { return published && published->now == publication::state::failed; };
+        while (message->now == state::due && !has_failed() && on_.changed.wait_until(held, deadline)) continue;
+        const bool is_published = published && published->now == publication::state::confirmed;
+        if (message->now == state::settled || is_published)
             return message->decided == decided ? settle_result::accepted : settle_result::gone;
+        if (has_failed()) return published->why;
         if (message->now == state::lost) return disconnected();
-        return error{errc::timed_out, 0, "RabbitMQ did not respond to a report in time"};
+        return error{errc::timed_out, 0,
+                     published ? cat({"RabbitMQ has not confirmed a publication to ", published->queue,
+                                      " in time; while it is short of memory or disk, it accepts none"})
+                               : "RabbitMQ did not respond to a report in time"};
     }
-    void decide(held_message& message, verb decided) {
-        message.decided = decided;
-        message.now = state::due;
-        wake_.notify();
+    // Returns what it comes to. The next FAIL after a failed publication begins another.
+    verb begin_fail(held_message& message, const fail_request& request) {
+        const delivery& content = message.content;
+        const bool is_unreadable = request.error.code == "invalid_payload";
+        const bool is_put_back = request.requeue && !is_unreadable;
+        const bool is_last =
+            !is_put_back && (is_unreadable || !request.error.retryable || content.attempt >= content.max_attempts);
+        if (is_last && on_.options.use_dead_letter_exchange) return verb::reject;
+        if (message.now != state::held) return verb::fail;
+        if (is_put_back) on_.unknown_types.insert(on_.type_of(content));
+        const std::string error = is_last ? cat({request.error.code, ": ", request.error.message}) : "";
+        message.from->publish(message, request.job->body, error, !is_put_back);
+        return verb::fail;
     }
     std::vector<job> take_waiting(const fetch_request& request) {
         std::vector<job> out;
-        for (const message_ref& message : held_) {
+        for (const message_ref& message : on_.messages) {
             if (out.size() >= request.count) break;
-            if (!message->is_waiting() || message->is_used_up()) continue;
+            const delivery& content = message->content;
+            const bool is_runnable =
+                content.attempt <= content.max_attempts && on_.unknown_types.count(on_.type_of(content)) == 0;
+            if (!message->is_waiting() || (message->claim.empty() && !is_runnable)) continue;
             message->is_buffered = false;
             out.push_back(make_job(*message));
             message->claim = out.back().claim;
@@ -257,412 +622,20 @@ class amqp_transport : public transport {
     job make_job(held_message& message) const {
         job out;
         out.id = message.id;
-        out.queue = message.queue;
-        out.type = message.from.type.empty() ? options_.default_type : message.from.type;
-        out.attempt = message.from.attempt;
-        out.max_attempts = message.from.max_attempts;
+        out.queue = message.from->queue;
+        out.type = on_.type_of(message.content);
+        out.attempt = message.content.attempt;
+        out.max_attempts = message.content.max_attempts;
         out.visibility_timeout = no_limit;  // ours as long as its connection lasts
-        out.meta_json = cat({"{", message.from.meta, "}"});
-        out.claim = cat({message.generation, ".", message.from.tag});
-        read_args(message.from, out);
-        out.body = std::move(message.from.body);
+        out.meta_json = cat({"{", message.content.meta, "}"});
+        out.claim = cat({message.generation, ".", message.content.tag});
+        read_args(message.content, out);
+        out.body = std::move(message.content.body);
         return out;
     }
 
-    // ---- publications; the mutex is held, but while it publishes ----
-
-    result<void> publish(unique_lock& held, const message_ref& message, time_point deadline) {
-        message->now = state::publishing;
-        message->decided = verb::fail;
-        const ref<publication> what = message->published;
-        held.unlock();
-        result<void> out = publisher_.publish(what, deadline);
-        held.lock();
-        message->is_published = message->is_published || out;
-        message->is_refused = !out && out.error().code == errc::rejected;
-        if (!out && out.error().code != errc::timed_out) message->published = {};
-        if (message->now == state::publishing) message->now = state::held;
-        return out;
-    }
-    // A retry, or with an error a dead letter.
-    ref<publication> publication_of(const held_message& message, const std::string& body,
-                                    const std::string& error) const {
-        ref<publication> out = make_ref<publication>();
-        out->properties = message.from.properties;
-        out->body = body;
-        out->attempt = message.from.attempt + (error.empty() ? 1 : 0);
-        out->error = printable(error, 1000);
-        out->queue = message.queue;
-        const std::string& dead = options_.dead_letter_queue;
-        if (!error.empty()) {
-            out->queue = dead.empty() ? cat({message.queue, ".dead"}) : dead;
-            return out;
-        }
-        const std::vector<std::chrono::milliseconds>& delays = options_.retry_delays;
-        out->delay = delays[detail::min(static_cast<std::size_t>(message.from.attempt), delays.size()) - 1];
-        out->returns_to = message.queue;
-        if (out->delay.count() > 0) out->queue = cat({message.queue, ".retry.", out->delay.count()});
-        return out;
-    }
-    // A failure is repeated by the next FETCH.
-    void discard_used_up(unique_lock& held) {
-        for (const message_ref& message : std::list<message_ref>(held_)) {
-            if (!message->is_waiting() || !message->is_used_up()) continue;
-            const verb decided = options_.use_dead_letter_exchange ? verb::reject : verb::fail;
-            const char* const why = "attempts_used_up: its runs ended without a report";
-            if (decided == verb::fail && !message->published)
-                message->published = publication_of(*message, message->from.body, why);
-            if (settle(held, message, decided, deadline_after(std::chrono::seconds(1))))
-                options_.on_event(log_level::warn, cat({"message ", printable(message->id), " of queue ",
-                                                        message->queue, " has used up its attempts, and is not run"}));
-        }
-    }
-
-    // ---- the thread; false: disconnected ----
-
-    void run() {
-        backoff pause(std::chrono::milliseconds(100), std::chrono::milliseconds(5000));
-        while (!is_ending_) {
-            if (connection_.open(broker_, options_.heartbeat, deadline_after(rpc_timeout))) {
-                connection_.set_deadline(deadline_after(rpc_timeout));
-                pause.reset();
-                set_connected();
-                serve();
-            }
-            lose_connection();
-            const time_point until = deadline_after(pause.next());
-            unique_lock held(mutex_);
-            while (!is_ending_ && changed_.wait_until(held, until)) {
-            }
-        }
-    }
-    // Each change once.
-    void report(log_level level, std::string& last, const std::string& text) {
-        if (detail::exchange(last, text) != text) options_.on_event(level, text);
-    }
-    void set_connected() {
-        report(log_level::info, event_, cat({"connected to RabbitMQ at ", broker_.name}));
-        const unique_lock held(mutex_);
-        is_connected_ = true;
-        problem_.clear();
-        changed_.notify_all();
-    }
-    void lose_connection() {
-        const bool is_orderly = is_ending_;
-        const std::string text = cat({"no connection to RabbitMQ: ", connection_.fault()});
-        if (!is_orderly) report(log_level::warn, event_, text);
-        for (queue_channel& channel : channels_) lose_channel(channel);
-        connection_.close(is_orderly);
-        channels_.clear();
-        const unique_lock held(mutex_);
-        is_connected_ = is_consuming_ = false;
-        problem_ = text;
-        changed_.notify_all();
-    }
-    // The broker requeues its messages. Those that are in progress here may come back.
-    void lose_channel(queue_channel& channel) {
-        channel.is_open = false;
-        channel.retry_at = deadline_after(queue_retry_time);
-        forget_consumers(channel);
-        const unique_lock held(mutex_);
-        held_.remove_if([&](const message_ref& message) {
-            if (message->queue != channel.queue || message->now == state::lost) return false;
-            message->now = state::lost;
-            message->is_buffered = false;
-            message->lost_at = steady_clock::now();
-            return message->claim.empty();
-        });
-        changed_.notify_all();
-    }
-    // After an error of a channel.
-    bool handle(rpc_status status, queue_channel& channel) {
-        if (status == rpc_status::done) return true;
-        lose_channel(channel);
-        return status == rpc_status::channel_closed && report_queue(channel, connection_.fault());
-    }
-    bool report_queue(queue_channel& channel, const std::string& text) {
-        const std::string about = cat({"queue ", channel.queue, ": ", text});
-        report(log_level::warn, channel.event, about);
-        const unique_lock held(mutex_);
-        problem_ = about;
-        return true;
-    }
-
-    void serve() {
-        for (bool ends = false; !ends;) {
-            ends = is_ending_;
-            const std::uint64_t turn = turns_wanted_;
-            if (!adjust_consumers() || !send_settlements(turn > turns_done_) || !read()) return;
-            hand_back_unwanted();
-            end_turn(turn);
-            if (!ends && !connection_.has_frames()) await_event();
-        }
-    }
-    void end_turn(std::uint64_t number) {
-        bool has_jobs = false;
-        {
-            const unique_lock held(mutex_);
-            is_consuming_ = false;
-            for (const queue_channel& channel : channels_) is_consuming_ = is_consuming_ || !channel.tags.empty();
-            turns_done_ = number;
-            changed_.notify_all();
-            has_jobs = exchange(has_new_jobs_, false);
-        }
-        const unique_lock held(callback_mutex_);
-        if (has_jobs) on_work_();
-    }
-    void await_event() const {
-        pollfd polled[] = {{wake_.fd(), POLLIN, 0}, {connection_.socket(), POLLIN, 0}};
-        ::poll(polled, 2, 1000);  // for heartbeats, and queues to try again
-        wake_.clear();
-    }
-
-    // ---- consumers ----
-
-    bool adjust_consumers() {
-        std::vector<std::string> queues;
-        std::int64_t slots = 0;
-        {
-            const unique_lock held(mutex_);
-            if (phase_.load() == phase::running) queues = queues_;
-            slots = concurrency_;
-        }
-        for (queue_channel& channel : channels_) {
-            if (!contains(queues, channel.queue) && !cancel_consumers(channel)) return false;
-        }
-        const auto count = static_cast<std::int64_t>(queues.size());
-        for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t share = slots / count + (i < slots % count ? 1 : 0);
-            if (!consume(channel_of(queues[static_cast<std::size_t>(i)]), detail::max(share, std::int64_t{1})))
-                return false;
-        }
-        return true;
-    }
-    queue_channel& channel_of(const std::string& queue) {
-        for (queue_channel& channel : channels_) {
-            if (channel.queue == queue) return channel;
-        }
-        channels_.emplace_back();
-        channels_.back().queue = queue;
-        channels_.back().number = static_cast<amqp_channel_t>(channels_.size());
-        return channels_.back();
-    }
-    bool cancel_consumers(queue_channel& channel) {
-        for (const std::string& tag : channel.tags) {
-            amqp_basic_cancel(connection_.state(), channel.number, bytes_of(tag));
-            const rpc_status status = connection_.check(channel.number);
-            if (status != rpc_status::done) return handle(status, channel);
-        }
-        forget_consumers(channel);
-        return true;
-    }
-    // Their messages count beside the prefetch of the next consumers.
-    void forget_consumers(queue_channel& channel) {
-        channel.tags.clear();
-        channel.prefetch = 0;
-        const unique_lock held(mutex_);
-        for (const message_ref& message : held_)
-            message->is_counted = message->is_counted && message->queue != channel.queue;
-    }
-    // As messages of cancelled consumers are settled, further consumers begin: RabbitMQ cannot change a
-    // consumer's prefetch, and quorum queues know no other limit.
-    bool consume(queue_channel& channel, std::int64_t share) {
-        if (steady_clock::now() < channel.retry_at) return true;
-        rpc_status status = open(channel);
-        const std::int64_t prefetch = share - limited_already(channel);
-        if (status == rpc_status::done && prefetch <= 0) return true;
-        // A new one: RabbitMQ counts the messages of a tag.
-        const std::string tag = cat({"ojs.", ++last_consumer_});
-        if (status == rpc_status::done) status = set_prefetch(channel, prefetch);
-        if (status == rpc_status::done) {
-            amqp_basic_consume(connection_.state(), channel.number, bytes_of(channel.queue), bytes_of(tag), 0, 0, 0,
-                               amqp_empty_table);
-            status = connection_.check(channel.number);
-        }
-        if (status != rpc_status::done) return handle(status, channel);
-        channel.tags.push_back(tag);
-        channel.prefetch += prefetch;
-        report(log_level::info, channel.event, cat({"consuming queue ", channel.queue}));
-        const unique_lock held(mutex_);
-        problem_.clear();
-        return true;
-    }
-    rpc_status open(queue_channel& channel) {
-        if (channel.is_open) return rpc_status::done;
-        amqp_channel_open(connection_.state(), channel.number);
-        const rpc_status status = connection_.check(channel.number);
-        channel.is_open = status == rpc_status::done;
-        channel.generation = ++last_generation_;
-        channel.incoming = {};
-        return status;
-    }
-    // The prefetch of the channel's consumers, and the messages of those that are cancelled, but for refused ones.
-    std::int64_t limited_already(const queue_channel& channel) const {
-        std::int64_t out = channel.prefetch;
-        const unique_lock held(mutex_);
-        for (const message_ref& message : held_)
-            if (message->queue == channel.queue && message->now != state::lost)
-                out += !message->is_counted - message->is_refused;
-        return out;
-    }
-    rpc_status set_prefetch(const queue_channel& channel, std::int64_t prefetch) {
-        const auto limited = static_cast<std::uint16_t>(detail::min(prefetch, std::int64_t{65535}));
-        amqp_basic_qos(connection_.state(), channel.number, 0, limited, 0);
-        return connection_.check(channel.number);
-    }
-
-    // ---- settlements ----
-
-    bool send_settlements(bool is_awaited) {
-        for (queue_channel& channel : channels_) {
-            std::vector<message_ref> due;
-            unique_lock held(mutex_);
-            for (const message_ref& message : held_) {
-                if (message->now == state::due && message->queue == channel.queue) due.push_back(message);
-            }
-            held.unlock();
-            for (const message_ref& message : due) {
-                if (!connection_.check_sent(send(*message, channel.number))) return false;
-            }
-            if (!channel.is_open || (due.empty() && !is_awaited)) continue;
-            // The response to any synchronous method says that the broker has read what was sent before it.
-            if (!handle(set_prefetch(channel, 1), channel)) return false;
-            held.lock();
-            for (const message_ref& message : due) {
-                if (message->now != state::due) continue;  // lost
-                message->now = state::settled;
-                if (message->decided == verb::ack) keep_id(message->id);
-                held_.remove(message);
-            }
-            changed_.notify_all();
-        }
-        return true;
-    }
-    // The worker may not have let go of the job: for 5 to 10 s another message with its id is another job.
-    void keep_id(const std::string& id) {
-        if (steady_clock::now() >= next_swap_) {
-            ended_before_ = std::exchange(ended_, {});
-            next_swap_ = deadline_after(std::chrono::seconds(5));
-        }
-        ended_.insert(id);
-    }
-    int send(const held_message& message, amqp_channel_t channel) const {
-        const amqp_connection_state_t to = connection_.state();
-        const bool is_ack = message.decided == verb::ack || message.decided == verb::fail;
-        return is_ack ? amqp_basic_ack(to, channel, message.from.tag, 0)
-                      : amqp_basic_nack(to, channel, message.from.tag, 0, message.decided == verb::requeue);
-    }
-    // A redelivery of what is in progress here stays: that run's report settles it.
-    void hand_back_unwanted() {
-        const unique_lock held(mutex_);
-        for (const message_ref& message : held_) {
-            const bool is_wanted = phase_.load() == phase::running && contains(queues_, message->queue);
-            if (message->is_waiting() && message->claim.empty() && !is_wanted) decide(*message, verb::requeue);
-        }
-    }
-
-    // ---- frames ----
-
-    bool read() {
-        for (;;) {
-            amqp_frame_t frame;
-            const rpc_status status = connection_.read(frame, time_point());
-            if (status != rpc_status::done) return status == rpc_status::timed_out;
-            for (queue_channel& channel : channels_) {
-                if (channel.number == frame.channel && !on_frame(channel, frame)) return false;
-            }
-        }
-    }
-    bool on_frame(queue_channel& channel, const amqp_frame_t& frame) {
-        delivery& incoming = channel.incoming;
-        if (frame.frame_type == AMQP_FRAME_METHOD) return on_method(channel, frame.payload.method);
-        if (frame.frame_type == AMQP_FRAME_HEADER) read_properties(frame, incoming);
-        if (frame.frame_type == AMQP_FRAME_BODY) incoming.body += view_of(frame.payload.body_fragment);
-        if (incoming.tag != 0 && incoming.body.size() >= incoming.body_size) hold(channel, exchange(incoming, {}));
-        return true;
-    }
-    bool on_method(queue_channel& channel, const amqp_method_t& method) {
-        if (method.id == AMQP_BASIC_DELIVER_METHOD) {
-            const auto& from = *static_cast<const amqp_basic_deliver_t*>(method.decoded);
-            channel.incoming = {};
-            channel.incoming.tag = from.delivery_tag;
-            channel.incoming.redelivered = from.redelivered != 0;
-            channel.incoming.body_size = UINT64_MAX;  // until its header comes
-        }
-        if (method.id == AMQP_BASIC_CANCEL_METHOD) {
-            forget_consumers(channel);
-            channel.retry_at = deadline_after(queue_retry_time);
-            return report_queue(channel, "the broker ended its consumer: it was deleted, or has moved");
-        }
-        if (method.id != AMQP_CHANNEL_CLOSE_METHOD) return true;
-        const std::string why = connection::text_of<amqp_channel_close_t>(method.decoded);
-        if (!connection_.confirm_close(channel.number)) return false;
-        lose_channel(channel);
-        return report_queue(channel, why);
-    }
-
-    // For a FETCH. A lost message that is redelivered keeps its entry; an id that is used gets a suffix.
-    void hold(const queue_channel& channel, delivery from) {
-        const unique_lock held(mutex_);
-        const std::size_t fingerprint = std::hash<std::string_view>()(from.body);
-        message_ref message;
-        bool is_used =
-            from.message_id.empty() || ended_.count(from.message_id) != 0 || ended_before_.count(from.message_id) != 0;
-        for (const message_ref& other : held_) {
-            is_used = is_used || other->id == from.message_id;
-            if (!message && is_redelivered(*other, channel, from) && other->fingerprint == fingerprint) message = other;
-        }
-        if (!message) {
-            message = make_ref<held_message>();
-            const std::string& prefix = from.message_id.empty() ? channel.queue : from.message_id;
-            message->id = is_used ? cat({prefix, "#", nonce_, ".", channel.generation, ".", from.tag}) : prefix;
-            message->queue = channel.queue;
-            message->fingerprint = fingerprint;
-            held_.push_back(message);
-        }
-        message->now = message->is_published ? state::due : message->published ? state::publishing : state::held;
-        message->generation = channel.generation;
-        message->is_counted = !channel.tags.empty();
-        message->is_refused = false;
-        message->is_buffered = has_new_jobs_ = true;
-        message->from = std::move(from);
-        if (message->from.max_attempts == 0) message->from.max_attempts = options_.max_attempts;
-    }
-    // It is in progress here. Another message with its message-id, and another body, is another job.
-    static bool is_redelivered(const held_message& message, const queue_channel& channel, const delivery& from) {
-        return message.now == state::lost && from.redelivered && !from.message_id.empty() &&
-               message.from.message_id == from.message_id && message.queue == channel.queue;
-    }
-
-    const broker_address broker_;
-    const amqp_options options_;
-    publisher publisher_;
-    const std::uint32_t nonce_;  // tells ids of this process from those of others
-
-    mutable mutex mutex_;
-    condition changed_;
-    std::list<message_ref> held_;                 // in the order of their deliveries
-    std::set<std::string> ended_, ended_before_;  // see keep_id()
-    time_point next_swap_ = time_point::min();
-    std::vector<std::string> queues_;
-    std::int64_t concurrency_ = 1;
-    bool is_connected_ = false, is_consuming_ = false, has_new_jobs_ = false;
-    std::string problem_;  // why there is no connection, or no consumer
-    atomic<std::uint64_t> turns_wanted_{0};
-    std::uint64_t turns_done_ = 0;
-    atomic<phase> phase_{phase::running};
-    atomic<bool> is_ending_{false};
-    wake wake_;
-    thread thread_;
-
-    mutex callback_mutex_;
-    function<void()> on_work_;
-
-    // Used only by the thread.
-    connection connection_;
-    std::list<queue_channel> channels_;
-    std::string event_;  // the last one of the connection
-    std::uint64_t last_generation_ = 0, last_consumer_ = 0;
+    shared_state on_;
+    std::list<consumer> consumers_;
 };
 
 OJS_SHUTDOWN_INLINE result<transport_ref> open_scheme(const amqp_options& base, const detail::transport_setup& setup) {
@@ -684,11 +657,7 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_amqp(amqp_options options) {
         return error{errc::invalid_argument, 0, "amqp_options: max_attempts or heartbeat is out of range"};
     if (options.retry_delays.empty())
         options.retry_delays = {std::chrono::seconds(1), std::chrono::seconds(10), std::chrono::seconds(60)};
-    auto* const made = new detail::rabbitmq::amqp_transport(std::move(*broker), std::move(options));
-    transport_ref out(made);
-    const result<void> started = made->start();
-    if (!started) return started.error();
-    return out;
+    return transport_ref(new detail::rabbitmq::amqp_transport(std::move(*broker), std::move(options)));
 }
 
 OJS_SHUTDOWN_INLINE transport_scheme amqp(amqp_options options) {

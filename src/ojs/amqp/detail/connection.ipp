@@ -1,4 +1,4 @@
-// connection: librabbitmq with time limits, frame by frame, for one thread at a time.
+// connection: librabbitmq, frame by frame.
 #pragma once
 
 #include <amqp.h>
@@ -41,31 +41,33 @@ OJS_SHUTDOWN_INLINE result<broker_address> parse_url(std::string url) {
     return broker_address{at.name, found.user, found.password, is_default ? "/" : found.vhost, make_ref<resolver>(at)};
 }
 
-// How a synchronous method, or a wait for a frame, ended.
-enum class rpc_status { done, timed_out, channel_closed, disconnected };
-
+// Not thread-safe, but for interrupt().
 class connection {
   public:
+    static constexpr int frame_max = 131072;
+
     connection() = default;
     connection(const connection&) = delete;
     connection& operator=(const connection&) = delete;
     ~connection() { close(false); }
 
-    bool is_open() const noexcept { return state_ != nullptr; }
     amqp_connection_state_t state() const noexcept { return state_; }
     int socket() const noexcept { return amqp_get_sockfd(state_); }
-    // Of the last failure.
-    const std::string& fault() const noexcept { return fault_; }
+    // Why the last method failed. Rejected: the broker closed the channel; else the connection is of no more use.
+    const error& fault() const noexcept { return fault_; }
 
-    // Connects and logs in. 0: without heartbeats. False: see fault().
-    bool open(const broker_address& broker, std::chrono::seconds heartbeat, time_point deadline) {
-        result<unique_fd> connected = broker.host->connect(deadline);
-        if (!connected) return keep_fault(connected.error().text);
+    // Connects and logs in.
+    bool open(const broker_address& broker, std::chrono::seconds heartbeat) {
+        fault_ = {errc::unreachable, 0, ""};
+        result<unique_fd> connected = broker.host->connect(deadline_after(connect_timeout));
+        if (!connected) return fail(connected.error().text);
         state_ = amqp_new_connection();
         amqp_socket_t* const tcp = state_ == nullptr ? nullptr : amqp_tcp_socket_new(state_);
         if (tcp == nullptr) return fail("out of memory");
+        set_socket(connected->get());
         amqp_tcp_socket_set_sockfd(tcp, connected->release());
-        set_deadline(deadline);
+        amqp_set_handshake_timeout(state_, &login_timeout);
+        amqp_set_rpc_timeout(state_, &rpc_timeout);
         const amqp_rpc_reply_t reply = log_in(broker, static_cast<int>(heartbeat.count()));
         return reply.reply_type == AMQP_RESPONSE_NORMAL ||
                fail(cat({"cannot log in to ", broker.name, ": ", text_of(reply)}));
@@ -74,65 +76,56 @@ class connection {
     void close(bool orderly) {
         if (state_ == nullptr) return;
         if (orderly) static_cast<void>(amqp_connection_close(state_, AMQP_REPLY_SUCCESS));
+        set_socket(-1);
         amqp_destroy_connection(state_);
         state_ = nullptr;
     }
-    // Of each synchronous method from now on: the time that is left now.
-    void set_deadline(time_point deadline) {
-        const timeval left = time_left(deadline);
-        amqp_set_handshake_timeout(state_, &left);
-        amqp_set_rpc_timeout(state_, &left);
+    // Ends a call of this connection in another thread, but for its connect.
+    void interrupt() {
+        const unique_lock held(mutex_);
+        is_cut_ = true;
+        if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
     }
 
-    // After a synchronous method on that channel.
-    rpc_status check(amqp_channel_t channel) {
+    // After a synchronous method.
+    bool check() {
         const amqp_rpc_reply_t reply = amqp_get_rpc_reply(state_);
-        if (reply.reply_type == AMQP_RESPONSE_NORMAL) return rpc_status::done;
-        fault_ = text_of(reply);
-        if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION || reply.reply.id != AMQP_CHANNEL_CLOSE_METHOD)
-            return rpc_status::disconnected;
-        return confirm_close(channel) ? rpc_status::channel_closed : rpc_status::disconnected;
+        return reply.reply_type == AMQP_RESPONSE_NORMAL || fail(text_of(reply), is_of_channel(reply));
     }
     // The result of a method that has no response.
-    bool check_sent(int status) { return status == AMQP_STATUS_OK || keep_fault(amqp_error_string2(status)); }
+    bool check_sent(int status) { return status == AMQP_STATUS_OK || fail(amqp_error_string2(status)); }
     // After the broker has closed a channel, which may then be opened again.
     bool confirm_close(amqp_channel_t channel) {
         amqp_channel_close_ok_t method{};
         return check_sent(amqp_send_method(state_, channel, AMQP_CHANNEL_CLOSE_OK_METHOD, &method));
     }
 
-    // The next frame, which is valid until the next call. Sends heartbeats.
-    rpc_status read(amqp_frame_t& frame, time_point deadline) {
-        amqp_maybe_release_buffers(state_);
-        const timeval left = time_left(deadline);
-        const int status = amqp_simple_wait_frame_noblock(state_, &frame, &left);
-        if (status == AMQP_STATUS_TIMEOUT) return rpc_status::timed_out;
-        if (!check_sent(status)) return rpc_status::disconnected;
-        if (frame.frame_type != AMQP_FRAME_METHOD || frame.payload.method.id != AMQP_CONNECTION_CLOSE_METHOD)
-            return rpc_status::done;
-        keep_fault(text_of<amqp_connection_close_t>(frame.payload.method.decoded));
-        return rpc_status::disconnected;
+    // Calls on_frame(frame) for each one that has come; the frame is valid during the call. Sends heartbeats.
+    template <class OnFrame>
+    bool read(const OnFrame& on_frame) {
+        for (;;) {
+            amqp_maybe_release_buffers(state_);
+            amqp_frame_t frame;
+            const timeval none{0, 0};
+            const int status = amqp_simple_wait_frame_noblock(state_, &frame, &none);
+            if (status == AMQP_STATUS_TIMEOUT) return true;
+            if (!check_sent(status) || is_close(frame) || !on_frame(frame)) return false;
+        }
     }
     bool has_frames() const { return amqp_frames_enqueued(state_) != 0 || amqp_data_in_buffer(state_) != 0; }
-
-    // Of a `Close` method: "NOT_FOUND - no queue 'x' in vhost '/' (404)"
-    template <class Close>
-    static std::string text_of(const void* method) {
-        const auto& closed = *static_cast<const Close*>(method);
-        return cat({printable(view_of(closed.reply_text)), " (", closed.reply_code, ")"});
-    }
-    bool keep_fault(std::string text) {
-        fault_ = std::move(text);
+    bool fail(std::string text, bool is_rejected = false) {
+        fault_ = {is_rejected ? errc::rejected : errc::unreachable, 0, std::move(text)};
         return false;
     }
 
   private:
-    static constexpr int frame_max = 131072;
+    static constexpr std::chrono::seconds connect_timeout{1};  // a thread's end waits for it
+    static constexpr timeval login_timeout{5, 0}, rpc_timeout{30, 0};
 
-    static timeval time_left(time_point deadline) {
-        const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline - steady_clock::now());
-        const std::int64_t limited = left.count() < 0 ? 0 : left.count();
-        return {static_cast<time_t>(limited / 1000000), static_cast<suseconds_t>(limited % 1000000)};
+    void set_socket(int fd) {
+        const unique_lock held(mutex_);
+        socket_ = fd;
+        if (is_cut_ && fd >= 0) ::shutdown(fd, SHUT_RDWR);
     }
     // The broker tells of a deleted queue only those who ask for it.
     amqp_rpc_reply_t log_in(const broker_address& broker, int heartbeat) {
@@ -147,19 +140,38 @@ class connection {
         return amqp_login_with_properties(state_, broker.virtual_host.c_str(), 0, frame_max, heartbeat, &properties,
                                           AMQP_SASL_METHOD_PLAIN, broker.user.c_str(), broker.password.c_str());
     }
+    // "NOT_FOUND - no queue 'x' in vhost '/' (404)"
+    template <class Close>
+    static std::string text_of(const void* method) {
+        const auto& closed = *static_cast<const Close*>(method);
+        return cat({printable(view_of(closed.reply_text)), " (", closed.reply_code, ")"});
+    }
+    static bool is_of_channel(const amqp_rpc_reply_t& reply) {
+        return reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD;
+    }
     static std::string text_of(const amqp_rpc_reply_t& reply) {
         if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION) return amqp_error_string2(reply.library_error);
         if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION) return "the connection was closed";
-        return reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD ? text_of<amqp_channel_close_t>(reply.reply.decoded)
-                                                           : text_of<amqp_connection_close_t>(reply.reply.decoded);
+        return is_of_channel(reply) ? text_of<amqp_channel_close_t>(reply.reply.decoded)
+                                    : text_of<amqp_connection_close_t>(reply.reply.decoded);
     }
-    bool fail(std::string text) {
-        close(false);
-        return keep_fault(std::move(text));
+    // The broker closes the channel or the connection.
+    bool is_close(const amqp_frame_t& frame) {
+        if (frame.frame_type != AMQP_FRAME_METHOD) return false;
+        const amqp_method_t& method = frame.payload.method;
+        const bool is_channel = method.id == AMQP_CHANNEL_CLOSE_METHOD;
+        if (!is_channel && method.id != AMQP_CONNECTION_CLOSE_METHOD) return false;
+        fail(is_channel ? text_of<amqp_channel_close_t>(method.decoded)
+                        : text_of<amqp_connection_close_t>(method.decoded),
+             is_channel);
+        return true;
     }
 
     amqp_connection_state_t state_ = nullptr;
-    std::string fault_;
+    error fault_;
+    mutex mutex_;
+    int socket_ = -1;      // guarded
+    bool is_cut_ = false;  // guarded
 };
 }  // namespace rabbitmq
 }  // namespace ojs::detail
