@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <string>
-#include <thread>
 
 #include "text.hpp"
 

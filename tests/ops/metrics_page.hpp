@@ -1,6 +1,5 @@
 // A page of /metrics, read.
 #pragma once
-#include <map>
 #include <sstream>
 #include <string>
 

@@ -88,8 +88,7 @@ struct fiber {
     const void* waits_on = nullptr;
     const char* waits_for = "";
     nanoseconds until = never;
-    bool timed_out = false;
-    bool detached = false;
+    bool timed_out = false, detached = false;
     std::uint64_t priority = 0;
     const void* probed_on = nullptr;   // woken for nothing: must wait for the same again
     nanoseconds probed_until = never;  // and as long
@@ -246,8 +245,7 @@ class machine {
     std::string names() const { return running->name; }
 
     fiber* running = nullptr;
-    nanoseconds now = 0;
-    nanoseconds wall_offset = 0;
+    nanoseconds now = 0, wall_offset = 0;
     int threads_to_start = -1;      // so many start, and one does not; -1: no limit
     bool threads_stay_out = false;  // none follows
     int late_threads = 0;
@@ -400,8 +398,7 @@ class machine {
     std::vector<std::unique_ptr<fiber>> fibers_;
     std::unique_ptr<fiber> forgotten_;  // the latest, which may still run
     std::vector<fiber*> ready_;
-    std::uint64_t last_id_ = 0;
-    std::uint64_t steps_ = 0;
+    std::uint64_t last_id_ = 0, steps_ = 0;
     nanoseconds next_timer_ = never;
     bool woken_ = false;
     nanoseconds next_probe_ = 0;
@@ -511,8 +508,7 @@ struct sim_mutex {
     std::uint64_t owner;  // fiber; 0: free
 };
 struct sim_rwlock {
-    std::uint64_t writer;
-    std::uint64_t readers;
+    std::uint64_t writer, readers;
 };
 sim_mutex& of(pthread_mutex_t* native) { return *reinterpret_cast<sim_mutex*>(native); }
 sim_rwlock& of(pthread_rwlock_t* native) { return *reinterpret_cast<sim_rwlock*>(native); }

@@ -20,10 +20,7 @@ namespace {
 struct totals {
     std::uint64_t next_seed;
     std::uint64_t running;  // the seed of the run in progress
-    std::uint64_t schedules;
-    std::uint64_t steps;
-    std::uint64_t switches;
-    std::uint64_t items;
+    std::uint64_t schedules, steps, switches, items;
     double virtual_seconds;
     std::uint64_t failures;
 };

@@ -63,6 +63,7 @@ void tell(ledger_job& job, const std::string& worker, std::int64_t attempt, nano
     const claim* const before = job.known_to(worker);
     const bool overlaps = before != nullptr && (!before->reported || before->overlaps);
     if (before == nullptr || before->reported) job.runs[worker] = {};
+    job.runs[worker].lost_at = 0;
     for (claim& each : job.claims) {
         if (each.worker != worker || each.attempt != attempt || each.delivered) continue;
         each.delivered = true;
@@ -195,14 +196,22 @@ ojs::settle_result network::settle(const std::string& id, bool arrives, const Ap
     return holds ? ojs::settle_result::accepted : ojs::settle_result::gone;
 }
 
+template <class Request, class Apply>
+ojs::result<ojs::settle_result> network::report(const std::string& name, const Request& request,
+                                                ojs::time_point deadline, const Apply& apply) {
+    if (now() > reports_end && backend_.is_exact) violate_(name + " after the end of reports");
+    auto out = call<ojs::settle_result>(name, &request.should_send, deadline,
+                                        [&](bool arrives) { return settle(request.job_id, arrives, apply); });
+    backend_.jobs.at(request.job_id).runs[worker_].tried_at = now();
+    return out;
+}
+
 ojs::result<ojs::settle_result> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
     handler_run& run = backend_.jobs.at(request.job_id).runs[worker_];
     run.ack_is_due = true;
-    auto out = call<ojs::settle_result>("ACK " + request.job_id, &request.should_send, deadline, [&](bool arrives) {
-        return settle(request.job_id, arrives, [](ledger_job& job, const claim&, bool holds) {
-            if (holds) job.is = ledger_job::state::settled;
-            return false;
-        });
+    auto out = report("ACK " + request.job_id, request, deadline, [](ledger_job& job, const claim&, bool holds) {
+        if (holds) job.is = ledger_job::state::settled;
+        return false;
     });
     if (out || out.error().code == ojs::errc::rejected) run.ack_is_due = false;
     return out;
@@ -212,26 +221,23 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
     job.failed_by.insert(worker_);
-    auto out = call<ojs::settle_result>(name, &request.should_send, deadline, [&](bool arrives) {
-        return settle(request.job_id, arrives, [&](ledger_job&, claim& own, bool holds) {
-            const bool can_run = job.type != "unknown" && job.type != "malformed";
-            if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue && can_run &&
-                backend_.is_exact)
-                violate_(job.id + " loses an attempt without a run");
-            own.unstarted = request.error.details_json.find("not_started") != std::string::npos;
-            // A thread that stood still before its handler's first step may begin during the next claim.
-            if (own.unstarted && own.runs > 0 && !own.overlaps && !job.is_mixed && backend_.is_exact)
-                violate_(job.id + " is handed back as not started, but it runs");
-            if (!holds) return false;
-            const handler_run& run = job.runs[worker_];
-            const bool may_have_none = run.is_refused || (own.runs == 0 && request.checkpoint_json.empty());
-            if (!may_have_none && request.checkpoint_json != run.saved && request.checkpoint_json != run.saving)
-                violate_(job.id + " is failed without its checkpoint");
-            job.is =
-                request.requeue || request.error.retryable ? ledger_job::state::available : ledger_job::state::settled;
-            if (!request.requeue) ++job.attempt;
-            return request.requeue;
-        });
+    auto out = report(name, request, deadline, [&](ledger_job&, claim& own, bool holds) {
+        const bool can_run = job.type != "unknown" && job.type != "malformed";
+        if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue && can_run &&
+            backend_.is_exact)
+            violate_(job.id + " loses an attempt without a run");
+        own.unstarted = request.error.details_json.find("not_started") != std::string::npos;
+        // A thread that stood still before its handler's first step may begin during the next claim.
+        if (own.unstarted && own.runs > 0 && !own.overlaps && !job.is_mixed && backend_.is_exact)
+            violate_(job.id + " is handed back as not started, but it runs");
+        if (!holds) return false;
+        const handler_run& run = job.runs[worker_];
+        const bool may_have_none = run.is_refused || (own.runs == 0 && request.checkpoint_json.empty());
+        if (!may_have_none && request.checkpoint_json != run.saved && request.checkpoint_json != run.saving)
+            violate_(job.id + " is failed without its checkpoint");
+        job.is = request.requeue || request.error.retryable ? ledger_job::state::available : ledger_job::state::settled;
+        if (!request.requeue) ++job.attempt;
+        return request.requeue;
     });
     if (!out && out.error().code == ojs::errc::rejected) job.runs[worker_].is_refused = true;
     return out;
@@ -240,6 +246,7 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
 ojs::heartbeat_response network::extend(const ojs::heartbeat_request& request) {
     backend_.expire();
     ojs::heartbeat_response out;
+    out.claims_lost = backend_.says_lost;
     for (const std::string& id : request.active_jobs) {
         ledger_job& job = backend_.jobs.at(id);
         if (job.is != ledger_job::state::active || job.claims.back().worker != worker_) continue;
@@ -267,6 +274,8 @@ ojs::result<ojs::heartbeat_response> network::heartbeat(const ojs::heartbeat_req
         if (!out) break;
         const bool is_listed = std::count(out->jobs_extended.begin(), out->jobs_extended.end(), id) > 0;
         if (!is_listed) job.runs[worker_].ack_is_due = false;
+        if (!is_listed && out->claims_lost && job.claims.back().sent_at < latest_beat_)
+            job.runs[worker_].lost_at = now();
     }
     if (request.state == "terminate") last_beat_ended_ = true;
     has_bad_token_ = !out && out.error().http_status == 401;

@@ -39,17 +39,17 @@ struct claim {
 
 // The handler of a worker for a job.
 struct handler_run {
-    std::string saved;        // its latest checkpoint
-    std::string saving;       // the one that it saves, or that one
-    bool ack_is_due = false;  // it was sent, and no response has ended the claim
-    bool is_refused = false;  // its report was: repeated without the checkpoint, which may be too large
+    std::string saved;                      // its latest checkpoint
+    std::string saving;                     // the one that it saves, or that one
+    bool ack_is_due = false;                // it was sent, and no response has ended the claim
+    bool is_refused = false;                // its report was: repeated without the checkpoint, which may be too large
+    nanoseconds tried_at = 0, lost_at = 0;  // its latest report ended; the response to a heartbeat says so
 };
 
 struct ledger_job {
     enum class state { available, active, settled };
 
-    std::string id;
-    std::string type;
+    std::string id, type;
     std::chrono::milliseconds timeout{0};  // 0: none
     state is = state::available;
     bool is_cancelled = false;
@@ -74,6 +74,7 @@ class backend {
     nanoseconds lease = 0;
     std::uint64_t claims = 0;
     bool is_exact = true;      // no thread stands still, and each start succeeds
+    bool says_lost = false;    // which claims are, with each heartbeat
     std::size_t job_size = 0;  // in bytes of JSON
 
     void expire();
@@ -92,7 +93,7 @@ class network : public ojs::transport {
     bool has_beaten = false;            // then FETCH may begin
     bool has_stopped = false;           // likewise; a signal has its default effect soon
     bool is_closed = false;             // the worker is gone
-    nanoseconds latest_fetch = 0;
+    nanoseconds latest_fetch = 0, reports_end = INT64_MAX;
     bool gave_up_fetch = false;           // it says that the jobs of one come back
     nanoseconds max_silence = INT64_MAX;  // between two heartbeats
 
@@ -118,6 +119,9 @@ class network : public ojs::transport {
     template <class T, class CarryOut>
     ojs::result<T> call(const std::string& name, const ojs::function<bool()>* should_send, ojs::time_point deadline,
                         const CarryOut& carry_out);
+    template <class Request, class Apply>
+    ojs::result<ojs::settle_result> report(const std::string& name, const Request& request, ojs::time_point deadline,
+                                           const Apply& apply);
     template <class Apply>
     ojs::settle_result settle(const std::string& id, bool arrives, const Apply& apply);
     ojs::heartbeat_response extend(const ojs::heartbeat_request& request);
@@ -128,12 +132,11 @@ class network : public ojs::transport {
     faults& faults_;
     const std::string worker_;
     const reporter violate_;
-    bool last_beat_ended_ = false;
     nanoseconds latest_beat_ = 0;
-    bool has_bad_token_ = false;          // the latest
-    std::multiset<nanoseconds> fetches_;  // the deadlines of those in flight
-    int beats_ = 0;                       // in flight
-    nanoseconds beats_since_ = 0;         // some are, with short gaps at most
+    bool last_beat_ended_ = false, has_bad_token_ = false;  // the latest
+    std::multiset<nanoseconds> fetches_;                    // the deadlines of those in flight
+    int beats_ = 0;                                         // in flight
+    nanoseconds beats_since_ = 0;                           // some are, with short gaps at most
     nanoseconds beats_until_ = -second;
     std::mutex calling_back_;  // while a callback is called
     ojs::function<void()> on_available_;

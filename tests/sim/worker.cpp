@@ -16,8 +16,7 @@ namespace {
 // What a run has, drawn from its seed.
 struct scenario {
     std::uint64_t jobs = 6;
-    int slots = 3;
-    int workers = 1;
+    int slots = 3, workers = 1;
     bool by_run = true;     // run() and signals, else start() and calls
     bool destroys = false;  // without a stop; only by start()
     std::uint64_t calls = 0;
@@ -187,6 +186,7 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
     times_.cancel_lead = from.one_in(3) ? 300ms : 0ms;
     times_.cancel_wait = from.one_in(3) ? 300ms : 0ms;
     if (chosen_.workers == 2 || from.one_in(4)) shared_.emplace();
+    backend_.says_lost = from.one_in(4);
     for (int i = 0; i < chosen_.workers; ++i)
         members_.push_back(std::make_unique<member>(*this, "worker_" + std::to_string(i)));
 }
@@ -255,6 +255,10 @@ void worker_world::give_up(const member& one, ledger_job& job) {
     if (is_ours && is_exact() && chosen_.freezes_for == 0 && !job.is_mixed && !job.is_cancelled &&
         job.failed_by.count(one.id) == 0 && now() + slow < latest.sent_at + backend_.lease)
         violate(job.id + " is given up, though it was claimed again");
+    const handler_run& run = job.runs[one.id];
+    if (run.lost_at > 0 && run.tried_at > 0 && now() > std::max(run.lost_at, run.tried_at) + slow && !job.is_mixed &&
+        !latest.overlaps && backend_.is_exact && now() < latest.sent_at + backend_.lease)
+        violate(job.id + " is lost, but its report waits");
     job.is_given_up = true;
 }
 
@@ -324,6 +328,9 @@ ojs::worker_options worker_world::options_of(member& one) {
         if (record.message == "worker started") one.line.has_started = true;
         if (record.message == "worker stopped") one.line.has_stopped = true;
         if (record.message.find("a FETCH is still unanswered") == 0) one.line.gave_up_fetch = true;
+        if (record.message == "phase changed" && record.fields[0].value == "stopping")
+            one.line.reports_end =
+                now() + millisecond + (times_.stop_timeout - ojs::detail::last_beat_time(times_)) / 1ns;
         if (record.message == "phase changed" && record.fields[2].value == "drained") check_drained(one);
         if (record.message.find("claim lost") == 0) give_up(one, backend_.jobs.at(record.fields[0].value));
         std::string fields;
@@ -613,8 +620,7 @@ nanoseconds worker_world::max_stop_time() const {
 
 // A running worker with a free slot asks for work, within a second after it could. A drain ends when nothing is in flight.
 void worker_world::watch_pickup(member& one) {
-    nanoseconds since = now();
-    nanoseconds in_flight = now();
+    nanoseconds since = now(), in_flight = now();
     for (;; sleep_for(100 * millisecond)) {
         const std::shared_lock<std::shared_mutex> held(one.calling);
         if (!one.worker) return;

@@ -2,9 +2,6 @@
 // framework: run() returns the failures. With doctest, contract/doctest.hpp has a short form.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "contract/checkpoints.hpp"
 #include "contract/claims.hpp"
 #include "contract/content.hpp"

@@ -3,9 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <string>
-#include <vector>
-
 #include "../transport_contract.hpp"
 
 namespace transport_contract {

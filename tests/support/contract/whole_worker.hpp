@@ -2,7 +2,6 @@
 #pragma once
 
 #include <climits>
-#include <map>
 
 #include "trial.hpp"
 
