@@ -59,6 +59,8 @@ class loop_system final : public system {
         options.log.hook = [this](const ojs::log_record& record) {
             note("log: %s", record.message.c_str());
             if (record.message.find("item lost") == 0) ++gone_;
+            for (const ojs::log_field& each : record.fields)
+                if (each.name == "unreported") counted_ = each.value;
         };
         options.on_transition = [this](const ojs::lifecycle_state& state) {
             if (state.phase < ojs::phase::draining || stops_) return;
@@ -223,6 +225,8 @@ class loop_system final : public system {
                 "the account does not add up");
         const bool all_ended = std::count(states_.begin(), states_.end(), state::taken) == 0;
         require(report.gone == gone_, "a lost item does not count as gone");
+        require(counted_ == std::to_string(report.unreported.size()),
+                "unreported items are counted and named differently");
         require(renews_ || has_deaf_ || report.unreported.size() == thrown_,
                 "an item whose consumer threw is reported");
         require(status == 0    ? all_ended && thrown_ == 0
@@ -241,6 +245,7 @@ class loop_system final : public system {
     ojs::detail::machine_ref machine_;
     std::uint64_t calls_ = 0, consumers_ = 1, begun_ = 0, gone_ = 0, thrown_ = 0;
     std::set<std::string> lost_;  // while they are in flight
+    std::string counted_;         // unreported items, at the end
     bool has_deaf_ = false, throws_ = false, renews_ = false, advances_ = false, has_ended_ = false, stops_ = false;
     int late_threads_ = 0, threads_start_ = -1, signals_ = 0;
     nanoseconds free_since_ = 0;  // nothing was in flight in the stop, at the earliest

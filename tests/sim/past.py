@@ -79,6 +79,10 @@ FAULTS = [
           "        held.lock();\n        --fetches;\n"
           "        held.unlock();\n        sched_yield();\n        held.lock();\n        ++fetches;\n        held.unlock();\n"
           "        const std::size_t claimed = response ? accept("),
+    Fault("the report of a lost job waits for its next try", "worker/detail/worker_state.ipp",
+          "        job.is_lost = true;\n        retry_reports();\n", "        job.is_lost = true;\n"),
+    Fault("stopped_token() is cancelled during the last on_transition", "stop/detail/machine.ipp",
+          "            while (self->transitions_due_ == 1) pause_for(milliseconds(5));  // not if an earlier one hangs\n", ""),
     Fault("nobody is told of the end", "stop/detail/machine.ipp",
           "        has_ended = true;\n        changed.notify_all();\n", "        has_ended = true;\n"),
     Fault("a registration ends during its callback", "core/cancel_token.ipp",

@@ -193,7 +193,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         for (std::size_t i = unwound_.size(); i-- > 0;) {
             if (unwound_[i]->consumer != &self) continue;
             if (has_thrown) --*unwound_[i]->counted_as;
-            if (has_thrown) counts.unreported.push_back(unwound_[i]->job.id);  // not in not_reported: the status is 70
+            if (has_thrown) count_unreported(unwound_[i]->job.id);
             unwound_.remove(i);
         }
         if (!detail::exchange(self.takes_, false)) return;
@@ -236,7 +236,8 @@ class loop_core final : public held_options<loop_options>, public machine {
     }
     int choose_status(bool all_ended) const override {
         const unique_lock held(guard);
-        if (not_reported > 0 || !in_flight.empty() || !all_ended) return exit_status::unreported;
+        const bool is_stuck = !in_flight.empty() || !all_ended;
+        if (is_stuck || (not_reported > 0 && !has_thrown_)) return exit_status::unreported;
         return has_thrown_ ? exit_status::stuck : status ? exit_status::settled : start_status(status.error());
     }
     std::vector<log_field> fields_of(const work& one) const override {

@@ -59,7 +59,6 @@ class http_parser {
     }
     virtual bool on_head_end() {
         const bool has_body = !is_head_response_ && code_ >= 200 && code_ != 204 && code_ != 304;
-        set_keep_alive();
         const bool is_framed = choose_framing(has_body ? state::rest : state::complete);
         if (has_body) return is_framed;
         // The peer may send the body that it announces here, and that no response to this request has.
@@ -76,14 +75,11 @@ class http_parser {
         const bool is_http = version.size() == 8 && starts_with(version, "HTTP/");
         return fail(is_http ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are supported");
     }
-    void set_keep_alive() noexcept {
-        const std::string_view header = find_header(message_.headers, "Connection");
-        keeps_alive_ = is_1_0_ ? has_list_word(header, "keep-alive") : !has_list_word(header, "close");
-    }
     // Refuses whatever two parsers could understand differently.
     bool choose_framing(state without_length) {
         bool is_chunked = false;
         bool has_length = false;
+        keeps_alive_ = !is_1_0_;
         for (const http_header& header : message_.headers) {
             std::uint64_t length = 0;
             if (equals_ignore_case(header.name, "Transfer-Encoding")) {
@@ -96,6 +92,9 @@ class http_parser {
                 if (has_length && length != body_left_) return fail(400, "two values of Content-Length are given");
                 if (!expect_body(length)) return false;
                 has_length = true;
+            } else if (equals_ignore_case(header.name, "Connection") &&
+                       has_list_word(header.value, is_1_0_ ? "keep-alive" : "close")) {
+                keeps_alive_ = is_1_0_;
             }
         }
         if (is_chunked && has_length) return fail(400, "both Content-Length and Transfer-Encoding are given");

@@ -52,7 +52,6 @@ class request_parser final : public http_parser {
             if (!authority_.empty()) header.value = authority_;  // overrides Host [RFC 9112 3.2.2]
         }
         if (hosts > 1 || (hosts == 0 && !is_1_0_)) return fail(400, "exactly one Host header is required");
-        set_keep_alive();
         expects_continue_ = !is_1_0_ && has_list_word(find_header(message_.headers, "Expect"), "100-continue");
         return choose_framing(state::complete);
     }
