@@ -141,7 +141,8 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
         {"amqp://me:pa55@h/", "amqp: needs ojs_amqp.hpp: include it, and call options->transports.add(ojs::amqp())"},
         {"REDIS://:pa55@h", "redis: needs ojs_redis_streams.hpp: include it, and call options->transports.add("},
         {"postgresql://me:pa55@h/db", "needs ojs_river.hpp: include it, and call ojs::river_transport::create()"},
-        {"other://me:pa55@h", "(redacted"},
+        {"amqps://me:pa55@h", "amqps://(redacted"},
+        {"other:me://pa55@h", "'(redacted"},
         {"/tmp/jobs", "no valid scheme" + schemes},
         {"localhost:8080", "no valid scheme" + schemes, "http://localhost:8080"},
         {"[::1]:8080/base", "no valid scheme" + schemes, "http://[::1]:8080/base"},
@@ -152,7 +153,7 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
         {"minr:/x/ojs/v1", "no valid scheme" + schemes, "mine:/x/ojs/v1"},
         {"http://h:1/ojs/v1", appended, "http://h:1"},
         {"HTTP://h/base/ojs/v1//", appended, "HTTP://h/base"},
-        {"http://h/me:pa55@x/ojs/v1", appended, "(redacted: may contain credentials)"}};
+        {"http://h/me:pa55@x/ojs/v1", appended, "http://(redacted: may contain credentials)"}};
     const auto adds = [](worker_options& options) { options.transports.add(scheme("mine", transport_ref())); };
     for (const auto& each : rows) {
         CAPTURE(each.url);

@@ -30,7 +30,7 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
 struct backend_url {
     std::string_view scheme;  // empty: none
     std::string_view address;
-    const transport_scheme* added = nullptr;  // of the options; overrides a built-in one
+    const transport_scheme* added = nullptr;  // overrides a built-in one
 
     bool is(std::string_view name) const noexcept { return equals_ignore_case(scheme, name); }
     bool is_http() const noexcept { return is("unix") || is("http") || is("https"); }

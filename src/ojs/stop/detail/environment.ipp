@@ -9,7 +9,10 @@
 namespace ojs::detail {
 // A value for an error text, without passwords.
 inline std::string redacted(std::string_view value) {
-    return !has_part(value, "@") ? printable(value, 100) : "(redacted: may contain credentials)";
+    if (!has_part(value, "@")) return printable(value, 100);
+    const std::size_t end = value.find("://");
+    const bool has_scheme = all_of(value.substr(0, end), is_alphanumeric);
+    return cat({has_scheme ? value.substr(0, end + 3) : "", "(redacted: may contain credentials)"});
 }
 
 // A URL without user, password and query.

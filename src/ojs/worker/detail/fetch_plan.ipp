@@ -29,9 +29,9 @@ class fetch_schedule {
     }
     std::uint64_t hints() const noexcept { return hints_; }
 
-    // After a FETCH that was sent when hints() was `seen`. False: it failed and is to be logged.
+    // After a FETCH that was sent when hints() was `seen`. False: it failed: log it.
     bool schedule_next(const result<std::size_t>& fetched, std::uint64_t seen, bool is_announced, time_point now) {
-        if (backing_off_ && now < due_) return true;  // a FETCH that overlapped with this one failed
+        if (backing_off_ && now < due_) return true;  // one that overlapped with it failed
         backing_off_ = !fetched && fetched.error().code != errc::cancelled;
         if (backing_off_) {
             due_ = deadline_after(backoff_.next(fetched.error().retry_after));

@@ -105,8 +105,8 @@ class reports : public worker_state {
         note_response(response, sent_at);
         return response;
     }
-    // False: no try follows. The sixth refusal is final, but one more try goes without the payload, which may be too large.
-    // Other failures are repeated until the stop is over.
+    // False: no try follows. After six refusals one more goes without the payload, which may be too large. Other failures
+    // are repeated until the stop is over.
     bool await_next_try(const active_job& job, job_report& report, const error& failure, report_tries& so_far) {
         const bool is_refused = failure.code == errc::rejected;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
