@@ -132,7 +132,7 @@ api: deps-api  ## the API reference, build/api/index.html, by doxygen
 	@BUILD=$(BUILD) python3 -B tools/api_index.py
 deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
-deps-adapters deps-api deps-check deps-container deps-coverage deps-format deps-mutants deps-observability deps-portability deps-queues: deps-%:  ## the same, and what the checks of that name need
+deps-adapters deps-api deps-check deps-container deps-coverage deps-format deps-kafka deps-mutants deps-observability deps-portability deps-queues: deps-%:  ## the same, and what the checks of that name need
 	@CXX='$(CXX)' tools/deps.sh $*
 clean:  ## remove build/
 	rm -rf $(BUILD)

@@ -1,11 +1,8 @@
 // A Kafka consumer that commits only what is done: OJS_CONCURRENCY handlers share one member of its group.
-//
-//     build/kafka_loop BROKERS TOPIC [GROUP]        needs librdkafka 1.6
-//
-// Messages are "ID MS" (milliseconds of work) or "ID fail": that one goes to TOPIC.dead after three attempts.
-// SIGTERM: no message starts, those in flight finish, their offsets are committed, and the member leaves
-// once. Again or when the grace period ends: handlers are interrupted; nothing behind their messages is
-// committed. Exit status 75 also if Kafka did not confirm the last commit.
+//     build/kafka_loop BROKERS TOPIC [GROUP]        needs librdkafka 1.9
+// "ID MS" works for MS milliseconds; "ID fail" goes to TOPIC.dead. SIGTERM: no message starts, those in flight finish, their
+// offsets are committed, and the member leaves. Again or when the grace period ends: handlers are interrupted; nothing
+// behind their messages is committed. Exit status 75 also if Kafka has not confirmed the last commit and the leaving.
 #include <librdkafka/rdkafka.h>
 #include <unistd.h>
 
@@ -17,208 +14,196 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "ojs_ledger.hpp"
 
 namespace {
 using namespace std::chrono_literals;
-using settings = std::initializer_list<std::pair<const char*, std::string>>;
 using partition_list = rd_kafka_topic_partition_list_t;
 
+void log(const char* text) {
+    const ojs::log_record record{ojs::log_level::warn, text, {}, "", "kafka"};
+    ojs::write_log_line(STDERR_FILENO, ojs::format_log_record(record, ojs::log_format::json));
+}
+
 // Throws std::runtime_error. The callbacks of `conf` get `self`.
-rd_kafka_t* connect(rd_kafka_type_t type, rd_kafka_conf_t* conf, void* self, const settings& all) {
+rd_kafka_t* connect(rd_kafka_type_t type, rd_kafka_conf_t* conf, void* self, const std::vector<const char*>& settings) {
     char why[512] = "";
     rd_kafka_conf_set_opaque(conf, self);
-    for (const auto& [name, value] : all)
-        if (rd_kafka_conf_set(conf, name, value.c_str(), why, sizeof why) != RD_KAFKA_CONF_OK)
-            throw std::runtime_error(why);
+    rd_kafka_conf_set_log_cb(conf, [](auto, auto, auto, auto text) { log(text); });
+    for (std::size_t i = 0; i < settings.size(); i += 2)
+        if (rd_kafka_conf_set(conf, settings[i], settings[i + 1], why, sizeof why) != 0) throw std::runtime_error(why);
     rd_kafka_t* const client = rd_kafka_new(type, conf, why, sizeof why);
     return client != nullptr ? client : throw std::runtime_error(why);
 }
 
-struct owned_list : std::unique_ptr<partition_list, decltype(&rd_kafka_topic_partition_list_destroy)> {
-    owned_list() : unique_ptr(rd_kafka_topic_partition_list_new(8), rd_kafka_topic_partition_list_destroy) {}
-};
-
-// Thread-safe: each call takes a mutex, in which librdkafka may call rebalance().
+// Thread-safe: each call takes a mutex, in which librdkafka may call move(). Throws once the member is of no use.
 class kafka_member {
   public:
     struct message {
-        std::string id;  // PARTITION/OFFSET; empty: none
+        std::string id;  // PARTITION/OFFSET/TURN; empty: none
         std::string body;
         ojs::completion_ledger::ticket ticket;  // destroyed without done(): Kafka delivers the message again
     };
 
-    kafka_member(const std::string& brokers, std::string topic, const std::string& group) : topic_(std::move(topic)) {
+    kafka_member(const char* brokers, const char* topic, const char* group) : topic_(topic) {
         rd_kafka_conf_t* const conf = rd_kafka_conf_new();
-        rd_kafka_conf_set_rebalance_cb(
-            conf, [](rd_kafka_t*, rd_kafka_resp_err_t change, partition_list* partitions, void* self) {
-                static_cast<kafka_member*>(self)->rebalance(change, partitions);
-            });
+        rd_kafka_conf_set_rebalance_cb(conf, [](auto, auto change, auto all, auto me) { of(me).move(change, *all); });
+        rd_kafka_conf_set_offset_commit_cb(conf, [](auto, auto error, auto offsets, auto me) {
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) of(me).accept(*offsets);
+        });
+        rd_kafka_conf_set_stats_cb(conf, [](auto, char* json, auto, auto me) {
+            of(me).is_steady_ = std::string(json).find(R"("join_state": "steady")") != std::string::npos;
+            return 0;
+        });
+        // Cooperative: a rebalance interrupts only the partitions that move. A heartbeat's response announces it.
         client_ = connect(RD_KAFKA_CONSUMER, conf, this,
-                          {{"bootstrap.servers", brokers},
-                           {"group.id", group},
-                           {"auto.offset.reset", "earliest"},
-                           {"enable.auto.offset.store", "false"},  // true: commits what was taken
-                           {"auto.commit.interval.ms", "100"},     // what is stored, in the background
-                           {"heartbeat.interval.ms", "500"},       // its response announces a rebalance
-                           {"session.timeout.ms", "6000"},
-                           // A rebalance interrupts only the partitions that move.
-                           {"partition.assignment.strategy", "cooperative-sticky"}});
+                          {"bootstrap.servers", brokers, "group.id", group, "auto.offset.reset", "earliest",
+                           "enable.auto.offset.store", "false", "auto.commit.interval.ms", "50",
+                           "heartbeat.interval.ms", "500", "session.timeout.ms", "6000", "statistics.interval.ms",
+                           "200", "partition.assignment.strategy", "cooperative-sticky"});
         rd_kafka_poll_set_consumer(client_);
-        const owned_list topics;
-        rd_kafka_topic_partition_list_add(topics.get(), topic_.c_str(), RD_KAFKA_PARTITION_UA);
-        rd_kafka_subscribe(client_, topics.get());
+        partition_list* const topics = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(topics, topic_, RD_KAFKA_PARTITION_UA);
+        rd_kafka_subscribe(client_, topics);
+        rd_kafka_topic_partition_list_destroy(topics);
     }
-    // Waits for a message, at most 100 ms: nothing else ends the wait. Throws if it is out of memory.
     message take(const ojs::cancel_token& stop) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        return stop.cancelled() ? message() : poll(100, false);
+        return stop.cancelled() ? message() : poll(false);
     }
     // Serves the group while no handler does: all are busy, the loop is quiet, or it drains.
     void keep_alive() {
         const std::lock_guard<std::mutex> lock(mutex_);
-        if (ojs::steady_clock::now() - polled_at_ > 1s) poll(0, true);  // takes none
+        if (ojs::steady_clock::now() - polled_at_ > 1s) poll(true);  // takes none
     }
-    // Once: waits for the handlers, 6 s for the last commit, but 1.5 s from an interrupt, and leaves the
-    // group. False: Kafka did not confirm the commit.
+    std::vector<std::string> revoked(const std::vector<std::string>& ids) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        std::vector<std::string> found;
+        int number = 0, turn = 0;
+        for (const std::string& id : ids)
+            if (std::sscanf(id.c_str(), "%d/%*d/%d", &number, &turn) == 2 && partitions_[number].turn != turn)
+                found.push_back(id);
+        return found;
+    }
+    // Waits for the handlers, and 6 s, or 1.5 s from an interrupt, for the last commit and the end of a rebalance.
     bool leave(const ojs::cancel_token& interrupt) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        ojs::time_point end = ojs::time_point::max();
-        const auto wait_until = [&](auto is_ready) {
-            while (!is_ready()) {
-                if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
-                if (ojs::steady_clock::now() >= end) return;
-                poll(0, true);
-                lock.unlock();  // for the handlers
-                std::this_thread::sleep_for(10ms);
-                lock.lock();
-            }
-        };
-        has_lost_ = false;
-        wait_until([this] { return is_idle(); });
-        end = std::min(end, ojs::deadline_after(6s));
-        wait_until([this] { return is_committed(); });  // the client commits once a rebalance has ended
-        return !has_lost_ && is_committed() && rd_kafka_consumer_close(client_) == RD_KAFKA_RESP_ERR_NO_ERROR;
+        auto end = ojs::time_point::max();
+        for (bool is_first = true;; is_first = false, std::this_thread::sleep_for(10ms)) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (is_first) has_lost_ = is_steady_ = false;  // until the next statistics
+            poll(true);
+            if (in_flight_ == 0) end = std::min(end, ojs::deadline_after(6s));
+            if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
+            if (in_flight_ == 0 && uncommitted_ == 0 && is_steady_) return close();
+            if (ojs::steady_clock::now() >= end) return close();
+        }
     }
 
   private:
-    message poll(int milliseconds, bool is_paused) {
+    struct partition {
+        ojs::completion_ledger ledger;
+        std::int64_t accepted = -1;  // the position that Kafka has; -1: unknown
+        int turn = 0;                // how often it has been revoked
+    };
+    static kafka_member& of(void* opaque) { return *static_cast<kafka_member*>(opaque); }
+    bool close() {
+        const bool is_committed = !has_lost_ && uncommitted_ == 0;
+        rd_kafka_queue_t* const events = rd_kafka_queue_new(client_);
+        rd_kafka_error_destroy(rd_kafka_consumer_close_queue(client_, events));
+        for (const auto end = ojs::deadline_after(1s); ojs::steady_clock::now() < end;)
+            if (rd_kafka_queue_poll_callback(events, 20); rd_kafka_consumer_closed(client_)) return is_committed;
+        return false;
+    }
+
+    message poll(bool is_paused) {
+        if (!failure_.empty()) throw std::runtime_error("kafka: " + failure_);
+        store();
+        const bool is_behind = uncommitted_ > (is_behind_ ? 0 : 200);  // which come again if Kafka restarts
+        if (std::exchange(is_behind_, is_behind) != is_behind)
+            log(is_behind ? "commits are late: no message is taken" : "commits are in time again");
+        is_paused = is_paused || is_behind;
         partition_list* assigned = nullptr;
         // Only at a change: a partition that is resumed, but was not paused, delivers messages again.
         if (std::exchange(is_paused_, is_paused) != is_paused && rd_kafka_assignment(client_, &assigned) == 0) {
             (is_paused ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(client_, assigned);
             rd_kafka_topic_partition_list_destroy(assigned);
         }
-        rd_kafka_offsets_store(client_, positions().get());
         const std::unique_ptr<rd_kafka_message_t, decltype(&rd_kafka_message_destroy)> taken(
-            rd_kafka_consumer_poll(client_, milliseconds), rd_kafka_message_destroy);
+            rd_kafka_consumer_poll(client_, 0), rd_kafka_message_destroy);
         polled_at_ = ojs::steady_clock::now();
-        if (!taken) return {};
-        if (taken->err == RD_KAFKA_RESP_ERR_NO_ERROR) return begin(*taken);
-        ojs::write_log_line(STDERR_FILENO, rd_kafka_message_errstr(taken.get()));
-        return {};
-    }
-    message begin(const rd_kafka_message_t& taken) {
-        auto ticket = ledgers_[taken.partition].begin(static_cast<std::uint64_t>(taken.offset));
+        if (taken && taken->err == RD_KAFKA_RESP_ERR__FATAL) failure_ = rd_kafka_message_errstr(taken.get());
+        if (taken && taken->err != 0) log(rd_kafka_message_errstr(taken.get()));
+        if (!taken || taken->err != 0) return {};
+        partition& from = partitions_[taken->partition];
+        if (from.accepted < 0) from.accepted = taken->offset;
+        auto ticket = from.ledger.begin(static_cast<std::uint64_t>(taken->offset));
         if (!ticket) throw std::runtime_error(ticket.error().text);
-        return {std::to_string(taken.partition) + "/" + std::to_string(taken.offset),
-                {static_cast<const char*>(taken.payload), taken.len},
-                std::move(*ticket)};
+        const std::string id = std::to_string(taken->partition) + "/" + std::to_string(taken->offset) + "/";
+        std::string body(static_cast<const char*>(taken->payload), taken->len);
+        return {id + std::to_string(from.turn), std::move(body), std::move(*ticket)};
     }
-    void rebalance(rd_kafka_resp_err_t change, partition_list* partitions) {
+    void move(rd_kafka_resp_err_t change, const partition_list& moved) {
         if (change == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
-            rd_kafka_error_destroy(rd_kafka_incremental_assign(client_, partitions));
-            if (is_paused_) rd_kafka_pause_partitions(client_, partitions);
+            rd_kafka_error_t* const error = rd_kafka_incremental_assign(client_, &moved);
+            if (error) failure_ = rd_kafka_error_string(error);  // the group has another kind of assignor
+            if (is_paused_) rd_kafka_pause_partitions(client_, const_cast<partition_list*>(&moved));
             return;
         }
         const bool is_lost = rd_kafka_assignment_lost(client_) != 0;  // too late to commit
-        const auto end = ojs::deadline_after(is_lost ? 0s : 5s);
-        for (int i = 0; i < partitions->cnt; ++i) {
-            auto& ledger = ledgers_[partitions->elems[i].partition];
-            while (ledger.in_flight() > 0 && ojs::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
+        const auto end = ojs::deadline_after(is_lost ? 0ms : 500ms);  // no partition delivers meanwhile
+        for (int i = 0; i < moved.cnt; ++i)
+            while (partitions_[moved.elems[i].partition].ledger.in_flight() > 0 && ojs::steady_clock::now() < end)
+                std::this_thread::sleep_for(5ms);
+        store();
+        has_lost_ = has_lost_ || (is_lost && uncommitted_ > 0);
+        for (int i = 0; i < moved.cnt; ++i) {
+            partition& gone = partitions_[moved.elems[i].partition];
+            gone.ledger.forget(), gone.accepted = -1, ++gone.turn;
         }
-        rd_kafka_offsets_store(client_, positions().get());
-        has_lost_ = has_lost_ || (is_lost && !is_committed());
-        for (int i = 0; i < partitions->cnt; ++i) ledgers_[partitions->elems[i].partition].forget();
-        rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, partitions));  // commits what is stored
+        rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, &moved));  // commits what is stored
     }
-    // Asks the broker, for 200 ms.
-    bool is_committed() const {
-        const owned_list wanted = positions(), committed = positions();
-        if (wanted->cnt > 0 && rd_kafka_committed(client_, committed.get(), 200) != 0) return false;
-        return std::equal(wanted->elems, wanted->elems + wanted->cnt, committed->elems,
-                          [](auto& one, auto& other) { return one.offset <= other.offset; });
-    }
-    owned_list positions() const {
-        owned_list list;
-        for (const auto& [partition, ledger] : ledgers_) {
-            const auto next = static_cast<std::int64_t>(ledger.next_position());
-            if (next > 0) rd_kafka_topic_partition_list_add(list.get(), topic_.c_str(), partition)->offset = next;
+    void accept(const partition_list& committed) {
+        for (int i = 0; i < committed.cnt; ++i) {
+            auto& accepted = partitions_[committed.elems[i].partition].accepted;
+            if (accepted >= 0) accepted = std::max(accepted, committed.elems[i].offset);
         }
-        return list;
     }
-    bool is_idle() const {
-        return std::all_of(ledgers_.begin(), ledgers_.end(), [](auto& each) { return each.second.in_flight() == 0; });
+    void store() {  // what is to be committed; and counts
+        partition_list* const list = rd_kafka_topic_partition_list_new(8);
+        in_flight_ = uncommitted_ = 0;
+        for (const auto& [number, each] : partitions_) {
+            const auto next = static_cast<std::int64_t>(each.ledger.next_position());
+            in_flight_ += each.ledger.in_flight();
+            if (next > 0) rd_kafka_topic_partition_list_add(list, topic_, number)->offset = next;
+            if (next > each.accepted && next > 0) uncommitted_ += next - each.accepted;
+        }
+        rd_kafka_offsets_store(client_, list);
+        rd_kafka_topic_partition_list_destroy(list);
     }
 
-    const std::string topic_;
+    const char* const topic_;
     std::mutex mutex_;  // guards the rest
     rd_kafka_t* client_;
-    std::map<std::int32_t, ojs::completion_ledger> ledgers_;  // by partition
-    bool is_paused_ = false;
-    bool has_lost_ = false;  // what was not committed in time
+    std::map<std::int32_t, partition> partitions_;
+    std::uint64_t in_flight_ = 0;   // of the last store()
+    std::int64_t uncommitted_ = 0;  // that are done, but Kafka has not confirmed it
+    bool is_paused_ = false, is_behind_ = false, is_steady_ = false, has_lost_ = false;
+    std::string failure_;
     ojs::time_point polled_at_;
 };
 
-// Throws, which ends the loop with 70: else nothing behind the message is ever committed.
-void send(const char* brokers, const std::string& topic, std::string body) {
+void send(const char* brokers, const std::string& topic, std::string body) {  // throws: the loop ends with 70
     bool is_sent = false;
     rd_kafka_conf_t* const conf = rd_kafka_conf_new();
-    rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* message, void* is_done) {
-        *static_cast<bool*>(is_done) = message->err == RD_KAFKA_RESP_ERR_NO_ERROR;
-    });
+    rd_kafka_conf_set_dr_msg_cb(conf, [](auto, auto sent, auto ok) { *static_cast<bool*>(ok) = sent->err == 0; });
     rd_kafka_t* const client =
-        connect(RD_KAFKA_PRODUCER, conf, &is_sent, {{"bootstrap.servers", brokers}, {"message.timeout.ms", "4000"}});
+        connect(RD_KAFKA_PRODUCER, conf, &is_sent, {"bootstrap.servers", brokers, "message.timeout.ms", "4000"});
     rd_kafka_producev(client, RD_KAFKA_VTYPE_TOPIC, topic.c_str(), RD_KAFKA_VTYPE_VALUE, &body[0], body.size(),
                       RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY, RD_KAFKA_VTYPE_END);
-    rd_kafka_flush(client, 5000);  // message.timeout.ms is less
+    rd_kafka_flush(client, 5000);
     rd_kafka_destroy(client);
     if (!is_sent) throw std::runtime_error("cannot send to " + topic);
-}
-
-// False: interrupted.
-template <class Fail>
-bool process(const std::string& body, const ojs::cancel_token& interrupt, Fail fail) {
-    const std::string id = body.substr(0, body.find(' '));
-    const std::string work = body.substr(std::min(id.size() + 1, body.size()));
-    for (int attempt = 1; work == "fail"; ++attempt) {
-        if (attempt == 3) return fail(body), true;
-        if (!interrupt.sleep_for(attempt * 100ms)) return false;
-    }
-    const std::chrono::milliseconds time(std::min(std::atoi(work.c_str()), 60000));
-    if (!interrupt.sleep_for(time)) return false;
-    ojs::write_log_line(STDOUT_FILENO, "done " + id);
-    return true;
-}
-
-template <class Fail>
-void handle(ojs::slot& slot, kafka_member& kafka, Fail fail) {
-    while (slot.next()) {
-        auto message = kafka.take(slot.taking());
-        if (message.id.empty()) continue;
-        const ojs::item item = slot.begin(message.id);
-        if (process(message.body, item.token(), fail)) message.ticket.done();
-    }
-}
-
-// On a thread of its own, which serves the group while no handler does. The stop waits for it as for an item.
-bool stay_in_group(ojs::slot& slot, kafka_member& kafka) {
-    const ojs::item membership = slot.begin("group membership");
-    while (slot.next([&] { kafka.keep_alive(); }))
-        if (slot.taking().sleep_for(1s)) kafka.keep_alive();
-    return kafka.leave(membership.token());
 }
 }  // namespace
 
@@ -227,10 +212,29 @@ int main(int argc, char** argv) {
     if (argc < 3 || argc > 4)
         return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC [GROUP]"});
     kafka_member kafka(argv[1], argv[2], argc > 3 ? argv[3] : "workers");
-    const auto fail = [&](const std::string& body) { send(argv[1], std::string(argv[2]) + ".dead", body); };
-    bool is_committed = false;
-    loop.consumers(1, [&](ojs::slot& slot) { is_committed = stay_in_group(slot, kafka); });
-    loop.consumers(0, [&](ojs::slot& slot) { handle(slot, kafka, fail); });
+    const auto process = [&](const std::string& body, const ojs::cancel_token& interrupt) {  // false: interrupted
+        const std::string id = body.substr(0, body.find(' ')), work = body.substr(id.size());
+        if (work == " fail") return send(argv[1], std::string(argv[2]) + ".dead", body), true;
+        if (!interrupt.sleep_for(1ms * (std::atoi(work.c_str()) % 60001))) return false;
+        return ojs::write_log_line(STDOUT_FILENO, "done " + id), true;
+    };
+    bool has_left = false;
+    loop.consumers(1, [&](ojs::slot& slot) {  // the stop waits for the membership as for an item
+        const ojs::item membership = slot.begin("group membership");
+        while (slot.next([&] { kafka.keep_alive(); }))
+            if (slot.taking().sleep_for(1s)) kafka.keep_alive();
+        has_left = kafka.leave(membership.token());
+    });
+    loop.consumers(0, [&](ojs::slot& slot) {
+        while (slot.next()) {
+            auto message = kafka.take(slot.taking());
+            if (message.id.empty()) static_cast<void>(slot.taking().sleep_for(10ms));
+            if (message.id.empty()) continue;
+            const ojs::item item = slot.begin(message.id);
+            if (process(message.body, item.token())) message.ticket.done();
+        }
+    });
+    loop.renew(100ms, [&](const auto& ids) { return kafka.revoked(ids); });
     const int status = loop.run();
-    return status == 0 && !is_committed ? 75 : status;
+    return status == 0 && !has_left ? 75 : status;
 }

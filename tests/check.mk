@@ -16,7 +16,7 @@ part.packaging := packaging recipes
 CHANGED = $(shell python3 -B tests/tools/changed.py $(BASE))
 BASE ?=
 # What finds a fault seldom, and takes long.
-NIGHTLY = $(sort $(CHECKS) $(foreach part,queues adapters container packaging,$(part.$(part))) variants fleet_sim \
+NIGHTLY = $(sort $(CHECKS) $(foreach part,queues adapters container packaging,$(part.$(part))) $(KAFKA_CHAOS) variants fleet_sim \
     $(call each,asan tsan,process recovery) fallback/unit src/unit x86_64-linux-musl/unit $(WARNED) \
     $(addsuffix /portable,x86-linux-musl s390x-linux-gnu) $(addprefix warnings/g++/,optimised lto) \
     compiled/aarch64-macos compiled/x86_64-freebsd $(call each,duress/busy duress/freezes,$(SUITES)))
@@ -29,7 +29,7 @@ check: deps-check  ## all tests, the sanitizers, warnings of g++ and clang++, an
 	$(call run_checks,$(CHECKS))
 ci: deps-check $$(addprefix deps-,$$(filter-out packaging,$$(CHANGED)))  ## what CI runs: `make check`, and what the change since BASE concerns of queues, adapters, container, packaging
 	$(call run_checks,$(CHECKS) $(foreach part,$(CHANGED),$(part.$(part))))
-nightly: deps-check deps-container deps-adapters deps-queues deps-mutants  ## every part of ci, more configurations, an hour of fuzzing, simulation and mutants
+nightly: deps-check deps-container deps-adapters deps-queues deps-kafka deps-mutants  ## every part of ci, more configurations, an hour of fuzzing, simulation and mutants
 	$(call run_checks,$(NIGHTLY))
 	@$(MAKE) -s sim-proof
 	@$(MAKE) -s mutants N=60

@@ -95,8 +95,11 @@ QUEUES = $(addprefix queues/,stop_token \
     $(call where,nats,Loops.test_nats_extends_the_ack_wait Chaos.test_nats_loop) \
     $(call where,rabbitmq,Refusals $(call where,hiredis,warnings)) $(call where,rdkafka,$(KAFKA)) \
     $(call where,grpc,grpc) $(call where,boost,asio))
+# Needs Kafka by Maven.
+KAFKA_CHAOS = $(call where,rdkafka,$(addprefix queues/,Loops.test_kafka_cancels_what_is_revoked Chaos.test_kafka_loop))
+needs.Loops.test_kafka_cancels_what_is_revoked := kafka_loop
 queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of every message over stops of each kind
-	$(call run_checks,$(QUEUES))
+	$(call run_checks,$(QUEUES) $(KAFKA_CHAOS))
 needs.Contract.test_rabbitmq_classic := amqp_contract amqp_tool
 needs.Contract.test_rabbitmq_quorum := amqp_contract amqp_tool
 needs.Contract.test_redis := redis_streams_contract

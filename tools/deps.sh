@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing to build and test (with "check": also what `make check` needs; with "api",
-# "format", "container", "coverage", "adapters", "queues", "mutants", "observability" and "portability" what those targets
+# "format", "container", "coverage", "adapters", "queues", "kafka", "mutants", "observability" and "portability" what those targets
 # need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
@@ -73,6 +73,10 @@ missing() {
         has_program redis-server || echo "redis-server redis-server"
         has_program redis-cli || echo "redis-tools redis-cli"
         has_program nats-server || [ -x /usr/sbin/nats-server ] || echo "nats-server nats-server"
+    fi
+    if [ "${1:-}" = kafka ]; then
+        has_program java || echo "default-jre-headless java"
+        has_program mvn || echo "maven mvn"
     fi
     if [ "${1:-}" = mutants ]; then
         has_program clang++ || echo "clang clang++"

@@ -75,10 +75,7 @@ class listening {
 
 TEST_CASE("event parser: a stream gives the events that the SSE standard defines") {
     const std::string bom = "\xEF\xBB\xBF";
-    const struct {
-        std::string text;
-        const char* events;
-    } rows[] = {
+    const std::pair<std::string, const char*> rows[] = {
         {"event: e\ndata: a\n\ndata: b\n\n", "e|a\n;|b\n;0"},
         {"event:e\rdata:a\r\rdata:b\r\r", "e|a\n;|b\n;0"},
         {"event: e\r\ndata: a\r\n\r\n", "e|a\n;0"},
@@ -92,10 +89,7 @@ TEST_CASE("event parser: a stream gives the events that the SSE standard defines
         {"retry: 10\n\nretry: x\n\n", "10"},
         {"data: a\n", "0"},  // not complete
     };
-    for (const auto& row : rows) {
-        CAPTURE(row.text);
-        CHECK(read_events(row.text) == row.events);
-    }
+    for (const auto& [text, events] : rows) CHECK_MESSAGE(read_events(text) == events, text);
 }
 
 TEST_CASE("event parser: an event with a line or data above the limit is cut, and the next event is whole") {
@@ -110,34 +104,21 @@ TEST_CASE("event parser: an event with a line or data above the limit is cut, an
 }
 
 TEST_CASE("queue events: an event announces work unless its type or state says otherwise") {
-    const struct {
-        const char* type;
-        const char* data;
-        bool announces;
-        bool is_cut = false;
-    } rows[] = {
-        {"job.state_changed", R"({"to":"available","from":"scheduled"})", true},
-        {"job.state_changed", R"({"to":"active"})", false},
-        {"job.state_changed", R"({"to":"active"})", true, true},
-        {"job.state_changed", R"({"job_id":"x"})", true},
-        {"job.state_changed", R"({"to":7})", true},
-        {"job.state_changed", "not JSON", true},
-        {"job.progress", R"({"progress":1})", false},
-        {"queue.paused", "{}", false},
-        {"queue.resumed", "{}", true},
-        {"system.gap", "{}", true},
-        {"server.shutdown", "{}", false},
-        {"", "", true},
-    };
-    for (const auto& row : rows) {
-        CAPTURE(row.type);
-        CAPTURE(row.data);
-        detail::server_event event;
-        event.type = row.type;
-        event.data = row.data;
-        event.is_cut = row.is_cut;
-        CHECK(detail::announces_work(event) == row.announces);
-    }
+    const std::string change = "job.state_changed";
+    const std::pair<detail::server_event, bool> rows[] = {{{change, R"({"to":"available","from":"scheduled"})"}, true},
+                                                          {{change, R"({"to":"active"})"}, false},
+                                                          {{change, R"({"to":"active"})", true}, true},
+                                                          {{change, R"({"job_id":"x"})"}, true},
+                                                          {{change, R"({"to":7})"}, true},
+                                                          {{change, "not JSON"}, true},
+                                                          {{"job.progress", R"({"progress":1})"}, false},
+                                                          {{"queue.paused", "{}"}, false},
+                                                          {{"queue.resumed", "{}"}, true},
+                                                          {{"system.gap", "{}"}, true},
+                                                          {{"server.shutdown", "{}"}, false},
+                                                          {{"", ""}, true}};
+    for (const auto& [event, announces] : rows)
+        CHECK_MESSAGE(detail::announces_work(event) == announces, (event.type + event.data));
 }
 
 TEST_CASE("queue events: a FETCH after an event gets no job -> that of the next is up to 8 ms later") {
@@ -199,29 +180,26 @@ TEST_CASE("queue events: the worker is notified when a stream opens and when an 
 }
 
 TEST_CASE("queue events: a stream that ends, is silent or fails is opened again, which notifies the worker") {
-    const struct {
-        const char* name;
-        bool opens, is_silent;
-    } rows[] = {{"ends", true, false}, {"is silent", true, true}, {"fails", false, false}};
-    for (const auto& row : rows) {
-        CAPTURE(row.name);
+    for (const std::string first_one : {"ends", "is silent", "fails"}) {
+        CAPTURE(first_one);
+        const bool opens = first_one != "fails", is_silent = first_one == "is silent";
         event_server server;
         detail::event_timeouts timeouts = {20s};
-        if (row.is_silent) timeouts.silence = 50ms;
+        if (is_silent) timeouts.silence = 50ms;
         const listening here(server.url(), {"default"}, {}, timeouts);
         const int first = server.accept();
-        if (row.opens) {
+        if (opens) {
             CHECK(peer::send_text(first, head + "retry: 1\n\n"));
             CHECK(here.notified->wait_for(1));
         }
-        if (!row.is_silent) ::shutdown(first, SHUT_RDWR);
-        if (row.opens) CHECK(here.notified->wait_for(2));  // a job may have come meanwhile
-        if (!row.opens) CHECK(here.notice() == "queue events are unavailable; the worker polls");
+        if (!is_silent) ::shutdown(first, SHUT_RDWR);
+        if (opens) CHECK(here.notified->wait_for(2));  // a job may have come meanwhile
+        if (!opens) CHECK(here.notice() == "queue events are unavailable; the worker polls");
         CHECK(!here.listener->is_announcing());
         const int second = server.accept();
         CHECK(peer::send_text(second, head));
-        CHECK(here.notified->wait_for(row.opens ? 3 : 1));
-        if (!row.opens) CHECK(here.notice() == "queue events are available again");
+        CHECK(here.notified->wait_for(opens ? 3 : 1));
+        if (!opens) CHECK(here.notice() == "queue events are available again");
         ::close(first);
         ::close(second);
     }
@@ -230,27 +208,23 @@ TEST_CASE("queue events: a stream that ends, is silent or fails is opened again,
 TEST_CASE("queue events: a stream cannot be opened -> a notice gives the reason, and no work is announced") {
     const char* const none = "the backend has no queue events; the worker polls";
     const char* const not_now = "queue events are unavailable; the worker polls";
-    const struct {
-        const char* response;
-        const char* notice;
-    } rows[] = {
+    const std::pair<const char*, const char*> rows[] = {
         {"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", none},
         {"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n", none},
         {"HTTP/1.1 501 No\r\nContent-Length: 0\r\n\r\n", none},
         {"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", none},
         {"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n", not_now},
         {"SSH-2.0-OpenSSH_9.2\r\n", not_now},
-        {"", not_now},
-    };
-    for (const auto& row : rows) {
-        CAPTURE(row.response);
+        {"", not_now}};
+    for (const auto& [response, text] : rows) {
+        CAPTURE(response);
         event_server server;
         const listening here(server.url());
         const int fd = server.accept();
-        CHECK(peer::send_text(fd, row.response));
+        CHECK(peer::send_text(fd, response));
         ::shutdown(fd, SHUT_WR);
         const log_record notice = here.record();
-        CHECK(notice.message == row.notice);
+        CHECK(notice.message == text);
         REQUIRE(notice.fields.size() == 2);
         CHECK(notice.fields[1].value.find("GET " + server.url() + "/ojs/v1/queues/default/events") == 0);
         CHECK(!here.listener->is_announcing());

@@ -60,7 +60,8 @@ CONSUMERS = {
     "redis_streams_worker": Consumer(RedisServer, True),
     "redis_streams_loop": Consumer(RedisServer, False),
     "nats_loop": Consumer(NatsServer, False, forgotten=150),  # NATS writes ACKs to its file every 100 ms
-    "kafka_loop": Consumer(KafkaServer, False, 2, 4, 500),
+    # queues_test.py has SIGTERM twice: what is done behind an interrupted message comes again.
+    "kafka_loop": Consumer(KafkaServer, False, unsettled=250, leaves_out=frozenset({"SIGTERM twice"})),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import chaos
 from chaos import BUILD, QUEUE
-from kafka import KafkaMock
+from kafka import KafkaMock, KafkaServer
 from nats_server import NatsServer
 from programs import Program
 from rabbitmq import RabbitMQ
@@ -133,6 +133,15 @@ class Loops(unittest.TestCase):
         self.assertEqual(consumer.process.wait(20), 0, consumer.said())
         self.assertNotIn("done long", consumer.said())
         self.assertEqual(kafka.left(QUEUE), 21)  # all but the two before it
+
+
+    def test_kafka_cancels_what_is_revoked(self):
+        kafka = started(self, KafkaServer, "kafka_loop")
+        kafka.publish(QUEUE, ["begun 1"] * kafka.partitions + ["long 60000"] * kafka.partitions)
+        first = Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE), OJS_CONCURRENCY="8")
+        first.prints("(done begun\n){6}")
+        Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE))
+        first.prints("item lost")
 
 
 class Chaos(unittest.TestCase):
