@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <list>
+#include <mutex>
 #include <optional>
 #include <string>
 #include "ojs_shutdown.hpp"  // or ojs_shutdown_loop.hpp
@@ -21,10 +23,17 @@ class rabbit_queue {
         if (broker_) amqp_connection_close(broker_, AMQP_REPLY_SUCCESS);  // it has read the last ACK then
         drop();
     }
+    // While a message is handled, on another thread: sends heartbeats, and reads the broker's.
+    void beat() {
+        const std::lock_guard<std::mutex> busy(mutex_);
+        amqp_frame_t frame;
+        const timeval none{0, 0};
+        if (handles_ && amqp_simple_wait_frame_noblock(broker_, &frame, &none) != AMQP_STATUS_TIMEOUT) drop();
+    }
     std::optional<std::string> take(const ojs::cancel_token& stop) {  // a body; none once `stop` is cancelled
         while (!stop.cancelled()) {
             if ((broker_ || open(url_)) && (consuming_ || consume())) {
-                if (auto body = read()) return body;
+                if (auto body = read()) return set_handling(broker_ != nullptr), body;
                 wait(stop);
             } else if (drop(); !stop.sleep_for(1s)) {
                 break;
@@ -38,10 +47,15 @@ class rabbit_queue {
         while (read()) settle(false);
     }
     void settle(bool done) {  // without its connection the broker delivers it again
+        set_handling(false);
         if (broker_ && (done ? amqp_basic_ack(broker_, 1, tag_, 0) : amqp_basic_nack(broker_, 1, tag_, 0, 1))) drop();
     }
 
   private:
+    void set_handling(bool handles) {
+        const std::lock_guard<std::mutex> busy(mutex_);
+        handles_ = handles;
+    }
     bool open(std::string url) {
         amqp_connection_info at{};
         if (amqp_parse_url(url.data(), &at) != AMQP_STATUS_OK) return false;
@@ -49,9 +63,17 @@ class rabbit_queue {
         timeval limit{5, 0};
         amqp_set_rpc_timeout(broker_, &limit);
         if (amqp_socket_open_noblock(amqp_tcp_socket_new(broker_), at.host, at.port, &limit)) return false;
-        // Without heartbeats: nobody sends them while this thread works on a message.
-        const auto reply =
-            amqp_login(broker_, *at.vhost ? at.vhost : "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, at.user, at.password);
+        // The broker tells of a deleted queue only those who ask for it.
+        amqp_table_entry_t wish{}, wishes{};
+        wish.key = amqp_cstring_bytes("consumer_cancel_notify");
+        wish.value.kind = AMQP_FIELD_KIND_BOOLEAN;
+        wish.value.value.boolean = 1;
+        wishes.key = amqp_cstring_bytes("capabilities");
+        wishes.value.kind = AMQP_FIELD_KIND_TABLE;
+        wishes.value.value.table = {1, &wish};
+        const amqp_table_t properties{1, &wishes};
+        const auto reply = amqp_login_with_properties(broker_, *at.vhost ? at.vhost : "/", 0, 131072, heartbeat,
+                                                      &properties, AMQP_SASL_METHOD_PLAIN, at.user, at.password);
         return reply.reply_type == AMQP_RESPONSE_NORMAL && amqp_channel_open(broker_, 1) &&
                amqp_basic_qos(broker_, 1, 0, 1, 0);
     }
@@ -84,11 +106,14 @@ class rabbit_queue {
         consuming_ = false;
     }
 
+    static constexpr int heartbeat = 10;                  // seconds; silent for twice as long, a connection is left
     const amqp_bytes_t tag = amqp_cstring_bytes("loop");  // of its consumer
     const std::string url_, name_;
     amqp_connection_state_t broker_ = nullptr;
     bool consuming_ = false;
     std::uint64_t tag_ = 0;  // of the message that was read last
+    std::mutex mutex_;       // the other thread uses the connection while handles_
+    bool handles_ = false;
 };
 
 // False: it failed, or was interrupted.
@@ -105,14 +130,26 @@ bool handle(const std::string& body, const ojs::cancel_token& interrupt) {
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     if (argc != 3) return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: amqp_loop URL QUEUE"});
+    std::mutex mutex;
+    std::list<rabbit_queue*> queues;
+    loop.renew(5s, [&](const std::vector<std::string>&) {
+        const std::lock_guard<std::mutex> all(mutex);
+        for (rabbit_queue* each : queues) each->beat();
+        return std::vector<std::string>();  // a lost connection is noticed when its message is settled
+    });
     loop.consumers(0, [&](ojs::slot& slot) {
         rabbit_queue queue(argv[1], argv[2]);
+        std::unique_lock<std::mutex> all(mutex);
+        queues.push_back(&queue);
+        all.unlock();
         while (slot.next([&] { queue.keep_alive(); })) {
             if (const auto body = queue.take(slot.taking())) {
                 const ojs::item item = slot.begin(body->substr(0, body->find(' ')));
                 queue.settle(handle(*body, item.token()));
             }
         }
+        all.lock();
+        queues.remove(&queue);
     });
     return loop.run();
 }

@@ -28,7 +28,7 @@ std::string url_at(std::uint16_t port) { return "amqp://guest:guest@127.0.0.1:" 
 std::string queue_type() { return variable("OJS_TEST_QUEUE_TYPE", "classic"); }
 bool is_quorum() { return queue_type() == "quorum"; }
 
-// A FETCH of no message: returns once a queue is open, and in quiet once nothing is held that was not fetched.
+// A FETCH of no message: returns once a queue's connection has had a turn.
 ojs::result<std::vector<ojs::job>> await_turn(ojs::transport& wire, const ojs::worker_identity& worker,
                                               ojs::time_point deadline) {
     return wire.fetch({{&worker, nullptr}, 0, {}}, deadline);
@@ -58,7 +58,8 @@ class paused_between_fetches : public ojs::transport {
             if (more) got->insert(got->end(), more->begin(), more->end());
         }
         on_->on_phase(ojs::phase::quiet);
-        if (got) static_cast<void>(await_turn(*on_, worker, std::min(deadline, ojs::deadline_after(1s))));
+        for (int i = 0; got && i < 3; ++i)  // turns of the transport: it cancels, hands back, and hears of that
+            static_cast<void>(await_turn(*on_, worker, std::min(deadline, ojs::deadline_after(1s))));
         return got;
     }
     ojs::result<ojs::settle_result> ack(const ojs::ack_request& request, ojs::time_point deadline) override {
@@ -380,6 +381,71 @@ TEST_CASE("amqp_transport: a message whose attempts are used up is dead-lettered
     CHECK(worker.server.take(worker.queue + ".dead").first == "kills");
     worker.wire.reset();
     CHECK(worker.count() == 0);
+}
+
+TEST_CASE("amqp_transport: messages that cannot be run leave the queue, uncounted, and hold up no other") {
+    lone_worker worker;
+    worker.identity.concurrency = 2;
+    for (const char* type : {"message", "message", "newer", "newer"})
+        worker.server.publish(worker.queue,
+                              {"", "{", type, type == std::string("newer") ? "" : "application/json", 0, 0, {}});
+    worker.publish("good", "good");
+    for (const ojs::job& each : worker.await(2)) CHECK(worker.requeue(each, "invalid_payload") == "accepted");
+    CHECK(worker.server.take(worker.queue + ".dead").second.find("invalid_payload: no") == 0);
+    CHECK(worker.has_event(worker.queue + " is moved to " + worker.queue + ".dead: invalid_payload"));
+    std::string last;  // of the newer ones a FETCH returns one, or both
+    while (last != "good") {
+        const ojs::job each = worker.await_one();
+        last = each.body;
+        CHECK((last == "good" ? worker.ack(each) : worker.requeue(each, "unsupported")) == "accepted");
+    }
+    CHECK(eventually([&] { return worker.server.count(worker.queue + ".retry.5000") == 2; }));
+    CHECK(worker.count() == 0);
+}
+
+TEST_CASE("amqp_transport: a dead letter that is moved back begins at attempt 1") {
+    lone_worker worker;
+    worker.server.publish(worker.queue, {"1", "", "", "", 3, 3, {{"x-ojs-error", "handler_error: no"}}});
+    CHECK(worker.await_one().attempt == 1);
+}
+
+TEST_CASE("amqp_transport: a stream is refused, and other queues are consumed") {
+    lone_worker worker;
+    const std::string stream = worker.queue + "-stream";
+    worker.server.declare(stream, "stream");
+    worker.identity.queues = {stream, worker.queue};
+    worker.publish("1", "one");
+    CHECK(worker.await_one().body == "one");
+    CHECK(eventually([&] { return worker.has_event("queue " + stream + ": PRECONDITION_FAILED"); }));
+}
+
+TEST_CASE("amqp_transport: a FAIL that cannot be published is rejected, and another message is prefetched") {
+    lone_worker worker;
+    const std::string longest = worker.queue + std::string(250 - worker.queue.size(), 'x');
+    worker.declare(longest);
+    worker.identity.queues = {longest};
+    worker.identity.concurrency = 1;
+    ojs::amqp_options options = options_at();
+    options.retry_delays = {1s};
+    worker.wire = worker.connect(options);
+    for (const char* body : {"bad", "good"}) worker.server.publish(longest, {"", body, "", "", 0, 0, {}});
+    const ojs::job bad = worker.await_one();
+    const auto refused = worker.try_fail(bad, {"handler_error", "no", true, "{}"});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == ojs::errc::rejected);
+    CHECK(worker.await_one().body == "good");
+    CHECK(worker.renews(bad));
+}
+
+TEST_CASE("amqp_transport: the destructor does not wait for a broker that stands still") {
+    lone_worker worker;
+    static_cast<void>(await_turn(*worker.wire, worker.identity, soon()));
+    const pid_t pid = static_cast<pid_t>(std::atoi(variable("OJS_TEST_BROKER_PID").c_str()));
+    REQUIRE(transport_contract::stand_still(pid));
+    const ojs::time_point begun = ojs::steady_clock::now();
+    worker.wire.reset();
+    CHECK(ojs::steady_clock::now() - begun < 2s);
+    ::kill(pid, SIGCONT);
 }
 
 TEST_CASE("amqp_transport: with use_dead_letter_exchange a failed message is rejected") {

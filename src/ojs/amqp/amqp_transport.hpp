@@ -2,14 +2,15 @@
 //
 // The worker's queues are AMQP queues, which must exist. A job is a message:
 // - job::id is its message-id. Without one, or if two messages in progress have the same, it is made of the
-//   queue or the message-id, the channel's generation and the delivery tag. Without one, a job that runs over
+//   queue or the message-id, the connection's generation and the delivery tag. Without one, a job that runs over
 //   a reconnect runs again.
 // - job::type is its type. job::body is its bytes; args_json, too, if its content-type is application/json:
 //   an array as it is, any other value as the only element. Its headers that are text are members of meta_json.
 // - job::attempt is its header x-ojs-attempt (1 if it is missing) plus x-delivery-count, by which a quorum
 //   queue counts returns. A classic queue counts nothing: `redelivered` does not change the attempt.
-// Prefetched are at most as many messages as the worker has slots, split over its queues, and at least one
-// for each.
+// Each queue has a connection, and another one once a message of it is published again. Prefetched are as many messages
+// as the worker has slots, split over its queues, and at least one for each. A queue that alone has messages may have as
+// many as there are slots.
 #pragma once
 
 #include <chrono>
@@ -36,15 +37,15 @@ struct amqp_options {
     /// Delays before the second, third, ... run; the last one repeats; 0: at once; none: 1 s, 10 s, 60 s. Each
     /// waits in a queue NAME.retry.MS, declared as a quorum queue (RabbitMQ 3.10 or later) if it is missing.
     std::vector<std::chrono::milliseconds> retry_delays;
-    /// Gets messages whose attempts are used up, or whose error is not retryable, with the headers x-ojs-error
-    /// and x-ojs-attempt. Declared as a quorum queue if it is missing. Empty: NAME.dead.
+    /// Gets messages whose attempts are used up, whose error is not retryable, or that cannot be read, with the
+    /// headers x-ojs-error and x-ojs-attempt. Declared as a quorum queue if it is missing. Empty: NAME.dead.
     std::string dead_letter_queue;
     /// True: such messages are rejected instead, so that the queue's own dead-letter exchange gets them. A
     /// queue without one drops them.
     bool use_dead_letter_exchange = false;
     /// Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
     std::chrono::seconds heartbeat{10};
-    /// Receives one line for each change of the connection or of a queue. Called from any thread; must be
+    /// Receives one line for each change of a queue, and for each message that leaves it without success. Called from any thread; must be
     /// short, must not throw, and must not call the transport.
     function<void(log_level level, const std::string& text)> on_event;
 };

@@ -38,7 +38,7 @@ struct held_message : ref_counted {
     std::size_t fingerprint = 0;   // of the body
     std::uint64_t generation = 0;  // of its connection
     ref<publication> published;
-    bool is_refused = false;  // its publication, for good: it takes no part of the prefetch any more
+    bool is_refused = false;  // its publication, for good
     time_point retry_at = time_point::min(), lost_at;
 
     bool is_waiting() const { return is_buffered && now == state::held; }
@@ -101,17 +101,10 @@ class consumer : public link {
 
     // ---- guarded ----
 
+    static error late() { return {errc::timed_out, 0, "RabbitMQ did not respond in time"}; }
     bool is_open() const { return is_open_; }
     const error& problem() const { return problem_; }
     bool is_wanted() const { return on_.now == phase::running && contains(on_.queues, queue); }
-    // It has yet to hand back what no FETCH has returned.
-    bool is_handing_back() const {
-        if (!is_open_ || is_wanted()) return false;
-        for (const message_ref& message : on_.messages) {
-            if (message->from == this && message->is_buffered && message->claim.empty()) return true;
-        }
-        return has_consumer_;
-    }
     // Counts a response soon.
     void ask() {
         is_asked_ = true;
@@ -159,12 +152,6 @@ class consumer : public link {
     static constexpr amqp_channel_t channel = 1;
     static constexpr std::chrono::seconds put_back_time{5};  // of what has no handler here
 
-    struct prefetch {
-        std::int64_t count = 0;    // of the consumer; 0: none
-        std::int64_t refused = 0;  // messages beside it
-        bool operator==(const prefetch& other) const { return count == other.count && refused == other.refused; }
-    };
-
     bool begin() override {
         amqp_channel_open(connection_.state(), channel);
         return connection_.check();
@@ -181,8 +168,8 @@ class consumer : public link {
         const error about = {why.code == errc::rejected ? errc::unavailable : why.code, 0,
                              cat({"queue ", queue, ": ", why.text})};
         unique_lock held(on_.guard);
-        is_open_ = has_consumer_ = false;
-        current_ = {};
+        is_open_ = false;
+        prefetch_ = 0;
         incoming_ = {};
         problem_ = about;
         on_.messages.remove_if([&](const message_ref& message) {
@@ -204,24 +191,21 @@ class consumer : public link {
 
     // ---- consuming ----
 
-    // Split over the queues. What is in flight counts beside it, as RabbitMQ cannot change a consumer's prefetch.
-    prefetch wanted() const {
-        prefetch out;
-        if (!is_wanted()) return out;
+    // Split over the queues. What is in flight, or was refused, is beside it: RabbitMQ cannot change a consumer's prefetch.
+    std::int64_t wanted_prefetch() const {
+        if (!is_wanted()) return 0;
         const auto count = static_cast<std::int64_t>(on_.queues.size());
         const auto index = std::find(on_.queues.begin(), on_.queues.end(), queue) - on_.queues.begin();
-        out.count = on_.busy == this ? on_.slots : on_.slots / count + (index < on_.slots % count ? 1 : 0);
-        out.count = detail::min(detail::max(out.count, std::int64_t{1}), std::int64_t{65535});
-        for (const message_ref& message : on_.messages) out.refused += message->from == this && message->is_refused;
-        return out;
+        const std::int64_t share = on_.busy == this ? on_.slots : (on_.slots + count - 1 - index) / count;
+        return detail::min(detail::max(share, std::int64_t{1}), std::int64_t{65535});
     }
     bool adjust() {
         unique_lock held(on_.guard);
-        const prefetch next = wanted();
+        const std::int64_t next = wanted_prefetch();
+        const bool is_due = exchange(is_short_, false) || next != prefetch_;
         held.unlock();
-        if (!(next == current_) && !consume(next)) return false;
+        if (is_due && !consume(next)) return false;
         held.lock();
-        has_consumer_ = next.count > 0;
         if (!exchange(is_open_, true)) {
             generation_ = ++on_.last_generation;
             note_response();
@@ -233,14 +217,14 @@ class consumer : public link {
         ++on_.responses;
         on_.changed.notify_all();
     }
-    bool consume(prefetch next) {
-        if (current_.count > 0) {
+    bool consume(std::int64_t prefetch) {
+        if (prefetch_ > 0) {
             amqp_basic_cancel(connection_.state(), channel, bytes_of(tag_));
             if (!connection_.check()) return false;
         }
-        current_ = next;
-        if (next.count == 0) return true;
-        amqp_basic_qos(connection_.state(), channel, 0, static_cast<std::uint16_t>(next.count), 0);
+        prefetch_ = prefetch;
+        if (prefetch == 0) return true;
+        amqp_basic_qos(connection_.state(), channel, 0, static_cast<std::uint16_t>(prefetch), 0);
         if (!connection_.check()) return false;
         tag_ = cat({"ojs.", ++last_tag_});  // a new one: RabbitMQ counts the messages of a tag
         amqp_table_entry_t priority = number_entry("x-priority", 0);  // which a stream refuses: it has no claims
@@ -320,8 +304,9 @@ class consumer : public link {
         else if (on_.unknown_types.count(on_.type_of(content)) != 0)
             publish(message, content.body, "", false);
     }
-    static void give_up_publishing(held_message& message) {
-        message.is_refused = message.is_refused || message.published->why.code == errc::rejected;
+    // A message that is refused for good stays the broker's: another one is prefetched.
+    void give_up_publishing(held_message& message) {
+        if (message.published->why.code == errc::rejected && !exchange(message.is_refused, true)) is_short_ = true;
         message.published = {};
         if (message.now == state::due) message.now = state::held;
         message.retry_at = deadline_after(std::chrono::seconds(1));
@@ -395,11 +380,10 @@ class consumer : public link {
     shared_state& on_;
     // Guarded.
     bool is_open_ = false;  // and consumes, if it is wanted
-    bool is_asked_ = false;
-    bool has_consumer_ = false;
-    error problem_ = {errc::timed_out, 0, ""};  // why it is not open
+    bool is_asked_ = false, is_short_ = false;
+    error problem_ = late();  // why it is not open
     // Used only by the thread.
-    prefetch current_;
+    std::int64_t prefetch_ = 0;  // of its consumer; 0: none
     std::string tag_;
     std::uint64_t last_tag_ = 0, generation_ = 0;
     delivery incoming_;
@@ -431,16 +415,12 @@ class amqp_transport : public transport {
         if (out.empty()) ask();
         const auto is_over = [&] {
             if (out.empty()) out = take_waiting(request);
-            const error* const problem = find_problem();
-            const bool has_response = problem == nullptr ? on_.responses != responses : !problem->text.empty();
-            return !out.empty() || request.until.cancelled() || (has_response && !is_handing_back());
+            return !out.empty() || request.until.cancelled() || on_.responses != responses;
         };
-        bool is_late = false;
-        while (!is_over() && !is_late) is_late = !on_.changed.wait_until(held, deadline);
-        if (!out.empty() || request.until.cancelled()) return out;
-        if (const error* const problem = find_problem()) return unreachable(*problem);
-        if (is_late) return late();
-        return out;
+        while (!is_over() && !is_known(find_problem()) && on_.changed.wait_until(held, deadline)) continue;
+        if (is_over()) return out;
+        const error* const problem = find_problem();
+        return problem != nullptr ? *problem : consumer::late();
     }
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, verb::ack, deadline);
@@ -457,10 +437,11 @@ class amqp_transport : public transport {
         unique_lock held(on_.guard);
         const result<void> known = set_worker(*request.worker);
         if (!known) return known.error();
-        const error* problem = find_problem();
-        while (!is_draining() && is_connecting(problem) && on_.changed.wait_until(held, deadline))
-            problem = find_problem();
-        if (problem != nullptr && !is_draining()) return unreachable(*problem);
+        while (!is_draining() && find_problem() != nullptr && !is_known(find_problem()) &&
+               on_.changed.wait_until(held, deadline))
+            continue;
+        const error* const problem = find_problem();
+        if (problem != nullptr && !is_draining()) return *problem;
         heartbeat_response out;
         on_.messages.remove_if([&](const message_ref& message) {
             const bool is_lost = message->now == state::lost;
@@ -528,11 +509,11 @@ class amqp_transport : public transport {
         for (const consumer& each : consumers_) {
             if (!contains(on_.queues, each.queue)) continue;
             if (each.is_open()) return nullptr;
-            if (out == nullptr || out->text.empty()) out = &each.problem();
+            if (!is_known(out)) out = &each.problem();
         }
         return out;
     }
-    static bool is_connecting(const error* problem) { return problem != nullptr && problem->text.empty(); }
+    static bool is_known(const error* problem) { return problem != nullptr && problem->code != errc::timed_out; }
     // For a response: the queue that had the last one, or any other.
     void ask() {
         consumer* asked = on_.alive;
@@ -541,14 +522,6 @@ class amqp_transport : public transport {
         }
         if (asked != nullptr) asked->ask();
     }
-    bool is_handing_back() const {
-        for (const consumer& each : consumers_) {
-            if (each.is_handing_back()) return true;
-        }
-        return false;
-    }
-    static error unreachable(const error& problem) { return problem.text.empty() ? late() : problem; }
-    static error late() { return {errc::timed_out, 0, "RabbitMQ did not respond in time"}; }
 
     // None: its claim is gone. Error: it may come back, or a FETCH has just returned it again.
     result<message_ref> find_claim(const std::string& id, const std::string& claim) const {
