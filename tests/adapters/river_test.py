@@ -357,7 +357,10 @@ class BadInput(Adapter):
 
     def refuse(self, state, kind="odd"):
         """From now on no job of that kind comes into that state."""
-        self.db.ask(f"ALTER TABLE river_job ADD CHECK (kind <> {postgres.literal(kind)} OR state <> {postgres.literal(state)})")
+        name = f"refuse_{kind}_{state}"
+        self.db.script(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not {state}'; END $$; "
+                       f"CREATE TRIGGER {name} BEFORE INSERT OR UPDATE ON river_job FOR EACH ROW "
+                       f"WHEN (NEW.kind = '{kind}' AND NEW.state = '{state}') EXECUTE FUNCTION {name}();")
 
     def test_a_row_that_cannot_be_claimed_keeps_no_other_from_it(self):
         self.refuse("running")
@@ -368,7 +371,7 @@ class BadInput(Adapter):
         for job in jobs:
             self.assertRegex(self.becomes(job, "completed", worker)["attempted_by"][-1], r"\Aojs:")
         self.assertEqual((self.db.state(odd), self.db.job(odd)["attempt"]), ("available", 0))
-        self.assertEqual(len(re.findall(rf"claim of job {odd}: .*23514", worker.said())), 1, worker.said())
+        self.assertEqual(len(re.findall(rf"claim of job {odd}: .*P0001", worker.said())), 1, worker.said())
 
     def test_rows_that_the_tables_refuse_keep_no_other_from_being_rescued(self):
         self.refuse("retryable")
@@ -385,8 +388,19 @@ class BadInput(Adapter):
         row = self.becomes(second, "discarded", worker)
         self.assertEqual(row["metadata"].get("unique_key_conflict"), "scheduler_discarded")
         self.assertEqual((self.db.state(odd), self.db.state(stuck)), ("running", "retryable"))
-        worker.prints(rf"rescue of job {odd}: .*23514")
-        worker.prints(rf"schedule of job {stuck}: .*23514")
+        worker.prints(rf"rescue of job {odd}: .*P0001")
+        worker.prints(rf"schedule of job {stuck}: .*P0001")
+
+    def test_a_report_that_is_refused_for_good_frees_its_slot(self):
+        self.refuse("completed", kind="sleep")
+        odd = self.db.one("sleep", {"ms": 1}, notify=False)
+        worker = self.worker(OJS_CONCURRENCY="1")
+        self.begun(odd)
+        self.still_works(worker)
+        self.assertEqual(self.db.state(odd), "running")
+        worker.prints("job could not be reported.*not completed")
+        worker.process.send_signal(signal.SIGTERM)
+        self.ends(worker, 75)
 
     def role(self, name, limit=-1, rights="ALL"):
         """A URL for a new role."""

@@ -370,6 +370,22 @@ TEST_CASE("amqp_transport: a failed message waits in the retry queue, and ends i
     CHECK(worker.count() == 0);
 }
 
+TEST_CASE("amqp_transport: a FAIL that no repetition helps is rejected, and another message comes beside its own") {
+    for (const std::string& dead : {std::string("amq.reserved"), std::string(256, 'q')}) {
+        ojs::amqp_options options = options_at();
+        options.dead_letter_queue = dead;
+        lone_worker worker(options);
+        worker.identity.concurrency = 1;
+        worker.publish("refused", "");
+        const ojs::job refused = worker.await_one();
+        CHECK(worker.try_fail(refused, {"x", "no", false, "{}"}).error().code == ojs::errc::rejected);
+        worker.publish("next", "");
+        CHECK(worker.ack(worker.await_one()) == "accepted");
+        worker.wire.reset();
+        CHECK(eventually([&] { return worker.count() == 1; }));
+    }
+}
+
 TEST_CASE("amqp_transport: a message whose attempts are used up is dead-lettered without a run") {
     lone_worker worker;
     worker.identity.concurrency = 1;  // the next message comes when this one is acknowledged

@@ -123,7 +123,11 @@ ojs::result<T> network::call(const std::string& name, const ojs::function<bool()
     if (end <= now()) return give_up<T>(end);
     check_request(name);
     const std::shared_ptr<void> ended = note_beat(name, end - now());
-    const fault wrong = faults_.happens() ? static_cast<fault>(1 + dice().below(7)) : fault::none;
+    const auto about = backend_.jobs.find(name.substr(name.find(' ') + 1));
+    const bool is_refused = about != backend_.jobs.end() && about->second.type == "refused";
+    const fault wrong = is_refused          ? fault::rejected
+                        : faults_.happens() ? static_cast<fault>(1 + dice().below(7))
+                                            : fault::none;
     note("%s is sent%s", name.c_str(), wrong == fault::none ? "" : ", and something goes wrong");
     sleep_until(std::min(end, now() + some_time(100 * millisecond)));
     if (now() >= faults_.down_from && now() < faults_.down_until)
@@ -202,26 +206,31 @@ ojs::result<ojs::settle_result> network::report(const std::string& name, const R
     if (now() > reports_end && backend_.is_exact) violate_(name + " after the end of reports");
     auto out = call<ojs::settle_result>(name, &request.should_send, deadline,
                                         [&](bool arrives) { return settle(request.job_id, arrives, apply); });
-    backend_.jobs.at(request.job_id).runs[worker_].tried_at = now();
+    ledger_job& job = backend_.jobs.at(request.job_id);
+    handler_run& run = job.runs[worker_];
+    run.tried_at = now();
+    const bool is_refused = !out && out.error().code == ojs::errc::rejected;
+    run.is_refused = run.is_refused || is_refused;
+    if (out || is_refused) run.ack_is_due = false;
+    claim* const own = job.known_to(worker_);
+    if (is_refused && own != nullptr && ++own->refusals > 7) violate_(name + " after seven refusals");
     return out;
 }
 
 ojs::result<ojs::settle_result> network::ack(const ojs::ack_request& request, ojs::time_point deadline) {
     handler_run& run = backend_.jobs.at(request.job_id).runs[worker_];
     run.ack_is_due = true;
-    auto out = report("ACK " + request.job_id, request, deadline, [](ledger_job& job, const claim&, bool holds) {
+    return report("ACK " + request.job_id, request, deadline, [](ledger_job& job, const claim&, bool holds) {
         if (holds) job.is = ledger_job::state::settled;
         return false;
     });
-    if (out || out.error().code == ojs::errc::rejected) run.ack_is_due = false;
-    return out;
 }
 
 ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, ojs::time_point deadline) {
     const std::string name = (request.requeue ? "NACK " : "FAIL ") + request.job_id;
     ledger_job& job = backend_.jobs.at(request.job_id);
     job.failed_by.insert(worker_);
-    auto out = report(name, request, deadline, [&](ledger_job&, claim& own, bool holds) {
+    return report(name, request, deadline, [&](ledger_job&, claim& own, bool holds) {
         const bool can_run = job.type != "unknown" && job.type != "malformed";
         if (own.runs == 0 && !own.overlaps && !job.is_mixed && !job.is_cancelled && !request.requeue && can_run &&
             backend_.is_exact)
@@ -239,8 +248,6 @@ ojs::result<ojs::settle_result> network::fail(const ojs::fail_request& request, 
         if (!request.requeue) ++job.attempt;
         return request.requeue;
     });
-    if (!out && out.error().code == ojs::errc::rejected) job.runs[worker_].is_refused = true;
-    return out;
 }
 
 ojs::heartbeat_response network::extend(const ojs::heartbeat_request& request) {

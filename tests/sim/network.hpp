@@ -35,6 +35,7 @@ struct claim {
     bool requeued = false;    // by requeueing it
     bool unstarted = false;   // because its handler has not begun
     int runs = 0;
+    int refusals = 0;  // of its report
 };
 
 // The handler of a worker for a job.

@@ -57,6 +57,8 @@ FAULTS = [
     Fault("a report that is accepted as the stop gives it up counts twice", "worker/detail/reports.ipp",
           "if (exchange(job.is_over, true)) return;",
           "if (exchange(job.is_over, true) && ended == job_status::unreported) return;"),
+    Fault("a report is refused for ever", "worker/detail/reports.ipp", "is_refused && ++so_far.refusals >= 6",
+          "is_refused && ++so_far.refusals >= 600"),
     Fault("a cancelled rollout starts more processes than it may", "launcher/detail/process_group.hpp",
           "if (rollout_) free = std::min(free, rollout_->max_total", "if (is_replacing()) free = std::min(free, rollout_->max_total"),
     Fault("a worker does not fetch after a back-off during which a slot became free", "worker/detail/slots.ipp",

@@ -165,8 +165,8 @@ constexpr nanoseconds beat_interval = 500 * millisecond;
 constexpr nanoseconds request_timeout = 700 * millisecond;
 
 worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed), chosen_(draw(seed, most)) {
-    constexpr const char* types[] = {"long",  "fails", "throws",  "deaf",     "saves",
-                                     "waits", "calls", "unknown", "malformed"};
+    constexpr const char* types[] = {"long",  "fails", "throws",  "deaf",      "saves",
+                                     "waits", "calls", "unknown", "malformed", "refused"};
     random from(seed ^ 0x77);
     for (std::uint64_t i = 0; i < chosen_.jobs; ++i) {
         ledger_job job;
@@ -536,7 +536,8 @@ void worker_world::open(member& one) {
     if (!chosen_.lacks_threads)
         one.line.max_silence = beat_interval + 2 * (request_timeout + second) + 300 * millisecond +
                                chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
-    for (const char* type : {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed"})
+    for (const char* type :
+         {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed", "refused"})
         one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
     one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
     const auto at_end = [this, &one] {

@@ -94,16 +94,6 @@ TEST_CASE("checkpoint: a state that does not parse as JSON in UTF-8 is refused, 
     CHECK(failed(wire) == strings{"1"});
 }
 
-TEST_CASE("checkpoint: a FAIL that is refused six times is sent once more without its checkpoint") {
-    recorder::transport wire;
-    wire.refuse("fail", 6, {errc::rejected, 0, "too large"});
-    run_job(wire, [](job_context& job) {
-        CHECK(code_of(job.save_checkpoint("1")) == "ok");
-        return outcome::retry("");
-    });
-    CHECK(failed(wire) == strings{"1", "1", "1", "1", "1", "1", ""});
-}
-
 TEST_CASE("checkpoint: a save succeeds in a drain and after cancellation, and fails once the job is abandoned") {
     recorder::transport wire;
     lifecycle life(0ms);

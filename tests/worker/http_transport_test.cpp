@@ -388,38 +388,33 @@ TEST_CASE("http: the status, and whether the body is an error of the API, decide
         const char* settling;  // the outcome of ACK and FAIL
         const char* others;    // the code of FETCH, heartbeat and claim query
     };
+    const by_body rejected{"rejected", "rejected"}, unavailable{"unavailable", "unavailable"};
+    const by_body bad{"bad_response", "bad_response"};
     const struct {
-        int status;
+        std::vector<int> statuses;
         by_body of_api;
         by_body of_others;  // a proxy's, which knows nothing of the job
-    } rows[] = {{400, {"rejected", "rejected"}, {"rejected", "rejected"}},
-                {422, {"rejected", "rejected"}, {"rejected", "rejected"}},
-                {402, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
-                {405, {"rejected", "rejected"}, {"unavailable", "unavailable"}},
-                {413, {"rejected", "rejected"}, {"rejected", "rejected"}},
-                {404, {"gone", "rejected"}, {"unavailable", "unavailable"}},
-                {409, {"gone", "rejected"}, {"unavailable", "unavailable"}},
-                {410, {"gone", "rejected"}, {"unavailable", "unavailable"}},
-                {403, {"rejected", "rejected"}, {"rejected", "rejected"}},
-                {401, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
-                {408, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
-                {429, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
-                {500, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
-                {503, {"unavailable", "unavailable"}, {"unavailable", "unavailable"}},
-                {301, {"bad_response", "bad_response"}, {"bad_response", "bad_response"}}};
+    } rows[] = {{{400, 403, 413, 422}, rejected, rejected},
+                {{402, 405}, rejected, unavailable},
+                {{404, 409, 410}, {"gone", "rejected"}, unavailable},
+                {{401, 408, 429, 500, 503}, unavailable, unavailable},
+                {{301}, bad, bad}};
     const worker_identity self = identity();
     for (const auto& each : rows) {
-        for (const char* body : {api_error.c_str(), "", "{}", "<html>", R"({"error":{"code":404}})"}) {
-            CAPTURE(each.status);
+        for (std::size_t i = 0; i < each.statuses.size() * 5; ++i) {
+            const int status = each.statuses[i / 5];
+            const std::string bodies[] = {api_error, "", "{}", "<html>", R"({"error":{"code":404}})"};
+            const std::string& body = bodies[i % 5];
+            CAPTURE(status);
             CAPTURE(body);
             const bool is_of_api = body == api_error;
             const by_body& expected = is_of_api ? each.of_api : each.of_others;
-            const backend peer(each.status, body, {{"Retry-After", "7"}});
+            const backend peer(status, body, {{"Retry-After", "7"}});
             const transport_ref wire = connect(peer);
             const result<settle_result> acked = wire->ack({{{}, "j"}, "1"}, soon());
             CHECK(outcome_of(acked) == expected.settling);
             if (!acked) {
-                CHECK(acked.error().http_status == each.status);
+                CHECK(acked.error().http_status == status);
                 CHECK(acked.error().retry_after == 7s);
             }
             CHECK(outcome_of(wire->fail({{{}, "j"}, {"X", "m", true, "{}"}, true, "1"}, soon())) == expected.settling);

@@ -319,7 +319,8 @@ class reports {
             static_cast<void>(cancel_token().sleep_for(pause));
         }
         if (shared->locked) return failure(errc::unavailable, "another transaction has locked the job's row");
-        if (shared->failed) jobs_.change(held->id, [](held_job& job) { job.failed = true; });
+        if (shared->failed && shared->failed->code == errc::rejected)
+            jobs_.change(held->id, [](held_job& job) { job.given_up = 1; });
         if (shared->failed) return *shared->failed;
         jobs_.forget(held->id);
         return shared->done ? settle_result::accepted : settle_result::gone;

@@ -39,7 +39,7 @@ struct held_job {
     long long id = 0;
     long long attempt = 0;
     bool reported = false;           // a report is in progress
-    bool failed = false;             // and has failed once: once no heartbeat names the job, it is given up
+    int given_up = 0;                // 1: its report was refused; one more for each heartbeat that omits the job
     bool response_lost = false;      // to a report: it may have been settled
     std::string settled_as;          // the action, set before the reporting thread sees it
     bool claimed_again = false;      // before that was known; the new claim is given back
@@ -105,11 +105,13 @@ class held_jobs {
             found->second.reported ? ours.push_back(name) : forget(found);
         }
     }
+    // Of these the worker has given up the reports.
     void forget_given_up(const std::vector<std::string>& active) {
         const unique_lock held(mutex_);
         for (auto next = all_.begin(); next != all_.end();) {
             const auto one = next++;
-            if (one->second.failed && !contains(active, std::to_string(one->first))) forget(one);
+            if (one->second.given_up == 0 || contains(active, std::to_string(one->first))) continue;
+            if (++one->second.given_up > 2) forget(one);  // the first may have been made up before the claim
         }
     }
     postgres_array ids() const {
