@@ -48,10 +48,10 @@ struct redis_streams_options {
 /// stream again, it begins with attempt 1. An idle worker gets new entries at once. Those that are handed back, due, or
 /// left by a dead worker, it gets after its poll_interval, or a second if that is longer.
 ///
-/// Needs Redis 6.2. Errors have Redis' own text, with the command and the key. unavailable: it refuses the request (OOM,
-/// MISCONF, READONLY, ...), and nothing has changed. rejected: it always will (WRONGTYPE, NOPERM, ...). What is refused for
-/// one queue is logged, and does not hold up the others. Results and checkpoints are not stored.
-/// After fork() the child must neither use nor destroy the transport.
+/// Needs Redis 6.2. Errors have Redis' own text, the command and the key. unavailable: it refuses the request (OOM,
+/// MISCONF, READONLY, ...), and nothing has changed. rejected: it always will (WRONGTYPE, NOPERM, ...). What it refuses
+/// for one queue is logged, and does not hold up the others. Results and checkpoints are not stored. After fork() the
+/// child must neither use nor destroy the transport.
 transport_scheme redis_streams(redis_streams_options options = {});
 
 /// The transport itself, for worker's constructor. Connects with the first request. Error: invalid_argument.

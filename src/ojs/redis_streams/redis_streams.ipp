@@ -53,15 +53,13 @@ OJS_SHUTDOWN_INLINE job make_job(claim_reader& from, claim& held, const std::str
 // What the FETCHes know of a queue.
 struct queue_state {
     std::string last_delivered;  // entry; empty: unknown
-    time_point fetch_at = time_point::min();
-    time_point recover_at = time_point::min();
+    time_point fetch_at = time_point::min(), recover_at = time_point::min();
 };
 
 class redis_transport final : public transport {
   public:
     redis_transport(redis_streams_options options, address to)
         : options_(std::move(options)), pool_(std::move(to), script_source) {}
-    ~redis_transport() override { watcher_.stop(); }
 
     // From the queues that have more or news, and from each once a second; while there is no job, from the others. A
     // refusal concerns one queue, unless it concerns all.
@@ -74,8 +72,8 @@ class redis_transport final : public transport {
         const time_point now = steady_clock::now();
         words queues = request.worker->queues, positions;
         words command = {"XREAD", "COUNT", "1", "BLOCK", "5000", "STREAMS"};
-        std::rotate(queues.begin(), queues.begin() + static_cast<std::ptrdiff_t>(++fetches_ % queues.size()),
-                    queues.end());
+        const auto first = queues.begin() + static_cast<std::ptrdiff_t>(++fetches_ % queues.size());
+        std::rotate(queues.begin(), first, queues.end());
         const auto others = std::stable_partition(queues.begin(), queues.end(), [&](const std::string& queue) {
             const std::string key = options_.prefix + queue;
             return states_[key].fetch_at <= now || news.count(key) > 0;
@@ -88,8 +86,7 @@ class redis_transport final : public transport {
         }
         for (const std::string& queue : queues) {
             const std::string& position = states_[options_.prefix + queue].last_delivered;
-            if (!position.empty()) command.push_back(options_.prefix + queue);
-            if (!position.empty()) positions.push_back(position);
+            if (!position.empty()) command.push_back(options_.prefix + queue), positions.push_back(position);
         }
         if (positions.empty() && !refused) return refused.error();
         if (!refused && now >= log_at_) {
@@ -100,11 +97,9 @@ class redis_transport final : public transport {
         watcher_.watch(std::move(command), out.size() >= request.count);
         return out;
     }
-
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, {"ack"}, deadline);
     }
-
     // One that is malformed is not handed back: it would come back at once, forever.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
@@ -115,11 +110,10 @@ class redis_transport final : public transport {
         for (const auto delay : options_.retry_delays) how.push_back(std::to_string(delay.count()));
         return settle(request, how, deadline);
     }
-
     result<heartbeat_response> heartbeat(const heartbeat_request& request, time_point deadline) override {
         std::map<std::string, words> streams;
         for (std::size_t i = 0; i < request.claims.size(); ++i) {
-            const claim held = parse_claim(request.claims[i]);
+            const claim held(request.claims[i]);
             words& claims = streams[held.key];
             claims.insert(claims.end(), {held.entry, held.count, request.active_jobs[i]});
         }
@@ -137,24 +131,21 @@ class redis_transport final : public transport {
             static_cast<void>(run("leave", options_.prefix + queue, {}, {}, request, deadline));
         return out;
     }
-
     result<bool> confirm_claim(const job_request& query, time_point deadline) override {
-        const claim held = parse_claim(query.claim);
+        const claim held(query.claim);
         const result<words> renewed =
             run("renew", held.key, {held.entry, held.count, query.job_id}, {}, query, deadline);
         if (!renewed) return renewed.error();
         if (renewed->empty()) claims_.remove(query.job_id, held, false);
         return !renewed->empty();
     }
-
     void on_work_available(function<void()> callback) override {
         watcher_.stop();
         if (callback) watcher_.start(std::move(callback));
     }
 
   private:
-    static constexpr std::chrono::milliseconds interval{1000};       // of FETCHes from an empty queue, of recovery
-    static constexpr std::chrono::milliseconds log_interval{10000};  // of refusals that concern one queue
+    static constexpr std::chrono::milliseconds interval{1000}, log_interval{10000};  // of FETCHes from empty queues
     // All actions have the group and the consumer.
     result<words> run(const char* action, const std::string& key, const words& arguments, const words& rest,
                       const worker_request& request, time_point deadline) {
@@ -166,10 +157,9 @@ class redis_transport final : public transport {
         return pool_.run(std::move(all), deadline, request.should_send);
     }
     void log(const char* message, std::vector<log_field> fields, const fetch_request& request) const {
-        if (options_.log)
-            options_.log({log_level::warn, message, std::move(fields), request.worker->worker_id, "worker"});
+        if (!options_.log) return;
+        options_.log({log_level::warn, message, std::move(fields), request.worker->worker_id, "worker"});
     }
-
     // Adds to `out`, even if something is refused. New entries come first every other time: else handed-back jobs
     // without a handler would hold them up.
     result<void> fetch_from(const std::string& queue, const fetch_request& request, time_point deadline,
@@ -195,7 +185,7 @@ class redis_transport final : public transport {
         const std::string refused = from.text();
         const std::int64_t buried = from.number(), recovered = from.number();
         while (from.has_more()) {
-            claim held = {"", "", key};
+            claim held("  " + key);
             job next_job = make_job(from, held, queue, options_.default_type);
             if (!from.is_valid) break;
             next_job.claim = held.text();
@@ -210,15 +200,14 @@ class redis_transport final : public transport {
         if (out.size() >= request.count) state.fetch_at = time_point::min();
         return refused.empty() ? result<void>() : refusal(refused);
     }
-
     result<settle_result> settle(const job_request& request, const words& how, time_point deadline) {
-        const claim held = parse_claim(request.claim);
+        const claim held(request.claim);
         if (held.entry.empty()) return settle_result::gone;
         const result<words> got = run("settle", held.key, {keeps_, held.entry, held.count}, how, request, deadline);
         if (!got) return got.error();
         const bool is_accepted = *got == words{"accepted"};
-        if (!is_accepted && *got != words{"gone"} && !got->empty())
-            return failure(errc::bad_response, "the result of a report is not readable");
+        if (!is_accepted && !got->empty() && got->front() != "gone")
+            return failure(errc::bad_response, "the result is not readable");
         claims_.remove(request.job_id, held, how.front() == "ack");
         return is_accepted ? settle_result::accepted : settle_result::gone;
     }
@@ -239,9 +228,9 @@ class redis_transport final : public transport {
 OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_options options) {
     result<detail::redis::address> to = detail::redis::parse_address(options.url);
     if (!to) return to.error();
-    bool is_valid = !options.group.empty() && options.max_attempts > 0;
-    for (const std::chrono::milliseconds delay : options.retry_delays) is_valid = is_valid && delay.count() >= 0;
-    if (!is_valid)
+    const bool has_negative = std::any_of(options.retry_delays.begin(), options.retry_delays.end(),
+                                          [](auto delay) { return delay.count() < 0; });
+    if (options.group.empty() || options.max_attempts <= 0 || has_negative)
         return error{errc::invalid_argument, 0, "Redis: a group, max_attempts > 0 and retry_delays >= 0 are needed"};
     if (to->username.empty()) to->username = options.username;
     if (to->password.empty()) to->password = options.password;

@@ -1,9 +1,8 @@
-// claims: what is atomic, in Lua, and what this process holds.
+// claims: what is atomic, in Lua, and what this process holds. KEYS: the stream, .retry, .dead and .meta.
 //
-// KEYS: the stream, .retry, .dead and .meta. An entry is pending until it is settled, for a worker, for "ojs:requeued"
-// (handed back) or for "ojs:retry" (failed; due at its score in KEYS[2]). Its delivery count tells one claim from the
-// next. In KEYS[4]: "lease:CONSUMER", a visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed
-// back.
+// An entry is pending until it is settled, for a worker, for "ojs:requeued" (handed back) or for "ojs:retry" (failed;
+// due at its score in KEYS[2]). Its delivery count tells one claim from the next. In KEYS[4]: "lease:CONSUMER", a
+// visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed back.
 #pragma once
 
 #include <chrono>
@@ -180,17 +179,11 @@ return out:find('^NOGROUP') and {} or redis.error_reply(out)
 
 // One delivery of an entry; as text, job::claim.
 struct claim {
-    std::string entry, count, key;  // an earlier claim of the same consumer has another count of deliveries
+    explicit claim(std::string_view text) : entry(next_part(text, " ")), count(next_part(text, " ")), key(text) {}
     std::string text() const { return cat({entry, " ", count, " ", key}); }
-};
 
-OJS_SHUTDOWN_INLINE claim parse_claim(std::string_view text) {
-    claim out;
-    out.entry = std::string(next_part(text, " "));
-    out.count = std::string(next_part(text, " "));
-    out.key = std::string(text);
-    return out;
-}
+    std::string entry, count, key;  // an earlier claim of the same consumer has another count of deliveries
+};
 
 // Takes apart what actions.claim() returns.
 class claim_reader {
@@ -226,7 +219,7 @@ class held_claims {
         }
         const bool is_free = claims_.count(id) + ended_.count(id) + ended_before_.count(id) == 0;
         const std::string name = is_free ? id : cat({added.entry, " ", added.key});
-        claims_[name] = added;
+        claims_.emplace(name, added);
         return name;
     }
     // Settled or lost. A later claim of the job stays.

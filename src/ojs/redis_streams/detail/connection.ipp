@@ -67,33 +67,26 @@ class reply_reader {
         return out;
     }();
     reply reply_;
-    using reader = std::unique_ptr<redisReader, void (*)(redisReader*)>;
-    reader reader_{redisReaderCreateWithFunctions(&makers_), redisReaderFree};
+    std::shared_ptr<redisReader> reader_{redisReaderCreateWithFunctions(&makers_), redisReaderFree};
 };
 
 OJS_SHUTDOWN_INLINE error failure(errc code, std::string text) { return {code, 0, "Redis: " + std::move(text)}; }
 
-// What Redis says, which operators know, to which command and key, which the script adds, and what to do about it. Not
-// what it quotes of the request.
+// What Redis says, to which command and key, which the script adds, and what to do; not what it quotes of the request.
 OJS_SHUTDOWN_INLINE error refusal(std::string text, std::string_view key = {}) {
-    static constexpr const char* hints[][2] = {
-        {"NOAUTH", "; write redis://:PASSWORD@HOST"},
-        {"CROSSSLOT", "; write a hash tag into the prefix"},
-        {"MOVED", "; connect to the node that has the stream"},
-        {"nknown", "; Redis 6.2 or later is needed"},
-        {"can't run this command", ""},
-        {"NOPERM", ""},
-        {"WRONGTYPE", ""},
-    };
     for (const char* const quotes : {" script:", ", with args"}) text.resize(min(text.find(quotes), text.size()));
     if (!text.empty() && text.back() == '.') text.pop_back();
     if (!key.empty()) text = cat({text, " (EVALSHA ", key, ")"});
     text = printable(text);
     const std::string_view reason = std::string_view(text).substr(0, text.find(" ("));
-    for (const auto& [part, hint] : hints) {
-        if (has_part(reason, part)) return failure(errc::rejected, text + hint);
-    }
-    return failure(errc::unavailable, text);
+    const auto has = [&](const char* part) { return has_part(reason, part); };
+    const char* const hint = has("NOAUTH")      ? "; write redis://:PASSWORD@HOST"
+                             : has("CROSSSLOT") ? "; write a hash tag into the prefix"
+                             : has("MOVED")     ? "; connect to the node that has the stream"
+                             : has("nknown")    ? "; Redis 6.2 or later is needed"
+                                                : "";
+    const bool is_final = *hint != '\0' || has("WRONGTYPE") || has("NOPERM") || has("can't run this command");
+    return failure(is_final ? errc::rejected : errc::unavailable, text + hint);
 }
 
 // Used by one thread at a time. After an error it is of no more use.
@@ -236,13 +229,11 @@ class pool {
         held.unlock();
         return connect(by, deadline, interrupt_fd);
     }
-    // A useless one, and all others to this server, are closed, and the name is looked up again: it may lead to another
-    // server now.
+    // Those to a useless server are closed. Its name is looked up again: it may lead to another server now.
     void give_back(connection_ptr used, bool is_useless) {
         const std::lock_guard<std::mutex> held(mutex_);
         if (used->by.get() != resolver_.get()) return;
-        if (is_useless) resolver_ = make_ref<resolver>(to_.target);
-        if (is_useless) idle_.clear();
+        if (is_useless) idle_.clear(), resolver_ = make_ref<resolver>(to_.target);
         if (!is_useless && idle_.size() < max_idle && used->is_open()) idle_.push_back(std::move(used));
     }
     result<connection_ptr> connect(const ref<resolver>& by, time_point deadline, int interrupt_fd) {
@@ -275,14 +266,13 @@ class watcher {
     explicit watcher(pool& from) : pool_(from) {}
     ~watcher() { stop(); }
 
-    // Without a thread the worker polls.
+    // Until stop() returns. Without a thread the worker polls.
     void start(function<void()> callback) {
         stopped_ = cancel_source();
         auto body = [this, callback = std::move(callback), stop = stopped_.token()] { run(callback, stop); };
         result<ojs::detail::thread> started = ojs::detail::thread::start(std::move(body), {0, false, "ojs-redis"});
         if (started) thread_ = std::move(*started);
     }
-    // Once it has returned, the callback is no longer called.
     void stop() {
         stopped_.cancel(cancel_reason::cancelled);
         thread_.join();
@@ -311,10 +301,9 @@ class watcher {
             const result<words> got = pool_.run(command, deadline_after(max_wait), nullptr, *stop_fd);
             if (!got && !stop.sleep_for(pause)) return;
             if (!got || got->size() < 2) continue;
-            {
-                const std::lock_guard<std::mutex> held(mutex_);
-                news_.insert(got->begin(), got->end());
-            }
+            std::unique_lock<std::mutex> held(mutex_);
+            news_.insert(got->begin(), got->end());
+            held.unlock();
             command.clear();
             callback();
         }
@@ -325,9 +314,9 @@ class watcher {
         if (command.empty() && !stop.wait(armed_, lock, [this] { return is_armed_; })) return false;
         if (!exchange(is_armed_, false)) return !stop.cancelled();
         command = command_;
-        const time_point not_before = is_full_ ? deadline_after(full_pause) : time_point::min();
+        const std::chrono::milliseconds delay = is_full_ ? full_pause : std::chrono::milliseconds(0);
         lock.unlock();
-        return stop.sleep_until(not_before);
+        return stop.sleep_for(delay);
     }
 
     pool& pool_;
