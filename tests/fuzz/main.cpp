@@ -1,6 +1,7 @@
 // All fuzz targets in one program, so that the library is compiled once; the name it is started by picks one of them.
 #include "targets/address.hpp"
 #include "targets/admin.hpp"
+#include "targets/amqp.hpp"
 #include "targets/events.hpp"
 #include "targets/host.hpp"
 #include "targets/jobs.hpp"
@@ -20,13 +21,21 @@ constexpr struct {
     const char* name;
     void (*run)(fuzz::input);
 } targets[] = {
-    {"request", fuzz::request},       {"answer", fuzz::answer},
-    {"address", fuzz::address},       {"jobs", fuzz::jobs},
-    {"heartbeat", fuzz::heartbeat},   {"rpc_message", fuzz::rpc_message},
-    {"events", fuzz::events},         {"spool", fuzz::spool},
-    {"mode_file", fuzz::mode_file},   {"container", fuzz::container},
-    {"state_file", fuzz::state_file}, {"admin", fuzz::admin},
-    {"duration", fuzz::duration},     {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
+    {"request", fuzz::request},
+    {"answer", fuzz::answer},
+    {"address", fuzz::address},
+    {"jobs", fuzz::jobs},
+    {"heartbeat", fuzz::heartbeat},
+    {"rpc_message", fuzz::rpc_message},
+    {"events", fuzz::events},
+    {"spool", fuzz::spool},
+    {"mode_file", fuzz::mode_file},
+    {"container", fuzz::container},
+    {"state_file", fuzz::state_file},
+    {"admin", fuzz::admin},
+    {"duration", fuzz::duration},
+    {"amqp", fuzz::amqp},
+    {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
 };
 void (*chosen)(fuzz::input) = nullptr;
 }  // namespace

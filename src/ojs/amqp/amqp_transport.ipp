@@ -117,6 +117,7 @@ class consumer : public link {
     }
     // As a retry, for later, or with an error as a dead letter.
     void publish(held_message& message, const std::string& body, const std::string& error, bool is_attempt) {
+        if (!error.empty() && on_.options.use_dead_letter_exchange) return decide(message, verb::reject);
         const ref<publication> what = make_ref<publication>();
         const std::vector<std::chrono::milliseconds>& delays = on_.options.retry_delays;
         const std::int64_t attempt = message.content.attempt;
@@ -297,8 +298,6 @@ class consumer : public link {
         const delivery& content = message.content;
         if (!is_wanted())
             decide(message, verb::requeue);
-        else if (content.attempt > content.max_attempts && on_.options.use_dead_letter_exchange)
-            decide(message, verb::reject);
         else if (content.attempt > content.max_attempts)
             publish(message, content.body, "attempts_used_up: its runs ended without a report", false);
         else if (on_.unknown_types.count(on_.type_of(content)) != 0)
@@ -548,7 +547,8 @@ class amqp_transport : public transport {
         if (!*found) return settle_result::gone;
         const message_ref message = *found;
         if constexpr (std::is_same_v<Request, fail_request>) {
-            if (decided == verb::fail) decided = begin_fail(*message, request);
+            if (decided == verb::fail && message->now == state::held) begin_fail(*message, request);
+            if (decided == verb::fail && message->decided == verb::reject) decided = verb::reject;
         }
         if (message->now == state::held) message->from->decide(*message, decided);
         const ref<publication> published = message->published;
@@ -564,19 +564,16 @@ class amqp_transport : public transport {
                                       " in time; while it is short of memory or disk, it accepts none"})
                                : "RabbitMQ did not respond to a report in time"};
     }
-    // Returns what it comes to. The next FAIL after a failed publication begins another.
-    verb begin_fail(held_message& message, const fail_request& request) {
+    // Also after a publication that failed.
+    void begin_fail(held_message& message, const fail_request& request) {
         const delivery& content = message.content;
         const bool is_unreadable = request.error.code == "invalid_payload";
         const bool is_put_back = request.requeue && !is_unreadable;
         const bool is_last =
             !is_put_back && (is_unreadable || !request.error.retryable || content.attempt >= content.max_attempts);
-        if (is_last && on_.options.use_dead_letter_exchange) return verb::reject;
-        if (message.now != state::held) return verb::fail;
         if (is_put_back) on_.unknown_types.insert(on_.type_of(content));
         const std::string error = is_last ? cat({request.error.code, ": ", request.error.message}) : "";
         message.from->publish(message, request.job->body, error, !is_put_back);
-        return verb::fail;
     }
     std::vector<job> take_waiting(const fetch_request& request) {
         std::vector<job> out;

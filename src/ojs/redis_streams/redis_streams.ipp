@@ -139,6 +139,9 @@ class redis_transport final : public transport {
         if (renewed->empty()) claims_.remove(query.job_id, held, false);
         return !renewed->empty();
     }
+    void on_phase(phase now) override {
+        if (now == phase::stopping) stopping_.cancel(cancel_reason::cancelled);
+    }
     void on_work_available(function<void()> callback) override {
         watcher_.stop();
         if (callback) watcher_.start(std::move(callback));
@@ -148,13 +151,13 @@ class redis_transport final : public transport {
     static constexpr std::chrono::milliseconds interval{1000}, log_interval{10000};  // of FETCHes from empty queues
     // All actions have the group and the consumer.
     result<words> run(const char* action, const std::string& key, const words& arguments, const words& rest,
-                      const worker_request& request, time_point deadline) {
+                      const worker_request& request, time_point deadline, int interrupt_fd = -1) {
         const std::string own = cat({key, ".", options_.group});  // two groups must not share these
         words all = {"EVALSHA", "4", key, own + ".retry", key + ".dead", own + ".meta"};
         all.insert(all.end(), {action, options_.group, request.worker->worker_id});
         all.insert(all.end(), arguments.begin(), arguments.end());
         all.insert(all.end(), rest.begin(), rest.end());
-        return pool_.run(std::move(all), deadline, request.should_send);
+        return pool_.run(std::move(all), deadline, request.should_send, interrupt_fd);
     }
     void log(const char* message, std::vector<log_field> fields, const fetch_request& request) const {
         if (!options_.log) return;
@@ -178,7 +181,7 @@ class redis_transport final : public transport {
                 {keeps_, std::to_string(request.count - out.size()), std::to_string(worker.visibility_timeout.count()),
                  std::to_string(options_.max_attempts), std::to_string(options_.max_consumer_idle.count()),
                  fetches_ / worker.queues.size() % 2 == 0 ? "1" : "0", recovers ? "1" : "0"},
-                recovers ? claims_.entries_of(key) : words(), request, deadline);
+                recovers ? claims_.entries_of(key) : words(), request, deadline, stopping_.token().fd().value_or(-1));
         if (!got) return got.error();
         claim_reader from(std::move(*got));
         state.last_delivered = from.text();
@@ -214,6 +217,7 @@ class redis_transport final : public transport {
 
     const redis_streams_options options_;
     const std::string keeps_ = options_.keep_entries ? "1" : "0";
+    cancel_source stopping_;  // the grace period is over: a FETCH in flight ends
     pool pool_;
     held_claims claims_;
     watcher watcher_{pool_};

@@ -1,5 +1,4 @@
 // claims: what is atomic, in Lua, and what this process holds. KEYS: the stream, .retry, .dead and .meta.
-//
 // An entry is pending until it is settled, for a worker, for "ojs:requeued" (handed back) or for "ojs:retry" (failed;
 // due at its score in KEYS[2]). Its delivery count tells one claim from the next. In KEYS[4]: "lease:CONSUMER", a
 // visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed back.
@@ -21,8 +20,7 @@ namespace ojs::detail {
 namespace redis {
 // Redis undoes nothing of what comes before a refusal, which ends the action or one try().
 inline constexpr const char* script_source = R"lua(
-local actions, action, refused = {}, table.remove(ARGV, 1), ''
-local group, me = ARGV[1], ARGV[2]
+local actions, action, group, me, refused = {}, table.remove(ARGV, 1), ARGV[1], ARGV[2], ''
 local function call(command, ...)
   local out = redis.pcall(command, ...)
   if type(out) ~= 'table' or not out.err then return out end

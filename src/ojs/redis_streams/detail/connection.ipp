@@ -1,5 +1,4 @@
-// connection: requests to Redis with deadlines, and the thread that waits for news. hiredis parses the replies; the
-// sockets are the library's.
+// connection: requests to Redis with deadlines, and the thread that waits for news. hiredis parses the replies.
 #pragma once
 
 #include <errno.h>
@@ -113,7 +112,7 @@ class connection {
             if (errno != EAGAIN) return broken(errc::disconnected, errno_text(errno));
             const io_status ready = await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
             if (ready == io_status::timed_out) return broken(errc::timed_out, "no response in time");
-            if (ready != io_status::ok) return broken(errc::disconnected, "interrupted");
+            if (ready != io_status::ok) return broken(errc::disconnected, "no response before the stop");
         }
     }
     // Whether Redis still listens, as far as is known.
@@ -197,15 +196,14 @@ class pool {
     // The second word of EVALSHA is added. `should_send` is called right before it is sent. Errors: unreachable,
     // cancelled: it was not executed; unavailable, rejected: it was refused.
     result<words> run(words command, time_point deadline, const function<bool()>& should_send, int interrupt_fd = -1) {
-        result<connection_ptr> on = take(interrupt_fd < 0 ? deadline : deadline_after(max_delay), interrupt_fd);
+        result<connection_ptr> on = take(command[0] == "EVALSHA" ? deadline : deadline_after(max_delay), interrupt_fd);
         if (!on) return on.error();
         if (command[0] == "EVALSHA") command.insert(command.begin() + 1, (*on)->script);
         if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
         if (should_send && !should_send()) return error{errc::cancelled, 0, "the request is not wanted"};
         result<reply> out = (*on)->call(command, deadline, interrupt_fd);
         const std::string text = out ? out->text() : "";
-        const std::string code = text.substr(0, text.find(' '));
-        const bool is_useless = !out || (out->is_error && place_in(code, useless_codes) >= 0);
+        const bool is_useless = !out || (out->is_error && place_in(text.substr(0, text.find(' ')), useless) >= 0);
         give_back(std::move(*on), is_useless);
         if (!out) return out.error();
         if (out->is_error) return refusal(text, has_part(text, " (") ? "" : command[3]);
@@ -215,7 +213,7 @@ class pool {
   private:
     static constexpr std::size_t max_idle = 16;
     static constexpr std::chrono::milliseconds max_delay{1000};  // of a stop
-    static constexpr const char* useless_codes = "READONLY MASTERDOWN LOADING CLUSTERDOWN UNBLOCKED NOSCRIPT";
+    static constexpr const char* useless = "READONLY MASTERDOWN LOADING CLUSTERDOWN UNBLOCKED NOSCRIPT";
 
     // Error: unreachable or unavailable; no request was sent.
     result<connection_ptr> take(time_point deadline, int interrupt_fd) {
