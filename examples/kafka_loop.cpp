@@ -29,6 +29,7 @@ void log(const char* text) {
 // Throws std::runtime_error. The callbacks of `conf` get `self`.
 rd_kafka_t* connect(rd_kafka_type_t type, rd_kafka_conf_t* conf, void* self, const std::vector<const char*>& settings) {
     char why[512] = "";
+    rd_kafka_conf_set(conf, "reconnect.backoff.max.ms", "1000", why, sizeof why);  // 10 s: a restart holds up the group
     rd_kafka_conf_set_opaque(conf, self);
     rd_kafka_conf_set_log_cb(conf, [](auto, auto, auto, auto text) { log(text); });
     for (std::size_t i = 0; i < settings.size(); i += 2)
@@ -115,7 +116,6 @@ class kafka_member {
             if (rd_kafka_queue_poll_callback(events, 20); rd_kafka_consumer_closed(client_)) return is_committed;
         return false;
     }
-
     message poll(bool is_paused) {
         if (!failure_.empty()) throw std::runtime_error("kafka: " + failure_);
         store();

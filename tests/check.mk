@@ -125,7 +125,7 @@ compiler.fuzz := $(CLANGXX) $(COMMON) $(HEADERS) $(FUZZ_CXXFLAGS) -g1 -fsanitize
 fuzz: deps-check  ## libFuzzer on every target, 60 s in total; longer: make fuzz SECONDS=600
 	$(call run_checks,$(FUZZ))
 	@grep -H '^stat::number_of_executed_units' $(patsubst %,$(BUILD)/%.log,$(FUZZ)) || true
-$(BUILD)/fuzz/main: LDLIBS += $(if $(wildcard /usr/include/amqp.h),-lrabbitmq)
+$(BUILD)/fuzz/main: LDLIBS += $(call where,rabbitmq,-lrabbitmq) $(call where,hiredis,-lhiredis)
 $(BUILD)/fuzz/main: $(BUILD)/test/fuzz/obj/tests/fuzz/main.o
 	$(call link,$(compiler.fuzz))
 $(addprefix $(BUILD)/,$(FUZZ)): $(BUILD)/fuzz/main

@@ -94,7 +94,7 @@ QUEUES = $(addprefix queues/,stop_token \
     $(call where,hiredis,Contract.test_redis Chaos.test_redis_streams_worker Chaos.test_redis_streams_loop) \
     $(call where,nats,Loops.test_nats_extends_the_ack_wait Chaos.test_nats_loop) \
     $(call where,rabbitmq,Refusals $(call where,hiredis,warnings)) $(call where,rdkafka,$(KAFKA)) \
-    $(call where,grpc,grpc) $(call where,boost,asio))
+    $(call where,grpc,GrpcDrain) $(call where,boost,AsioDrain))
 # Needs Kafka by Maven.
 KAFKA_CHAOS = $(call where,rdkafka,$(addprefix queues/,Loops.test_kafka_cancels_what_is_revoked Chaos.test_kafka_loop))
 needs.Loops.test_kafka_cancels_what_is_revoked := kafka_loop
@@ -112,11 +112,10 @@ needs.Chaos.test_nats_loop := nats_loop
 needs.Loops.test_nats_extends_the_ack_wait := nats_loop
 needs.Chaos.test_kafka_loop := kafka_loop
 needs.$(KAFKA) := kafka_loop
-needs.grpc := $(on.grpc)
-needs.asio := $(on.boost)
-$(RESULTS)/queues/%: $$(or $$(wildcard tests/queues/$$*_test.py),tests/queues/queues_test.py) \
-    $$(addprefix $(BUILD)/,$$(needs.$$*)) FORCE
-	@OJS_TEST_MESSAGES=$(MESSAGES) OJS_TEST_STOPS=$(STOPS) $(RUN_SCRIPT) $< $(if $(filter %/queues_test.py,$<),$*)
+needs.GrpcDrain := $(on.grpc)
+needs.AsioDrain := $(on.boost)
+$(RESULTS)/queues/%: tests/queues/queues_test.py $$(addprefix $(BUILD)/,$$(needs.$$*)) FORCE
+	@OJS_TEST_MESSAGES=$(MESSAGES) OJS_TEST_STOPS=$(STOPS) $(RUN_SCRIPT) $< $*
 # Both forms; the separate one without the libraries' headers.
 with.adapters := -include ojs_tls.hpp -include ojs_river.hpp -x c++ /dev/null
 with.queues := -include ojs_amqp.hpp -include ojs_redis_streams.hpp -x c++ /dev/null

@@ -7,6 +7,7 @@
 #include "targets/jobs.hpp"
 #include "targets/launcher.hpp"
 #include "targets/message.hpp"
+#include "targets/redis.hpp"
 #include "targets/settings.hpp"
 #include "targets/spool.hpp"
 #include "targets/state_file.hpp"
@@ -35,6 +36,7 @@ constexpr struct {
     {"admin", fuzz::admin},
     {"duration", fuzz::duration},
     {"amqp", fuzz::amqp},
+    {"redis_reply", fuzz::redis_reply},
     {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
 };
 void (*chosen)(fuzz::input) = nullptr;

@@ -15,21 +15,17 @@ PRODUCER, CONSUMER, COPY = 0, 1, 2
 MILLISECONDS = 20_000  # that a call may take
 LIBRARIES = BUILD / "kafka/jars"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>ojs</groupId><artifactId>kafka</artifactId><version>1</version><dependencies><dependency>
-<groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>4.1.1</version>
-</dependency></dependencies></project>
-"""
+<groupId>ojs</groupId><artifactId>kafka</artifactId><version>1</version><dependencies><dependency><groupId>org.apache.kafka
+</groupId><artifactId>kafka_2.13</artifactId><version>4.1.1</version></dependency></dependencies></project>"""
 SETTINGS = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{0.controller}
 listeners=PLAINTEXT://127.0.0.1:{0.port},CONTROLLER://127.0.0.1:{0.controller}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={0.folder}/data
 num.partitions={0.partitions}
 offsets.topic.replication.factor=1
-offsets.topic.num.partitions=4
-"""
+offsets.topic.num.partitions=4"""
 
 
 class Partition(ctypes.Structure):

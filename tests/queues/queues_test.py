@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
-"""The transports and loops for brokers, on private brokers: `queues_test.py CLASS`. The account of a chaos run: chaos.py."""
+"""The transports and loops for brokers, on private brokers, and servers that drain: `queues_test.py CLASS`. The account of a
+chaos run: chaos.py."""
 
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import chaos
-from chaos import BUILD, QUEUE
+from chaos import BUILD, QUEUE, eventually
 from kafka import KafkaMock, KafkaServer
 from nats_server import NatsServer
 from programs import Program
 from rabbitmq import RabbitMQ
 from redis_server import RedisServer
+
+# The status code, and a grpc.health.v1.HealthCheckResponse with status 1 or 2.
+SERVING, NOT_SERVING = "0 0801", "0 0802"
 
 
 def started(test, kind, program):
@@ -71,11 +77,11 @@ class Refusals(unittest.TestCase):
 
     def await_done(self, process, *ids):
         wanted = sorted(f"done {each}" for each in ids)
-        self.assertTrue(chaos.eventually(lambda: sorted(process.account.read_text().splitlines()) == wanted),
+        self.assertTrue(eventually(lambda: sorted(process.account.read_text().splitlines()) == wanted),
                         (wanted, process.account.read_text(), process.log.read_text()[-3000:]))
 
     def await_log(self, process, pattern):
-        self.assertTrue(chaos.eventually(lambda: process.says(pattern)), process.log.read_text()[-3000:])
+        self.assertTrue(eventually(lambda: process.says(pattern)), process.log.read_text()[-3000:])
 
     def test_with_a_full_disk(self):
         self.broker.publish(QUEUE, ["good 0", "bad fail"])
@@ -85,7 +91,7 @@ class Refusals(unittest.TestCase):
         self.await_log(process, "FAIL failed.*(memory|disk)")
         self.assertIn(self.stop(process), (0, 75))
         self.broker.ctl("set_disk_free_limit", "1000000")
-        self.assertTrue(chaos.eventually(lambda: self.broker.left(QUEUE) == 1), self.broker.left(QUEUE))
+        self.assertTrue(eventually(lambda: self.broker.left(QUEUE) == 1), self.broker.left(QUEUE))
 
     def test_with_a_consumer_timeout(self):
         self.broker.ctl("eval", "application:set_env(rabbit, consumer_timeout, 1000),"
@@ -94,7 +100,7 @@ class Refusals(unittest.TestCase):
         self.broker.publish(QUEUE, ["slow 4000", "next 0"])
         self.await_log(process, "timed out")
         self.await_done(process, "slow", "next")
-        self.assertTrue(chaos.eventually(lambda: self.broker.left(QUEUE) == 0), self.broker.left(QUEUE))
+        self.assertTrue(eventually(lambda: self.broker.left(QUEUE) == 0), self.broker.left(QUEUE))
         self.assertEqual(self.stop(process), 0)
         self.await_done(process, "slow", "next")
 
@@ -117,7 +123,7 @@ class Loops(unittest.TestCase):
         for _ in range(2):
             Program(self, BUILD / "nats_loop", *broker.arguments(QUEUE))
         broker.publish(QUEUE, ["long 7000"])  # the ack wait is 5 s
-        self.assertTrue(chaos.eventually(lambda: broker.left(QUEUE) == 0))
+        self.assertTrue(eventually(lambda: broker.left(QUEUE) == 0))
         self.assertEqual(broker.consumer(QUEUE)["delivered"]["consumer_seq"], 1)
 
     def test_kafka_commits_nothing_behind_an_interrupted_message(self):
@@ -126,7 +132,7 @@ class Loops(unittest.TestCase):
         kafka.publish(QUEUE, ["a 1", "bad fail", "long 60000"] + [f"m{i} 1" for i in range(20)])
         consumer = Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE), OJS_SIGNAL_DEBOUNCE="0")
         consumer.prints("done m19")
-        self.assertTrue(chaos.eventually(lambda: kafka.left(f"{QUEUE}.dead") == 1), consumer.said())
+        self.assertTrue(eventually(lambda: kafka.left(f"{QUEUE}.dead") == 1), consumer.said())
         consumer.process.send_signal(signal.SIGTERM)
         consumer.prints('"phase":"draining"')
         consumer.process.send_signal(signal.SIGTERM)
@@ -142,6 +148,77 @@ class Loops(unittest.TestCase):
         first.prints("(done begun\n){6}")
         Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE))
         first.prints("item lost")
+
+
+class GrpcDrain(unittest.TestCase):
+    """examples/grpc_drain.cpp: calls and the health service through a stop."""
+
+    def call(self, method, text=""):
+        command = [BUILD / "grpc_client", self.address, "call", method, text]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+
+    def health(self):
+        """An empty HealthCheckRequest is about the whole server."""
+        return self.call("/grpc.health.v1.Health/Check")
+
+    def test_sigterm_under_load_fails_no_call(self):
+        server = Program(self, BUILD / "grpc_drain", "127.0.0.1:0", "1s", OJS_SIGNAL_DEBOUNCE="0")
+        self.address = server.prints(r"listening on (127.0.0.1:\d+)")[1]
+        self.assertTrue(eventually(lambda: self.health() == SERVING))
+        server.process.send_signal(signal.SIGTSTP)
+        self.assertTrue(eventually(lambda: self.health() == NOT_SERVING))
+        self.assertEqual(self.call("/demo/Work", "1"), "0 31")
+        server.process.send_signal(signal.SIGCONT)
+        self.assertTrue(eventually(lambda: self.health() == SERVING))
+        load = Program(self, BUILD / "grpc_client", self.address, "load", 8, 300)
+        load.prints("loaded")
+        server.process.send_signal(signal.SIGTERM)
+        server.prints('"phase":"draining"')
+        self.assertEqual(self.health(), NOT_SERVING)
+        ended = load.prints(r"ok (\d+) refused (\d+) failed (\d+)")
+        self.assertGreater(int(ended[1]), 8)
+        self.assertEqual((ended[2], ended[3]), ("8", "0"), load.said())
+        self.assertEqual(server.process.wait(20), 0, server.said())
+
+
+class AsioDrain(unittest.TestCase):
+    """examples/asio_drain.cpp: requests and connections through a quiet and a stop."""
+
+    def send(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        self.addCleanup(connection.close)
+        connection.request("GET", path)
+        return connection
+
+    def in_flight(self, count):
+        """The loop counts the listener, too."""
+        self.server.process.send_signal(signal.SIGTTIN)
+        return f'"active_items":{count + 1}' in self.server.said()
+
+    def refused(self):
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) != 0
+
+    def test_sigterm_answers_requests_in_flight_and_refuses_new_ones(self):
+        self.server = Program(self, BUILD / "asio_drain", OJS_SIGNAL_DEBOUNCE="0")
+        self.port = int(self.server.prints(r"listening on 127.0.0.1:(\d+)")[1])
+        self.server.process.send_signal(signal.SIGTSTP)
+        self.server.prints('"phase":"quiet"')
+        idle = self.send("/0s")  # waits in the listener's queue
+        self.server.process.send_signal(signal.SIGCONT)
+        response = idle.getresponse()
+        self.assertEqual((response.status, response.read()), (200, b"OK\n"))
+        clients = [self.send("/3s") for _ in range(20)]
+        self.assertTrue(eventually(lambda: self.in_flight(20)))
+        self.server.process.send_signal(signal.SIGTERM)
+        self.assertTrue(eventually(self.refused))
+        self.assertEqual(idle.sock.recv(1), b"")  # closed, while the others still wait
+        self.assertIsNone(self.server.process.poll())
+        for client in clients:
+            response = client.getresponse()
+            self.assertEqual((response.status, response.getheader("Connection")), (200, "close"))
+            self.assertEqual(response.read(), b"OK\n")
+        self.assertEqual(self.server.process.wait(20), 0, self.server.said())
 
 
 class Chaos(unittest.TestCase):
