@@ -18,26 +18,19 @@
 #undef main
 
 namespace {
+void controller(fuzz::input in) { fuzz::controller(in, read_config, check); }
 constexpr struct {
     const char* name;
     void (*run)(fuzz::input);
 } targets[] = {
-    {"request", fuzz::request},
-    {"answer", fuzz::answer},
-    {"address", fuzz::address},
-    {"jobs", fuzz::jobs},
-    {"heartbeat", fuzz::heartbeat},
-    {"rpc_message", fuzz::rpc_message},
-    {"events", fuzz::events},
-    {"spool", fuzz::spool},
-    {"mode_file", fuzz::mode_file},
-    {"container", fuzz::container},
-    {"state_file", fuzz::state_file},
-    {"admin", fuzz::admin},
-    {"duration", fuzz::duration},
-    {"amqp", fuzz::amqp},
-    {"redis_reply", fuzz::redis_reply},
-    {"controller", [](fuzz::input in) { fuzz::controller(in, read_config, check); }},
+    {"request", fuzz::request},         {"answer", fuzz::answer},
+    {"address", fuzz::address},         {"jobs", fuzz::jobs},
+    {"heartbeat", fuzz::heartbeat},     {"rpc_message", fuzz::rpc_message},
+    {"events", fuzz::events},           {"spool", fuzz::spool},
+    {"mode_file", fuzz::mode_file},     {"container", fuzz::container},
+    {"state_file", fuzz::state_file},   {"admin", fuzz::admin},
+    {"duration", fuzz::duration},       {"amqp", fuzz::amqp},
+    {"redis_reply", fuzz::redis_reply}, {"controller", controller},
 };
 void (*chosen)(fuzz::input) = nullptr;
 }  // namespace

@@ -203,18 +203,20 @@ TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port 
     }
 }
 
-TEST_CASE("amqp_transport: a missing or deleted queue stops no other, and is consumed once it exists") {
+TEST_CASE("amqp_transport: a missing or deleted queue or a stream stops no other; a new queue is consumed") {
     lone_worker worker;
-    const std::string missing = worker.queue + "-missing";
+    const std::string missing = worker.queue + "-missing", stream = worker.queue + "-stream";
+    worker.server.declare(stream, "stream");
     worker.identity.queues = {missing};
     const auto none = await_turn(*worker.wire, worker.identity, soon());
     REQUIRE_FALSE(none);
     CHECK(none.error().text.find("NOT_FOUND") != std::string::npos);
-    worker.identity.queues = {missing, worker.queue};
+    worker.identity.queues = {missing, stream, worker.queue};
     worker.publish("1", "one");
     const ojs::job held = worker.await_one();
     CHECK(held.body == "one");
     CHECK(worker.has_event("queue " + missing + ": NOT_FOUND"));
+    CHECK(eventually([&] { return worker.has_event("queue " + stream + ": PRECONDITION_FAILED"); }));
     worker.declare(missing);
     worker.server.publish(missing, {"2", "two", "", "", 0, 0, {}});
     const ojs::job other = worker.await_one();
@@ -230,12 +232,15 @@ TEST_CASE("amqp_transport: a missing or deleted queue stops no other, and is con
 
 TEST_CASE("amqp_transport: the properties of a message decide type, args_json, body and meta of its job") {
     lone_worker worker;
+    worker.identity.concurrency = 5;
     const std::string json = "application/json; charset=utf-8";
     worker.publish("1", "plain");
     worker.server.publish(worker.queue, {"2", "[1.50]", "sum", json, 0, 0, {}});
     worker.server.publish(worker.queue, {"3", "{\"a\":1}", "", json, 0, 7, {}});
     worker.server.publish(worker.queue, {"4", "{\"a\":", "", json, 3, 0, {{"traceparent", "00-1"}, {"say", "\""}}});
-    const auto jobs = worker.await(4);
+    worker.server.publish(worker.queue, {"5", "", "", "", 3, 3, {{"x-ojs-error", "no"}}});  // a dead letter, moved back
+    const auto jobs = worker.await(5);
+    CHECK(jobs[4].attempt == 1);
     CHECK(jobs[0].type == "message");
     CHECK(jobs[0].args_json == "[]");
     CHECK(jobs[0].body == "plain");
@@ -417,22 +422,6 @@ TEST_CASE("amqp_transport: messages that cannot be run leave the queue, uncounte
     }
     CHECK(eventually([&] { return worker.server.count(worker.queue + ".retry.5000") == 2; }));
     CHECK(worker.count() == 0);
-}
-
-TEST_CASE("amqp_transport: a dead letter that is moved back begins at attempt 1") {
-    lone_worker worker;
-    worker.server.publish(worker.queue, {"1", "", "", "", 3, 3, {{"x-ojs-error", "handler_error: no"}}});
-    CHECK(worker.await_one().attempt == 1);
-}
-
-TEST_CASE("amqp_transport: a stream is refused, and other queues are consumed") {
-    lone_worker worker;
-    const std::string stream = worker.queue + "-stream";
-    worker.server.declare(stream, "stream");
-    worker.identity.queues = {stream, worker.queue};
-    worker.publish("1", "one");
-    CHECK(worker.await_one().body == "one");
-    CHECK(eventually([&] { return worker.has_event("queue " + stream + ": PRECONDITION_FAILED"); }));
 }
 
 TEST_CASE("amqp_transport: a FAIL that cannot be published is rejected, and another message is prefetched") {

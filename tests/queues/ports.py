@@ -64,6 +64,7 @@ class Server:
         end = time.monotonic() + GUARD
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() >= end:
+                self.close()
                 raise RuntimeError(f"{self.command()[0]} does not start: " + (self.folder / "output").read_text()[-2000:])
             time.sleep(0.02)
 
@@ -88,7 +89,10 @@ class Server:
         self.end(signal.SIGKILL)
 
     def close(self):
-        self.kill()
+        """Also if it has not started, with all processes of its own."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(GUARD)
 
     def freeze(self):
         os.kill(self.pid, signal.SIGSTOP)

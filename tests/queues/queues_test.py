@@ -104,15 +104,6 @@ class Refusals(unittest.TestCase):
         self.assertEqual(self.stop(process), 0)
         self.await_done(process, "slow", "next")
 
-    def test_with_a_connection_limit(self):
-        self.broker.publish(QUEUE, ["kept 0"])
-        self.broker.ctl("set_vhost_limits", "-p", "/", '{"max-connections": 0}')
-        process = self.worker()
-        self.await_log(process, "limit")
-        self.broker.ctl("clear_vhost_limits", "-p", "/")
-        self.await_done(process, "kept")
-        self.assertEqual(self.stop(process), 0)
-
 
 class Loops(unittest.TestCase):
     """What chaos does not show."""
@@ -139,7 +130,6 @@ class Loops(unittest.TestCase):
         self.assertEqual(consumer.process.wait(20), 0, consumer.said())
         self.assertNotIn("done long", consumer.said())
         self.assertEqual(kafka.left(QUEUE), 21)  # all but the two before it
-
 
     def test_kafka_cancels_what_is_revoked(self):
         kafka = started(self, KafkaServer, "kafka_loop")

@@ -1,5 +1,6 @@
 """A private RabbitMQ broker: Debian's, in a temporary folder, on loopback; for root, as user rabbitmq."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -95,7 +96,9 @@ class RabbitMQ(Server):
         return done.stdout
 
     def close(self):
-        self.kill()
+        with contextlib.suppress(OSError):  # it has no process id yet
+            self.kill()
+        super().close()
         if self.mapper is not None:
             self.mapper.kill()
             self.mapper.wait()

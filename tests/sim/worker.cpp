@@ -639,8 +639,10 @@ void worker_world::watch_pickup(member& one) {
 // Then no job is in flight that a response has brought.
 void worker_world::check_drained(const member& one) {
     for (const auto& [id, job] : backend_.jobs) {
-        const bool is_new = job.is_kept_by(one.id) && job.claims.back().runs == 0 && job.failed_by.count(one.id) == 0;
-        if (is_new && !job.claims.back().overlaps && !job.is_mixed && is_exact())
+        if (!job.is_kept_by(one.id) || job.failed_by.count(one.id) != 0) continue;
+        const claim& latest = job.claims.back();
+        const bool has_lease = now() < latest.sent_at + backend_.lease;  // as the worker counts it
+        if (has_lease && latest.runs == 0 && !latest.overlaps && !job.is_mixed && is_exact())
             violate(id + " is claimed, and the drain ends without it");
     }
 }

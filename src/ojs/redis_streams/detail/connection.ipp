@@ -280,7 +280,7 @@ class watcher {
         const std::lock_guard<std::mutex> held(mutex_);
         return std::exchange(news_, {});
     }
-    // With XREAD, for entries after those to which FETCHes have come. If one was full, the worker fetches again by itself.
+    // With XREAD, for entries after those that FETCHes have seen. If one was full, the worker fetches again by itself.
     void watch(words command, bool is_full) {
         const std::lock_guard<std::mutex> held(mutex_);
         command_ = std::move(command);
