@@ -1,8 +1,6 @@
 // Back-off and descriptors.
 #include "processes.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 namespace {

@@ -4,8 +4,6 @@
 #include "standard_error.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-
 namespace {
 using std::chrono::milliseconds;
 

@@ -7,8 +7,6 @@
 #include "processes.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-
 namespace {
 using detail::field;
 using test::eventually;

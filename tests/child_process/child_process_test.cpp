@@ -4,9 +4,7 @@
 #include "processes.hpp"
 #include "text.hpp"
 
-using namespace std::chrono_literals;
 using namespace std::string_literals;
-using namespace ojs;
 using stream = child_stream;
 using namespace test;
 

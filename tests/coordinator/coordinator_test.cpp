@@ -4,8 +4,6 @@
 #include "raw_peer.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using test::environment_variable;
 using test::holds;
 

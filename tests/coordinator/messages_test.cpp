@@ -3,7 +3,6 @@
 #include "test.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using namespace ojs::detail;
 using test::any_message;
 using test::every_message;

@@ -1,7 +1,6 @@
 #include "raw_peer.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using detail::rpc_call;
 using detail::rpc_service;
 using test::holds;

@@ -1,9 +1,6 @@
 // cancel_token: reasons, sleeps, and callbacks with their registrations.
 #include "thread_sleep.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 // [River cancellation (a)] [River cancellation (b)]
 TEST_CASE("cancel_token: the first cancellation reason is kept, and every copy of the token returns it") {
     std::string names = to_string(cancel_reason::none);

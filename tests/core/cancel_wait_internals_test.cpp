@@ -5,9 +5,6 @@
 
 #include "processes.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 // Tells, once it is watched, when somebody wants it.
 struct watched_mutex {

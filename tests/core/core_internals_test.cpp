@@ -1,9 +1,6 @@
 // Cancellation groups and wake-ups, which only the library uses.
 #include "test.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 // [River StopAndCancel (a)]
 TEST_CASE("cancel_token: cancelling a group cancels all members, and the earlier reason of a member stays") {
     detail::split_source group;

@@ -3,9 +3,6 @@
 #include "events.hpp"
 #include "test.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 time_point guard() {
     return deadline_after(20s);  // only a hang takes this long

@@ -1,9 +1,6 @@
 // The event table cell by cell, repeated signals, and subscribers.
 #include "processes.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 constexpr phase all_phases[] = {phase::running, phase::quiet, phase::draining, phase::stopping, phase::terminated};
 static_assert(sizeof all_phases / sizeof all_phases[0] == detail::phase_count);

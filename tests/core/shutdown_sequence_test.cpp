@@ -2,9 +2,6 @@
 #include "processes.hpp"
 #include "thread_sleep.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 std::string shown(const std::vector<step_result>& results) {
     std::string out;

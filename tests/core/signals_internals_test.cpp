@@ -1,8 +1,6 @@
 // signals: the state that a process keeps between installers.
 #include "dispositions.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using test::claim;
 using test::disposition_of;
 using test::send_self;

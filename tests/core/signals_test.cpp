@@ -8,8 +8,6 @@
 
 #include "dispositions.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using test::claim;
 using test::disposition_of;
 using test::send_self;
@@ -239,7 +237,7 @@ TEST_CASE("signals: destroying the installer restores handler, flags and mask of
     }
 }
 
-TEST_CASE("signals: install() over a foreign handler is refused with busy and leaves the handler untouched") {
+TEST_CASE("signals: install() over a foreign handler is refused with busy, but SIGHUP's stays in place") {
     for (const int number : claimed) {
         CAPTURE(number);
         foreign_calls = 0;
@@ -258,9 +256,15 @@ TEST_CASE("signals: install() over a foreign handler is refused with busy and le
             if (other != number) CHECK((disposition_of(other).sa_handler == SIG_DFL));
         }
     }
+    foreign_calls = 0;
+    const with_disposition reload(SIGHUP, foreign_handler);  // no other than SIGHUP's may stay
     lifecycle target(0ms);
-    const signals works_now = claim(target);  // the refusal kept nothing claimed
+    const signals works_now = claim(target, {false, {SIGTERM, SIGHUP}});  // the refusal kept nothing claimed
     CHECK(detail::drives_signals(target));
+    CHECK(works_now.ignored().empty());
+    send_self(SIGHUP);
+    CHECK(foreign_calls == 1);
+    CHECK(target.phase() == phase::running);
 }
 
 TEST_CASE("signals: a thread begins to handle SIGTSTP only after a later SIGCONT was handled -> not quiet") {
@@ -394,17 +398,6 @@ TEST_CASE("signals: a signal that cannot be a stop signal is refused with the re
     REQUIRE(test::code_of(without) == errc::invalid_argument);
     CHECK(without.error().sys_errno == 0);
     CHECK(signal_options().stop_signals == std::vector<int>{SIGTERM, SIGINT});
-}
-
-TEST_CASE("signals: the program's own SIGHUP handler stays in place") {
-    foreign_calls = 0;
-    const with_disposition reload(SIGHUP, foreign_handler);
-    lifecycle target(0ms);
-    const signals installed = claim(target, {false, {SIGTERM, SIGHUP}});
-    CHECK(installed.ignored().empty());
-    send_self(SIGHUP);
-    CHECK(foreign_calls == 1);
-    CHECK(target.phase() == phase::running);
 }
 
 TEST_CASE("signals: signal_name() returns the name of a signal, or its number if there is no such signal") {

@@ -2,9 +2,6 @@
 #include "events.hpp"
 #include "raw_peer.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 // "type|data" of each event, and the retry time.
 std::string read_events(const std::string& stream) {
@@ -89,7 +86,7 @@ TEST_CASE("event parser: a stream gives the events that the SSE standard defines
         {"retry: 10\n\nretry: x\n\n", "10"},
         {"data: a\n", "0"},  // not complete
     };
-    for (const auto& [text, events] : rows) CHECK_MESSAGE(read_events(text) == events, text);
+    for (const auto& row : rows) CHECK_MESSAGE(read_events(row.first) == row.second, row.first);
 }
 
 TEST_CASE("event parser: an event with a line or data above the limit is cut, and the next event is whole") {
@@ -117,8 +114,8 @@ TEST_CASE("queue events: an event announces work unless its type or state says o
                                                           {{"system.gap", "{}"}, true},
                                                           {{"server.shutdown", "{}"}, false},
                                                           {{"", ""}, true}};
-    for (const auto& [event, announces] : rows)
-        CHECK_MESSAGE(detail::announces_work(event) == announces, (event.type + event.data));
+    for (const auto& row : rows)
+        CHECK_MESSAGE(detail::announces_work(row.first) == row.second, (row.first.type + row.first.data));
 }
 
 TEST_CASE("queue events: a FETCH after an event gets no job -> that of the next is up to 8 ms later") {
@@ -216,15 +213,15 @@ TEST_CASE("queue events: a stream cannot be opened -> a notice gives the reason,
         {"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\n", not_now},
         {"SSH-2.0-OpenSSH_9.2\r\n", not_now},
         {"", not_now}};
-    for (const auto& [response, text] : rows) {
-        CAPTURE(response);
+    for (const auto& row : rows) {
+        CAPTURE(row.first);
         event_server server;
         const listening here(server.url());
         const int fd = server.accept();
-        CHECK(peer::send_text(fd, response));
+        CHECK(peer::send_text(fd, row.first));
         ::shutdown(fd, SHUT_WR);
         const log_record notice = here.record();
-        CHECK(notice.message == text);
+        CHECK(notice.message == row.second);
         REQUIRE(notice.fields.size() == 2);
         CHECK(notice.fields[1].value.find("GET " + server.url() + "/ojs/v1/queues/default/events") == 0);
         CHECK(!here.listener->is_announcing());

@@ -1,8 +1,5 @@
 #include "file_tree.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 // What is wrong with a file of one group with these keys beside its name and its command.
 std::string fault(const std::string& members) {

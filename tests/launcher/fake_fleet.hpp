@@ -10,7 +10,6 @@ struct ojs::detail::launcher_access {
 };
 
 namespace test {
-using namespace ojs;
 using texts = std::vector<std::string>;
 
 // The behaviour of a started process.

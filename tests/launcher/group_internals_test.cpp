@@ -1,8 +1,6 @@
 // Whole groups under random schedules: tests/sim/group.cpp.
 #include "fake_fleet.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using detail::plan_restart;
 using detail::restart_decision;
 using detail::restart_history;

@@ -1,6 +1,5 @@
 #include "test.hpp"
 
-using namespace ojs;
 using namespace ojs::detail;
 using state = instance_state;
 

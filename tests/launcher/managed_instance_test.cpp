@@ -1,9 +1,7 @@
 #include "files.hpp"
 #include "processes.hpp"
 
-using namespace ojs;
 using namespace ojs::detail;
-using namespace std::chrono_literals;
 
 namespace {
 using state = instance_state;
@@ -171,8 +169,6 @@ shutdown_timeouts timeouts(std::chrono::milliseconds grace_period, std::chrono::
     return out;
 }
 }  // namespace
-
-TEST_SUITE_BEGIN("managed_instance");
 
 TEST_CASE("managed_instance: from start-up to a drained exit, every state is reported and logged") {
     std::atomic<int> polls{0};
@@ -564,5 +560,3 @@ TEST_CASE("managed_instance: the last reference ends the process, and leaks no d
     CHECK(errno == ECHILD);
 }
 #endif
-
-TEST_SUITE_END();

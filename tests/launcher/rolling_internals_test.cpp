@@ -2,8 +2,6 @@
 #include "files.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using namespace test;
 
 namespace {

@@ -5,9 +5,7 @@
 // Elsewhere reused pids cannot be detected.
 #if defined(__linux__) && OJS_SHUTDOWN_USE_PROC
 
-using namespace ojs;
 using namespace ojs::detail;
-using namespace std::chrono_literals;
 
 namespace {
 bool group_is_there(pid_t group) { return ::kill(-group, 0) == 0; }
@@ -100,8 +98,6 @@ class faulty_disk {
     int busy_ = 0;
 };
 }  // namespace
-
-TEST_SUITE_BEGIN("state_file");
 
 TEST_CASE("state_file: a successor ends orphans and removes their folder; a second launcher gets busy") {
     const test::temporary_folder folder;
@@ -306,7 +302,5 @@ TEST_CASE("state_file: an invalid file is refused and left unchanged, and a part
     CHECK(opened(path)->write({}));
     CHECK(opened(path)->orphans().empty());
 }
-
-TEST_SUITE_END();
 
 #endif

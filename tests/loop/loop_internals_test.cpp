@@ -1,8 +1,6 @@
 // loop_core: what a health server asks.
 #include "test.hpp"
 
-using namespace ojs;
-
 TEST_CASE("loop: quiet() between may_take() and begin() -> the loop is not drained until the item ends") {
     loop_options options;
     options.log.level = log_level::off;

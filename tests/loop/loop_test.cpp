@@ -2,8 +2,6 @@
 
 #include "core/dispositions.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using test::counter;
 
 namespace {
@@ -44,8 +42,7 @@ std::uint64_t in_flight(const loop& of) {
 }
 }  // namespace
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a stop -> no item is taken, items in flight end, shutdown steps run, and the status is 0") {
+TEST_CASE_FIXTURE(fixture, "loop: a stop -> items in flight end, then shutdown steps run, and the status is 0") {
     loop one(options);
     counter begun;
     counter released;
@@ -80,8 +77,7 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(logged("loop stopped"));
 }
 
-TEST_CASE_FIXTURE(
-    fixture, "loop: quiet() cancels the token taking(); next() calls keep_alive, and returns only after resume()") {
+TEST_CASE_FIXTURE(fixture, "loop: quiet() cancels taking(); next() calls keep_alive, and returns only after resume()") {
     loop one(options);
     std::atomic<int> taken{0};
     counter kept_alive;
@@ -109,9 +105,7 @@ TEST_CASE_FIXTURE(
     driver.join();
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: request_stop_and_cancel() cancels every item, and items that saw their cancellation "
-                  "are requeued") {
+TEST_CASE_FIXTURE(fixture, "loop: request_stop_and_cancel() cancels all items, and those that saw it are requeued") {
     loop one(options);
     counter begun;
     counter called;
@@ -136,8 +130,7 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(one.report().completed == 0);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a cancel callback blocks -> every item is still cancelled, and the phase becomes stopping") {
+TEST_CASE_FIXTURE(fixture, "loop: a cancel callback blocks -> all items are cancelled, and the phase is stopping") {
     loop one(options);
     counter begun;
     counter released;
@@ -183,8 +176,7 @@ TEST_CASE_FIXTURE(fixture, "loop: all consumers return -> run() ends with status
     CHECK(seen == 0b1111);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: renew gets the ids in flight, during a drain too, and an id that renew returns is revoked") {
+TEST_CASE_FIXTURE(fixture, "loop: renew gets the ids in flight, in a drain too, and an id that it returns is revoked") {
     options.stuck_after = 10ms;
     options.times.shutdown_grace_period = 1h;  // else its end cancels and checks too
     loop one(options);
@@ -214,8 +206,7 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(logged("item lost: another consumer may have it"));
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: renew still runs after the last item has ended -> the shutdown steps wait for its return") {
+TEST_CASE_FIXTURE(fixture, "loop: renew still runs after the last item has ended -> the shutdown steps wait for it") {
     loop one(options);
     test::event renews;
     std::atomic<bool> has_renewed{false};
@@ -268,8 +259,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a child forked in a consumer takes no item and
     CHECK(one.report().completed == 1);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a consumer never returns -> its thread is logged and abandoned, and the status is 75") {
+TEST_CASE_FIXTURE(fixture, "loop: a consumer never returns -> its thread is logged and abandoned; the status is 75") {
     options.times.stop_timeout = 300ms;
     options.times.shutdown_grace_period = 0ms;
     const auto run = [&](int status_if_logged) {
@@ -288,8 +278,7 @@ TEST_CASE_FIXTURE(fixture,
     CHECK(test::status_of(test::forked([&] { return run(0); })) == 75);
 }
 
-TEST_CASE_FIXTURE(
-    fixture, "loop: advance() in an event loop -> fd() signals each phase, and the last item's end stops the loop") {
+TEST_CASE_FIXTURE(fixture, "loop: advance() in an event loop -> fd() signals each phase; the last item ends it") {
     loop one(options);
     REQUIRE(one.advance());
     item first = one.begin("first");
@@ -311,8 +300,7 @@ TEST_CASE_FIXTURE(
     CHECK(one.report().completed == 2);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: an item does not end -> the item is listed as stuck and unreported, and the status is 75") {
+TEST_CASE_FIXTURE(fixture, "loop: an item does not end -> it is listed as stuck and unreported; the status is 75") {
     options.times.stop_timeout = 300ms;
     options.times.shutdown_grace_period = 0ms;
     options.stuck_after = 10ms;
@@ -335,8 +323,7 @@ TEST_CASE_FIXTURE(fixture,
     }
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: another thread begins items while run() starts -> every item is counted") {  // for TSan
+TEST_CASE_FIXTURE(fixture, "loop: a thread begins items while run() starts -> all are counted") {  // for TSan
     options.extensions.add(ops({}));
     loop one(options);
     std::thread taker([&] {
@@ -362,8 +349,7 @@ TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and 
     CHECK_FALSE(called);
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: the destructor waits for the consumers, and an item that outlives the loop can still end") {
+TEST_CASE_FIXTURE(fixture, "loop: the destructor waits for the consumers; an item that outlives the loop can end") {
     options.times.stop_timeout = 2s;  // for the item; the consumer ends in it
     item left;
     counter ended;
@@ -380,8 +366,7 @@ TEST_CASE_FIXTURE(fixture,
     left.end();
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "loop: a second loop -> status 64; a stop signal before run() -> it takes no item, status 0") {
+TEST_CASE_FIXTURE(fixture, "loop: a second loop -> status 64; a stop signal before run() -> no item, status 0") {
     lifecycle shared(0ms);
     loop one(options, shared);
     loop other(options, shared);

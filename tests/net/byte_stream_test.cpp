@@ -1,9 +1,6 @@
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 std::string masked(std::string text) {
     for (char& each : text) each = static_cast<char>(each ^ 0x55);

@@ -2,9 +2,6 @@
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 // What comes back when the peer answers the one request with `raw` and closes.
 result<http_response> answered(const std::string& raw, const std::string& method = "GET", bool byte_by_byte = false) {

@@ -1,7 +1,6 @@
 #include "test.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using detail::http_parser;
 using detail::request_parser;
 using status = detail::http_parser::status;

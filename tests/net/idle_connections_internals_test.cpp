@@ -3,9 +3,6 @@
 
 #include "test.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 namespace {
 detail::connection_ref make_connection() {
     int ends[2];

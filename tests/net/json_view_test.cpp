@@ -6,7 +6,6 @@
 #include "test.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using namespace ojs::detail;
 
 namespace {

@@ -6,7 +6,6 @@
 #include "raw_peer.hpp"
 
 #ifdef __GLIBC__  // elsewhere the tests are static, and there is no other getaddrinfo() to call
-using namespace ojs;
 
 namespace {
 constexpr const char* backend_name = "backend.name-server-test";

@@ -1,7 +1,6 @@
 #include "test.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using detail::endpoint;
 using detail::parse_listen_address;
 using detail::parse_url;
@@ -115,8 +114,7 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, and a list
     }
 }
 
-TEST_CASE(
-    "connect: an address is silent -> the next is tried, however late the deadline is; keep-alive is 20 seconds") {
+TEST_CASE("connect: an address is silent -> the next is tried, however late the deadline; keep-alive is 20 s") {
     const detail::unique_fd silent = detail::open_socket(AF_INET), good = detail::open_socket(AF_INET);
     REQUIRE(::listen(silent.get(), 0) == 0);
     REQUIRE(::listen(good.get(), 1) == 0);

@@ -1,7 +1,6 @@
 """A launcher of this tree with the lifecycle_runner below it."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -11,9 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
-from programs import GUARD, eventually
+from programs import BUILD, GUARD, eventually
 
-BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
 PAGE = ROOT / "tools/launcher/status.html"
 
 SILENT = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}

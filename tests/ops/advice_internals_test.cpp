@@ -2,7 +2,6 @@
 #include "findings.hpp"
 
 using namespace std::string_literals;
-using namespace std::chrono_literals;
 using namespace test;
 using ojs::finding;
 using ojs::severity;

@@ -5,7 +5,6 @@
 #include "raw_peer.hpp"
 
 using namespace test;
-using namespace std::chrono_literals;
 using ojs::finding;
 using ojs::severity;
 using ojs::worker_options;

@@ -6,8 +6,6 @@
 #include "raw_peer.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using recorder::make_event;
 using recorder::make_job;
 using recorder::parse;

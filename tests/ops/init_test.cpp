@@ -6,7 +6,6 @@
 #include "processes.hpp"
 #include "raw_peer.hpp"
 
-using namespace std::chrono_literals;
 using test::pipe_ends;
 
 namespace {

@@ -2,8 +2,6 @@
 #include "metrics_page.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using test::holds;
 using test::samples;
 

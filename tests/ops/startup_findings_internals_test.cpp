@@ -2,7 +2,6 @@
 #include "findings.hpp"
 
 using namespace test;
-using namespace std::chrono_literals;
 using ojs::finding;
 using ojs::severity;
 using ojs::worker_options;

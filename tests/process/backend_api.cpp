@@ -5,8 +5,6 @@
 #include "harness.hpp"
 #include "raw_peer.hpp"
 
-using namespace test;
-
 namespace {
 struct answer {
     int status = 0;

@@ -5,8 +5,6 @@
 #include "harness.hpp"
 #include "raw_peer.hpp"
 
-using namespace test;
-
 namespace {
 constexpr int no_store = 74;
 

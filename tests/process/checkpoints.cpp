@@ -2,8 +2,6 @@
 #include "files.hpp"
 #include "harness.hpp"
 
-using namespace test;
-
 namespace {
 std::string write_text() {
     std::string path = scratch_file("text");

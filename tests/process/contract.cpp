@@ -4,8 +4,6 @@
 #include "contract/relay.hpp"
 #include "harness.hpp"
 
-using namespace test;
-
 namespace {
 using transport_contract::job_state;
 using transport_contract::new_job;

@@ -8,7 +8,6 @@
 #include "harness.hpp"
 #include "text.hpp"
 
-using namespace test;
 namespace fs = std::filesystem;
 
 namespace {

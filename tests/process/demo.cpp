@@ -3,8 +3,6 @@
 
 #include "harness.hpp"
 
-using namespace test;
-
 namespace {
 process play(std::vector<std::string> flags) {
     flags.insert(flags.begin(), program("demo"));

@@ -4,8 +4,6 @@
 #include "harness.hpp"
 #include "raw_peer.hpp"
 
-using namespace test;
-
 namespace {
 // A program that prints "... on 127.0.0.1:PORT".
 class own_server {

@@ -2,8 +2,6 @@
 #include "harness.hpp"
 #include "text.hpp"
 
-using namespace test;
-
 TEST_CASE("flags: wrong usage of a tool prints one error line, or the usage, and exits with 64") {
     const struct {
         const char* name;

@@ -8,8 +8,6 @@
 #include "harness.hpp"
 #include "programs/footprint.hpp"
 
-using namespace test;
-
 namespace {
 // The program footprint; what it takes, by its own counts and by /proc.
 class footprint {

@@ -188,3 +188,5 @@ inline auto beat_in_state(const std::string& worker, const char* state) {
 // test_worker with settings quick enough for a test; `extra` wins.
 process start_worker(const std::string& url, const std::string& id, const environment& extra = {});
 }  // namespace test
+
+using namespace test;

@@ -1,8 +1,6 @@
 // The health server of a real worker that ends by _exit().
 #include "harness.hpp"
 
-using namespace test;
-
 TEST_CASE("health: the unix socket is removed even if the worker exits while a handler still runs") {
     backend jobs;
     const std::string path = scratch_file("health.sock");

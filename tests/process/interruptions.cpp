@@ -1,8 +1,6 @@
 // River's three stages in its own example, a job's own timeout, and stuck jobs, in real processes.
 #include "harness.hpp"
 
-using namespace test;
-
 namespace {
 constexpr const char* soft = "Received SIGINT/SIGTERM; initiating soft stop (try to wait for jobs to finish)";
 constexpr const char* succeeded = "Soft stop succeeded";

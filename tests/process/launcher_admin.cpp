@@ -3,8 +3,6 @@
 #include "harness.hpp"
 #include "text.hpp"
 
-using namespace test;
-
 namespace {
 // A launcher with a configuration of its own, on a socket of its own.
 class daemon_of {

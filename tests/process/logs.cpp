@@ -3,8 +3,6 @@
 
 #include "harness.hpp"
 
-using namespace test;
-
 TEST_CASE("logs: every line of a JSON log has the specified fields and contains no argument or token") {
     const std::string canary = "canary-4711";
     backend jobs({"--faults", "e500:100,lose:50,reset:50", "--seed", "7"});

@@ -9,8 +9,6 @@
 
 #include "harness.hpp"
 
-using namespace test;
-
 namespace {
 bool is_built() { return ::access(program("static_worker").c_str(), X_OK) == 0; }
 
@@ -50,8 +48,8 @@ TEST_CASE("static_worker: PID 1 in an empty root, with /proc or without, serves,
     for (const std::string& before : {std::string(), std::string("mount -t proc none \"$0/proc\" && ")}) {
         CAPTURE(before);
         backend jobs;
-        event held;  // the response to the ACK: until it comes the job is in flight
-        event going;
+        test::event held;  // the response to the ACK: until it comes the job is in flight
+        test::event going;
         const relay between(jobs.url(), [&](const ojs::http_request& sent, bool answered) {
             if (answered && sent.target == "/ojs/v1/workers/ack") {
                 held.set();

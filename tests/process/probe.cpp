@@ -4,8 +4,6 @@
 #include "harness.hpp"
 #include "text.hpp"
 
-using namespace test;
-
 namespace {
 constexpr milliseconds probe_limit{180000};
 using words = std::vector<std::string>;

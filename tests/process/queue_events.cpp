@@ -2,8 +2,6 @@
 #include "harness.hpp"
 #include "raw_peer.hpp"
 
-using namespace test;
-
 namespace {
 // A client of one stream.
 class stream {
@@ -79,7 +77,7 @@ TEST_CASE("queue events: an idle worker runs a pushed or retried job without wai
     CHECK(worker.exit_code() == 0);
 }
 
-TEST_CASE("dev_backend: an enqueued job sends an event with its id to each subscriber of its queue") {
+TEST_CASE("dev_backend: each subscriber gets every event of its queue; one that does not read is disconnected") {
     backend jobs;
     stream one(jobs);
     stream other(jobs);
@@ -97,12 +95,6 @@ TEST_CASE("dev_backend: an enqueued job sends an event with its id to each subsc
         CHECK(got.data["to"].is("available"));
         CHECK(got.data["count"].number == 1);
     }
-}
-
-TEST_CASE("dev_backend: a subscriber that does not read is disconnected, while the others get every event") {
-    backend jobs;
-    stream reads(jobs);
-    REQUIRE(reads.opens());
     peer::client idle(jobs.port());
     idle.send("GET /ojs/v1/queues/default/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     REQUIRE(peer::readable(idle.fd));
@@ -116,7 +108,7 @@ TEST_CASE("dev_backend: a subscriber that does not read is disconnected, while t
     const bool ended = eventually([&] {
         jobs.push(long_type, "[]", 2);
         for (pushed += 2; announced < pushed;) {
-            const stream::event got = reads.next();
+            const stream::event got = one.next();
             REQUIRE(got.data.has("count"));
             announced += got.data["count"].number;
         }

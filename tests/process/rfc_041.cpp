@@ -4,9 +4,6 @@
 #include "harness.hpp"
 #include "text.hpp"
 
-using namespace test;
-using namespace std::chrono_literals;
-
 namespace {
 using words = std::vector<std::string>;
 using ojs::instance_state;

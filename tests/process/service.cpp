@@ -5,8 +5,6 @@
 #include "harness.hpp"
 #include "notify_socket.hpp"
 
-using namespace test;
-
 namespace {
 // Messages in the order they came.
 class manager_end {

@@ -9,7 +9,6 @@
 #include "files.hpp"
 #include "harness.hpp"
 
-using namespace test;
 namespace fs = std::filesystem;
 
 namespace {

@@ -12,7 +12,6 @@
 
 #ifdef __linux__
 
-using namespace test;
 namespace fs = std::filesystem;
 
 namespace {

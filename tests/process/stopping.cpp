@@ -1,8 +1,6 @@
 // Stops of real processes that shutdown-probe does not judge: steps that hang, several workers, other signals.
 #include "harness.hpp"
 
-using namespace test;
-
 namespace {
 // Returns once the first beat of `worker` is in the ledger: it runs, and the backend knows it.
 void await_beat(backend& jobs, const std::string& worker) {

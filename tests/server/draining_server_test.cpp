@@ -5,8 +5,6 @@
 #include "processes.hpp"
 #include "server_clients.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using namespace std::string_literals;
 using namespace test;
 

@@ -8,8 +8,6 @@
 #include "processes.hpp"
 #include "server_clients.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using namespace test;
 
 namespace {

@@ -1,8 +1,6 @@
 // server_connection: what becomes of a connection whose deadline has passed, as after a freeze of the process.
 #include "server_clients.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using namespace test;
 using detail::server_connection;
 

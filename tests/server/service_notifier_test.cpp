@@ -2,7 +2,6 @@
 #include "file_tree.hpp"
 #include "notify_socket.hpp"
 
-using namespace std::chrono_literals;
 using ojs::errc;
 using ojs::service_notifier;
 using manager = test::notify_socket;

@@ -7,8 +7,6 @@
 #include "text.hpp"
 
 namespace spool_test {
-using namespace ojs;
-using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using test::holds;
 using test::read_file;

@@ -4,7 +4,6 @@
 #include "busy_worker.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using namespace recorder;
 using detail::fetch_status;
 using detail::job_settlement;

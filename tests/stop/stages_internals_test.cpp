@@ -3,9 +3,6 @@
 
 #include "test.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 TEST_CASE("stages: cancelled handlers have their wait, but half of the stop, at most 3 s, is for reports") {
     const time_point now = steady_clock::now();
     stop_times times;

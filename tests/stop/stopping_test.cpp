@@ -2,7 +2,6 @@
 #include "core/dispositions.hpp"
 #include "file_tree.hpp"
 
-using namespace ojs;
 using namespace recorder;
 
 // [GS 5.1 (b)]

@@ -10,8 +10,6 @@
 #include "test.hpp"
 
 namespace peer {
-using namespace std::chrono_literals;
-
 inline ojs::time_point soon() { return ojs::steady_clock::now() + 20s; }
 
 inline sockaddr_in loopback(std::uint16_t port, std::uint32_t host = INADDR_LOOPBACK) {

@@ -10,8 +10,6 @@
 #include "test.hpp"
 
 namespace recorder {
-using namespace std::chrono_literals;
-
 using test::counter;
 using test::event;
 inline constexpr auto guard = test::hang_guard;

@@ -1,5 +1,5 @@
 // What every test of the library includes: doctest, the library as a user sees it, with its extensions, and what most tests
-// use besides. The library comes first: it must not need what follows.
+// use besides, names without a prefix included. The library comes first: it must not need what follows.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -24,6 +24,9 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+
+using namespace ojs;
+using namespace std::chrono_literals;
 
 namespace test {
 // Why it failed; nothing where it did not.

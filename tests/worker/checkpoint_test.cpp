@@ -1,7 +1,6 @@
 // Checkpoints and the three stages of a cancellation: what is saved, what the FAIL carries, and what a later run reads.
 #include "busy_worker.hpp"
 
-using namespace ojs;
 using namespace recorder;
 using happening = recorder::event;
 

@@ -2,7 +2,6 @@
 // the phase, and claims that end with a connection.
 #include "recorder.hpp"
 
-using namespace ojs;
 using namespace recorder;
 
 namespace {
@@ -35,8 +34,7 @@ class long_poll : public recorder::transport {
 }  // namespace
 
 // [WP 5.4] [Progress 6.3]
-TEST_CASE(
-    "claim: an ACK or FAIL has the job and the claim text that FETCH returned, and a heartbeat has the claim text") {
+TEST_CASE("claim: an ACK or FAIL has the job and claim text that FETCH returned, and a heartbeat the claim text") {
     recorder::transport wire;
     std::vector<std::string> seen;
     wire.on.ack = [&](const ack_request& request, time_point) {

@@ -3,7 +3,6 @@
 #include "standard_error.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using namespace recorder;
 
 // [River wait on stop]

@@ -1,7 +1,6 @@
 // Heartbeats that must arrive, the first to say `quiet` and the last of all; and the jobs that a response leaves out.
 #include "busy_worker.hpp"
 
-using namespace ojs;
 using namespace recorder;
 
 // [WP 4.2 (a)] [WP 5.3]

@@ -4,8 +4,6 @@
 #include "recorder.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using recorder::parse;
 
 namespace {
@@ -94,16 +92,6 @@ result<heartbeat_response> beat(transport& wire) {
     const worker_identity self = identity();
     return wire.heartbeat({{&self, nullptr}, "running", {"j1", "j2"}, {}, false}, soon());
 }
-
-void check_identity(const picojson::value& body) {
-    CHECK(body.get("worker_id").to_str() == "w\"1");
-    CHECK(body.get("hostname").to_str() == "h");
-    CHECK(body.get("pid").get<double>() == doctest::Approx(7));
-    CHECK(body.get("queues").serialize() == "[\"a\",\"b\"]");
-    CHECK(body.get("concurrency").get<double>() == doctest::Approx(3));
-    CHECK(body.get("labels").serialize() == "[\"x\"]");
-    CHECK(body.get("started_at").to_str() == "2026-01-02T03:04:05.000Z");
-}
 }  // namespace
 
 // [WP 5.2] [WP 6.2] [WP 6.3] [WP 6.4, 6.5]
@@ -162,7 +150,13 @@ TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs i
     CHECK(got->jobs_extended == std::vector<std::string>{"j1"});  // of those asked about
     CHECK(peer.last().target == "/ojs/v1/workers/heartbeat");
     const picojson::value body = parse(peer.last().body);
-    check_identity(body);
+    CHECK(body.get("worker_id").to_str() == "w\"1");
+    CHECK(body.get("hostname").to_str() == "h");
+    CHECK(body.get("pid").get<double>() == doctest::Approx(7));
+    CHECK(body.get("queues").serialize() == "[\"a\",\"b\"]");
+    CHECK(body.get("concurrency").get<double>() == doctest::Approx(3));
+    CHECK(body.get("labels").serialize() == "[\"x\"]");
+    CHECK(body.get("started_at").to_str() == "2026-01-02T03:04:05.000Z");
     CHECK(body.get("state").to_str() == "running");
     CHECK(body.get("active_jobs").serialize() == "[\"j1\",\"j2\"]");
     CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
@@ -171,9 +165,7 @@ TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs i
 }
 
 // [WP 4.4 (a)]
-TEST_CASE(
-    "http: a directive is read from the member directive or state of a heartbeat response; quiet with queues "
-    "is ignored") {
+TEST_CASE("http: a directive is a heartbeat response's directive or state; quiet with queues is ignored") {
     struct row {
         const char* body;
         directive expected;

@@ -1,7 +1,6 @@
 // Interruptions that are not the plain drain: a job's own timeout, stuck jobs, the termination mode, River's stages.
 #include "busy_worker.hpp"
 
-using namespace ojs;
 using namespace recorder;
 
 namespace {

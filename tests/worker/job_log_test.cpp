@@ -1,7 +1,6 @@
 // What the log says about failed jobs, failed reports, and outages of the backend.
 #include "busy_worker.hpp"
 
-using namespace ojs;
 using namespace recorder;
 
 namespace {
@@ -54,8 +53,7 @@ TEST_CASE("job log: an exception of a handler, transport or callback is logged w
     }
 }
 
-TEST_CASE(
-    "job log: a failed job's record has the attempt, and at most 1 KiB of the error; the backend gets all of it") {
+TEST_CASE("job log: a failed job's record has the attempt and up to 1 KiB of the error; the backend gets all") {
     const std::string text(5000, 'x');
     recorder::transport wire;
     job given = make_job("a");

@@ -1,7 +1,6 @@
 // Handlers that take and give picojson's values.
 #include "recorder.hpp"
 
-using namespace ojs;
 using recorder::make_job;
 
 namespace {

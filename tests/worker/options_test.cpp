@@ -4,8 +4,6 @@
 #include "standard_error.hpp"
 #include "text.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
 using test::holds;
 
 namespace {

@@ -1,9 +1,6 @@
 // What a worker computes from its arguments alone: pauses, back-offs, how many jobs to ask for, and which failures count.
 #include "test.hpp"
 
-using namespace ojs;
-using namespace std::chrono_literals;
-
 TEST_CASE("fetch: the pause after an empty FETCH grows with the time since the last job, up to poll_interval") {
     const auto pause = [&](steady_clock::duration since) { return detail::empty_pause(since, false, 1s, 5s); };
     CHECK(pause(0ms) == 10ms);
@@ -49,8 +46,7 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
     CHECK(schedule.due() == time_point::min());
 }
 
-TEST_CASE(
-    "fetch limit: one job, doubled by each full response; no more than fit by the largest of late; one after a cut") {
+TEST_CASE("fetch limit: one job, doubled by full responses; what fits by the largest of late; one after a cut") {
     const time_point start = steady_clock::now();
     detail::fetch_limit limit(90s);
     const auto note = [&](result<std::size_t> fetched, int at) {

@@ -2,7 +2,6 @@
 #include "recorder.hpp"
 #include "text.hpp"
 
-using namespace ojs;
 using namespace recorder;
 using test::holds;
 
