@@ -2,7 +2,6 @@
 #include <stdint.h>
 
 #include "standard_error.hpp"
-#include "text.hpp"
 
 namespace {
 using std::chrono::milliseconds;

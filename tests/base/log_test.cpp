@@ -3,14 +3,11 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
-#include "files.hpp"
 #include "processes.hpp"
-#include "text.hpp"
 
 namespace {
 using detail::field;
 using test::eventually;
-using test::holds;
 
 log_record nasty_record() {
     return {log_level::warn,

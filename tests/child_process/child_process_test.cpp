@@ -1,8 +1,6 @@
 // child_process with real children. Pipes force the order; a pipe that a whole group holds ends
 // with its last process.
-#include "files.hpp"
 #include "processes.hpp"
-#include "text.hpp"
 
 using namespace std::string_literals;
 using stream = child_stream;

@@ -1,11 +1,8 @@
 #include "environment.hpp"
-#include "events.hpp"
 #include "file_tree.hpp"
 #include "raw_peer.hpp"
-#include "text.hpp"
 
 using test::environment_variable;
-using test::holds;
 
 namespace {
 // One end of the protocol as `curl` would be it.

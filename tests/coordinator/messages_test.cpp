@@ -1,7 +1,5 @@
 #include "every_message.hpp"
-#include "files.hpp"
 #include "test.hpp"
-#include "text.hpp"
 
 using namespace ojs::detail;
 using test::any_message;

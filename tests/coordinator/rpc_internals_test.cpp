@@ -1,9 +1,7 @@
 #include "raw_peer.hpp"
-#include "text.hpp"
 
 using detail::rpc_call;
 using detail::rpc_service;
-using test::holds;
 
 namespace {
 const std::string path = "/prism.interfaces.ProcessLifecycleInterface/";

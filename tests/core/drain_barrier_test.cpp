@@ -1,14 +1,5 @@
 // drain_barrier: entries, the last one to leave, waits, and when it may be destroyed.
-
-#include "events.hpp"
 #include "test.hpp"
-
-namespace {
-time_point guard() {
-    return deadline_after(20s);  // only a hang takes this long
-}
-time_point passed() { return steady_clock::now() - 1s; }
-}  // namespace
 
 TEST_CASE("drain_barrier: after close() no entry is admitted, and only the last leave() returns true") {
     drain_barrier barrier;
@@ -67,7 +58,7 @@ TEST_CASE("drain_barrier: the last leave() wakes all waiters, or close() does if
         std::atomic<int> woken{0};
         test::at_once(4, [&](int thread) {
             if (thread > 0) {
-                CHECK(barrier.wait_until(thread == 1 ? time_point::max() : guard()) == 0);
+                CHECK(barrier.wait_until(thread == 1 ? time_point::max() : deadline_after(test::hang_guard)) == 0);
                 CHECK(barrier.closed());  // and not the guard
                 ++woken;
                 return;
@@ -89,7 +80,7 @@ TEST_CASE("drain_barrier: once wait_until() returns 0 the barrier may be destroy
         barrier->close();
         test::at_once(4, [&](int thread) {
             if (thread < 3) return static_cast<void>(tickets[thread].leave());
-            CHECK(barrier->wait_until(guard()) == 0);
+            CHECK(barrier->wait_until(deadline_after(test::hang_guard)) == 0);
             barrier.reset();
         });
     }

@@ -1,7 +1,6 @@
 // Whether a thread sleeps in the kernel.
 #pragma once
 
-#include "events.hpp"
 #include "test.hpp"
 
 #if OJS_SHUTDOWN_USE_PROC
@@ -9,8 +8,6 @@
 #include <unistd.h>
 
 #include <fstream>
-
-#include "text.hpp"
 
 namespace test {
 inline long thread_id() { return ::syscall(SYS_gettid); }

@@ -1,5 +1,4 @@
 // queue_events(): the stream of a queue's events, and when it makes a worker FETCH. tests/fuzz splits streams anywhere.
-#include "events.hpp"
 #include "raw_peer.hpp"
 
 namespace {

@@ -2,8 +2,7 @@
 #include "findings.hpp"
 
 using namespace test;
-using ojs::detail::container_info;
-using ojs::detail::detect_container;
+using namespace ojs::detail;
 
 namespace {
 // "docker in a container"; "": no platform.

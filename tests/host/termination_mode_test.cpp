@@ -2,11 +2,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "files.hpp"
 #include "test.hpp"
-
-using ojs::termination_evidence;
-using ojs::termination_mode;
 
 namespace {
 // A folder of its own, gone with all in it at the end.

@@ -1,7 +1,5 @@
 #include "fake_fleet.hpp"
-#include "files.hpp"
 #include "raw_peer.hpp"
-#include "text.hpp"
 
 using namespace test;
 

@@ -1,6 +1,5 @@
 // Fake processes, which do not fork, and the checks at every change of one.
 #pragma once
-#include "events.hpp"
 #include "test.hpp"
 
 struct ojs::detail::launcher_access {

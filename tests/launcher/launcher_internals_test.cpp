@@ -1,8 +1,6 @@
 #include "fake_fleet.hpp"
-#include "files.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
-#include "text.hpp"
 
 using namespace test;
 

@@ -1,6 +1,4 @@
 #include "fake_fleet.hpp"
-#include "files.hpp"
-#include "text.hpp"
 
 using namespace test;
 

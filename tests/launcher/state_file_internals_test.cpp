@@ -1,5 +1,4 @@
 #include "fake_fleet.hpp"
-#include "files.hpp"
 #include "processes.hpp"
 
 // Elsewhere reused pids cannot be detected.

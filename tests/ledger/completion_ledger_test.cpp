@@ -1,7 +1,6 @@
 // completion_ledger: the prefix that may be committed, whichever items finish first.
 #include <random>
 
-#include "events.hpp"
 #include "test.hpp"
 
 namespace {

@@ -2,10 +2,6 @@
 #include "contract/doctest.hpp"
 
 namespace {
-using ojs::memory_job;
-using ojs::memory_transport;
-using ojs::settle_result;
-using ojs::time_point;
 using transport_contract::job_state;
 using transport_contract::new_job;
 using transport_contract::traits;

@@ -1,4 +1,3 @@
-#include "files.hpp"
 #include "processes.hpp"
 #include "raw_peer.hpp"
 

@@ -1,5 +1,4 @@
 #include "test.hpp"
-#include "text.hpp"
 
 using detail::http_parser;
 using detail::request_parser;

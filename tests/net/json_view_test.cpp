@@ -4,7 +4,6 @@
 
 #include "comma_locale.hpp"
 #include "test.hpp"
-#include "text.hpp"
 
 using namespace ojs::detail;
 

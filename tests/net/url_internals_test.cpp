@@ -1,5 +1,4 @@
 #include "test.hpp"
-#include "text.hpp"
 
 using detail::endpoint;
 using detail::parse_listen_address;

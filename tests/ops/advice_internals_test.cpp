@@ -3,9 +3,6 @@
 
 using namespace std::string_literals;
 using namespace test;
-using ojs::finding;
-using ojs::severity;
-using ojs::worker_options;
 using ojs::detail::check_budget;
 using std::chrono::milliseconds;
 

@@ -5,9 +5,6 @@
 #include "raw_peer.hpp"
 
 using namespace test;
-using ojs::finding;
-using ojs::severity;
-using ojs::worker_options;
 
 namespace {
 std::vector<finding> ask(const worker_options& options, const ojs::detail::container_probe& where = probe(),

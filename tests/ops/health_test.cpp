@@ -1,16 +1,13 @@
 #include <future>
 
 #include "busy_worker.hpp"
-#include "files.hpp"
 #include "metrics_page.hpp"
 #include "raw_peer.hpp"
-#include "text.hpp"
 
 using recorder::make_event;
 using recorder::make_job;
 using recorder::parse;
 using recorder::shared_event;
-using test::holds;
 using test::samples;
 
 namespace {

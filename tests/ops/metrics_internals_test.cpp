@@ -1,8 +1,6 @@
 // job_metrics: its series and its buckets, which a worker would take hours to fill.
 #include "metrics_page.hpp"
-#include "text.hpp"
 
-using test::holds;
 using test::samples;
 
 TEST_CASE("metrics: the number of series stays bounded for any number of names, and every job is counted") {

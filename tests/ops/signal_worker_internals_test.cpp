@@ -1,12 +1,9 @@
 // signal_worker: which process it finds, in made-up /proc trees.
 #include "file_tree.hpp"
-#include "text.hpp"
 
 #if OJS_SHUTDOWN_USE_PROC
 
 using namespace test;
-using ojs::errc;
-using ojs::result;
 
 namespace {
 // We are process 50, called ./worker.

@@ -3,12 +3,8 @@
 
 #include "environment.hpp"
 #include "processes.hpp"
-#include "text.hpp"
 
 using namespace test;
-using ojs::errc;
-using ojs::result;
-using ojs::signal_worker;
 
 namespace {
 // A child that has handlers for the signals, and ends with the number of the first one.

@@ -2,12 +2,7 @@
 #include "findings.hpp"
 
 using namespace test;
-using ojs::finding;
-using ojs::severity;
-using ojs::worker_options;
-using ojs::detail::known_variables;
-using ojs::detail::startup_findings;
-using ojs::detail::unknown_variables;
+using namespace ojs::detail;
 
 TEST_CASE("startup findings: an unknown OJS_ variable is named in a warning, and doctor() suggests the right name") {
     const std::pair<const char*, const char*> set[] = {

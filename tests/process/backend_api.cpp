@@ -1,7 +1,6 @@
 // dev_backend's routes: what each takes, refuses and does. [OJS HTTP binding, retry]
 #include <time.h>
 
-#include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"
 

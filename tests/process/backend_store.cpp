@@ -1,7 +1,6 @@
 // dev_backend --store: what was answered is there after a crash, and files that cannot be a store are left alone.
 #include <random>
 
-#include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"
 

@@ -1,5 +1,4 @@
 // The example worker's text.count, killed, and stopped in the middle of its work.
-#include "files.hpp"
 #include "harness.hpp"
 
 namespace {

@@ -4,9 +4,7 @@
 #include <sys/ptrace.h>
 #endif
 
-#include "files.hpp"
 #include "harness.hpp"
-#include "text.hpp"
 
 namespace fs = std::filesystem;
 

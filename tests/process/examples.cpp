@@ -1,6 +1,5 @@
 // Servers and a loop made of the building blocks: each starts, works, and ends by SIGTERM without losing what has begun; a
 // second signal or the timeout ends what does not end by itself.
-#include "files.hpp"
 #include "harness.hpp"
 #include "raw_peer.hpp"
 

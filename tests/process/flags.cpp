@@ -1,6 +1,5 @@
 // The flags of tools/worker: their output, exit status, and effect on real processes.
 #include "harness.hpp"
-#include "text.hpp"
 
 TEST_CASE("flags: wrong usage of a tool prints one error line, or the usage, and exits with 64") {
     const struct {

@@ -6,9 +6,6 @@
 #include <picojson.h>
 #include <cmath>
 
-#include "files.hpp"
-#include "text.hpp"
-
 extern char** environ;
 
 namespace test {

@@ -1,7 +1,6 @@
 // What the process tests share: programs as real processes, the example backend with its ledger, and JSON as picojson
 // reads it, so that the library's reader does not judge itself.
 #pragma once
-#include "events.hpp"
 #include "test.hpp"
 
 namespace test {

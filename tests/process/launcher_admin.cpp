@@ -1,7 +1,5 @@
 // tools/launcher as an operator meets it: the daemon with real children, and its tool, as processes.
-#include "files.hpp"
 #include "harness.hpp"
-#include "text.hpp"
 
 namespace {
 // A launcher with a configuration of its own, on a socket of its own.

@@ -1,8 +1,6 @@
 // shutdown-probe judges: a worker that keeps everything passes every check, each breakage fails its check and no other,
 // and what was not observed does not pass.
-#include "files.hpp"
 #include "harness.hpp"
-#include "text.hpp"
 
 namespace {
 constexpr milliseconds probe_limit{180000};

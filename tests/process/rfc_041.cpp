@@ -1,12 +1,9 @@
 // RFC-041 "Testing Strategy": its tests by their names, with real processes, and a launcher that is killed. Every step of a handshake: tests/launcher/managed_instance_test.cpp.
 
-#include "files.hpp"
 #include "harness.hpp"
-#include "text.hpp"
 
 namespace {
 using words = std::vector<std::string>;
-using ojs::instance_state;
 
 struct line {
     std::string text;

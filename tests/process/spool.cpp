@@ -6,7 +6,6 @@
 #include <random>
 #include <sstream>
 
-#include "files.hpp"
 #include "harness.hpp"
 
 namespace fs = std::filesystem;

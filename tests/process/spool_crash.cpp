@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #endif
 
-#include "files.hpp"
 #include "harness.hpp"
 
 #ifdef __linux__

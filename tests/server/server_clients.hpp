@@ -1,9 +1,6 @@
 // Clients and handlers for the tests of both servers.
 #pragma once
-#include "events.hpp"
-#include "files.hpp"
 #include "raw_peer.hpp"
-#include "text.hpp"
 
 namespace test {
 inline ojs::http_response echo(const ojs::http_request& request) {

@@ -2,8 +2,6 @@
 #include "file_tree.hpp"
 #include "notify_socket.hpp"
 
-using ojs::errc;
-using ojs::service_notifier;
 using manager = test::notify_socket;
 
 namespace {

@@ -253,7 +253,8 @@ void worker_world::give_up(const member& one, ledger_job& job) {
     const bool is_ours = job.is == ledger_job::state::active && latest.worker == one.id && latest.delivered;
     const nanoseconds slow = 10 * millisecond + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     if (is_ours && is_exact() && chosen_.freezes_for == 0 && !job.is_mixed && !job.is_cancelled &&
-        job.failed_by.count(one.id) == 0 && now() + slow < latest.sent_at + backend_.lease)
+        job.failed_by.count(one.id) == 0 && latest.sent_at + slow < now() &&  // else it is of the claim before
+        now() + slow < latest.sent_at + backend_.lease)
         violate(job.id + " is given up, though it was claimed again");
     const handler_run& run = job.runs[one.id];
     if (run.lost_at > 0 && run.tried_at > 0 && now() > std::max(run.lost_at, run.tried_at) + slow && !job.is_mixed &&

@@ -2,13 +2,10 @@
 #pragma once
 #include <sys/syscall.h>
 
-#include "files.hpp"
 #include "recorder.hpp"
-#include "text.hpp"
 
 namespace spool_test {
 namespace fs = std::filesystem;
-using test::holds;
 using test::read_file;
 using test::temporary_folder;
 using test::write_file;

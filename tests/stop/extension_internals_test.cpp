@@ -2,14 +2,12 @@
 #include <stdlib.h>
 
 #include "busy_worker.hpp"
-#include "text.hpp"
 
 using namespace recorder;
 using detail::fetch_status;
 using detail::job_settlement;
 using detail::machine_ref;
 using detail::worker_extension;
-using test::holds;
 
 namespace {
 // Records the calls of a test's extensions in order; outlives them.

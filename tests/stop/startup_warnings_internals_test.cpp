@@ -2,7 +2,6 @@
 #include "findings.hpp"
 
 using namespace test;
-using ojs::worker_options;
 
 namespace {
 // "ID: PROBLEM" of each.

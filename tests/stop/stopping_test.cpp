@@ -660,6 +660,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
             const cancel_registration kept = job.on_cancel([called] { called->set(); });
             listens->set();
             CHECK(called->wait());
+            return outcome::interrupted("the child is gone");  // within reclaim_wait
         });
         REQUIRE(listens->wait());
         if (drains) {
@@ -669,6 +670,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
         send(busy.life, SIGUSR1);
         REQUIRE(busy.body->wait(deadline_after(guard)));
         CHECK(busy.detail("reason") == "spot_reclaim");
+        CHECK(busy.settlement().error.message.find("the child is gone") != std::string::npos);
         CHECK(sums(*busy.body) == "claimed 1 interrupted 1 requeued 1 exit 0");
         for (const char* line : reclaim_lines) CHECK(log.count(line) == 1);
         CHECK(log.count(read_file) == 0);

@@ -1,6 +1,5 @@
 // A scratch folder made into the root of a file system: /proc, marker files, and what else a test wants there.
 #pragma once
-#include "files.hpp"
 #include "test.hpp"
 
 namespace test {

@@ -1,7 +1,6 @@
 // Findings of start-up, doctor() and detect_container() in a made-up root, and searches for one of them.
 #pragma once
 #include "file_tree.hpp"
-#include "text.hpp"
 
 namespace test {
 // We are process 7 there, called ./worker, started by `parent`.

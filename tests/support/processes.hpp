@@ -6,7 +6,6 @@
 
 #include <fstream>
 
-#include "events.hpp"
 #include "test.hpp"
 
 namespace test {

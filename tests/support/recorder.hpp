@@ -6,7 +6,6 @@
 
 #include <deque>
 
-#include "events.hpp"
 #include "test.hpp"
 
 namespace recorder {

@@ -25,6 +25,10 @@
 #include <stdexcept>
 #include <thread>
 
+#include "events.hpp"
+#include "files.hpp"
+#include "text.hpp"
+
 using namespace ojs;
 using namespace std::chrono_literals;
 

@@ -17,3 +17,5 @@ inline std::vector<std::string> words(const std::string& text, std::initializer_
     return out;
 }
 }  // namespace test
+
+using test::holds;

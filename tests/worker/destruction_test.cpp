@@ -1,7 +1,6 @@
 // What a worker that is destroyed may still call: nothing, whichever of its threads are left behind.
 #include "busy_worker.hpp"
 #include "standard_error.hpp"
-#include "text.hpp"
 
 using namespace recorder;
 

@@ -2,7 +2,6 @@
 
 #include "raw_peer.hpp"
 #include "recorder.hpp"
-#include "text.hpp"
 
 using recorder::parse;
 

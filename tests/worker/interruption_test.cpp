@@ -204,19 +204,6 @@ TEST_CASE("on_cancel: callbacks that block do not delay the callback of another 
     CHECK(worker->report().interrupted == 3);
 }
 
-TEST_CASE("reclaim_wait: a handler returns in time -> the FAIL has the handler's message, and the job is requeued") {
-    worker_options options = patient();
-    options.times.reclaim_wait = 50s;
-    busy_worker busy(options, [](job_context& job) {
-        until_cancelled(job);
-        return outcome::interrupted("the child is gone");
-    });
-    send(busy.life, SIGUSR1);
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(busy.settlement().error.message.find("the child is gone") != std::string::npos);
-    CHECK(busy.settlement().requeue);
-}
-
 TEST_CASE("cancel_lead: jobs are cancelled before the grace period ends, and may still return a result") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;

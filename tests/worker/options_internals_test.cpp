@@ -1,8 +1,5 @@
 // The table of options in docs/options.md, compared with what is read.
-#include "files.hpp"
-#include "text.hpp"
-
-using test::holds;
+#include "test.hpp"
 
 namespace {
 // Looks up each row in docs/options.md: name, variables, default, and in the rest of the line the constraints.
@@ -29,7 +26,6 @@ class documented_options {
 
   private:
     static std::string code(const std::string& value) { return value.empty() ? "none" : "`" + value + "`"; }
-    static std::string shown(const std::string& value) { return code(value); }
     static std::string shown(const std::string& value, detail::text_kind) { return code(value); }
     static std::string shown(const std::vector<std::string>& value, detail::text_kind = {}) {
         std::string out;

@@ -2,9 +2,6 @@
 
 #include "file_tree.hpp"
 #include "standard_error.hpp"
-#include "text.hpp"
-
-using test::holds;
 
 namespace {
 using variables = std::map<std::string, std::string>;

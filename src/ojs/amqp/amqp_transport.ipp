@@ -91,9 +91,9 @@ struct shared_state : monitor {
 // The connection of a queue.
 class consumer : public link {
   public:
-    consumer(std::string queue, shared_state& on)
+    consumer(std::string name, shared_state& on)
         : link(on.broker, on.options.heartbeat, on),
-          queue(std::move(queue)),
+          queue(std::move(name)),
           publisher_(*this, on.broker, on.options.heartbeat, on),
           on_(on) {}
 
