@@ -1,5 +1,6 @@
 // The contract of transports, for those of this process; and the order of memory_transport, and what it keeps.
 #include "contract/doctest.hpp"
+#include "test.hpp"
 
 namespace {
 using transport_contract::job_state;
