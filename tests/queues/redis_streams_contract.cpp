@@ -488,10 +488,10 @@ TEST_CASE("redis_streams: the error for a malformed URL names the fault and quot
         {"redis://u:secret@host:0", "Redis: the port is not a number from 1 to 65535"},
         {"redis://u:secret@host/one", "Redis: the database is no number"}};
     ojs::redis_streams_options options;
-    for (const auto& [url, text] : rows) {
-        options.url = url;
+    for (const auto& row : rows) {
+        options.url = row.first;
         const auto made = ojs::open_redis_streams(options);
-        CHECK_MESSAGE((made ? "" : made.error().text) == text, url);
+        CHECK_MESSAGE((made ? "" : made.error().text) == row.second, row.first);
     }
     options.retry_delays = {-1ms};
     CHECK(ojs::open_redis_streams(options).error().code == ojs::errc::invalid_argument);

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -147,8 +148,6 @@ class Names(unittest.TestCase):
             known = set(re.findall(r"--[a-z-]+", (ROOT / f"tools/{program}.cpp").read_text()))
             named = {flag for name in FILES for flag in re.findall(rf"\b{program}\"?,? \"?(--[a-z-]+)", read(name))}
             self.assertTrue(named and named <= known, named - known)
-        # The program of the README has the worker's: tests/ops/run_command_test.cpp and tests/process/flags.cpp run them.
-        self.assertIn("ojs::run_command(argc, argv, options)", (ROOT / "README.md").read_text())
 
     @for_each(FILES)
     # [GS 4.3 (a)]
@@ -166,6 +165,48 @@ class Names(unittest.TestCase):
         for name in "POSTGRES_PASSWORD", "OJS_API_KEY":
             self.assertIn("${" + name + ":?", read(BACKENDS))
         self.assertNotRegex(read(BACKENDS), r"(PASSWORD|TOKEN|KEY):?-")
+
+
+def commands():
+    """The arguments with which the files start the worker, and those that their comments name."""
+    text = "".join(map(read, FILES))
+    lists = re.findall(r'\["/worker"((?:, "[^"]*")*)\]', text)
+    return {tuple(re.findall(r'"([^"]*)"', each)) for each in lists} | {(flag,) for flag in re.findall(r"\bworker (?:with )?(--[a-z]+)", text)}
+
+
+@unittest.skipUnless(Path("/proc/self/exe").exists(), "the command finds the worker in /proc")
+class Commands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.program = Path(folder.name) / "worker"
+        source = re.search(r"(?ms)^```cpp\n(.*?)^```", (ROOT / "README.md").read_text()).group(1)
+        headers = [f"-I{ROOT}", f"-I{ROOT}/extensions"]
+        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", *headers, "-x", "c++", "-", "-o", self.program],
+                       input=source, text=True, check=True)
+
+    def start(self, arguments):
+        environment = {**os.environ, "OJS_URL": "http://127.0.0.1:1", "OJS_PRESTOP_DELAY": "1ms"}
+        out = subprocess.Popen([self.program, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(out.communicate)
+        self.addCleanup(out.kill)
+        return out
+
+    def test_the_program_of_the_readme_has_every_command(self):
+        ends = {("--signal", "quiet", "--wait"): (0, "sent quiet"), ("--doctor",): (1, "backend-unreachable")}
+        self.assertEqual(commands(), {(), ("--init",), *ends})
+        for arguments in commands() - {*ends}:
+            worker = self.start(arguments)
+            for line in iter(worker.stdout.readline, ""):
+                if "worker started" in line:
+                    break
+            for command, (status, says) in ends.items():
+                run = self.start(command)
+                said = run.communicate(timeout=60)[0]
+                self.assertEqual((run.returncode, says in said, "worker started" in said), (status, True, False), said)
+            worker.terminate()
+            self.assertIn('"phase":"quiet"', worker.communicate(timeout=60)[0])
+            self.assertEqual(worker.returncode, 0)
 
 
 def included_by(path):

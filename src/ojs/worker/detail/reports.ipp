@@ -105,19 +105,20 @@ class reports : public worker_state {
         note_response(response, sent_at);
         return response;
     }
-    // False: no try follows. After six refusals one more goes without the payload, which may be too large. Other failures
-    // are repeated until the stop is over.
+    // False: no try follows. Six refusals are final, but for a try without the payload, which may be too large.
     bool await_next_try(const active_job& job, job_report& report, const error& failure, report_tries& so_far) {
         const bool is_refused = failure.code == errc::rejected;
         std::string& payload = report.ack ? report.result_json : report.checkpoint;
         unique_lock held(guard);
         const time_point end = reports_end();
-        time_point retry_at = next_try_at(steady_clock::now(), end == never ? phases.drain_deadline() : end,
-                                          so_far.delays.next(failure.retry_after));
-        if (retry_at >= end || (is_refused && ++so_far.refusals >= 6)) {
-            if (!is_refused || payload.empty()) return false;
+        const time_point now = steady_clock::now();
+        time_point retry_at =
+            next_try_at(now, end == never ? phases.drain_deadline() : end, so_far.delays.next(failure.retry_after));
+        const bool has_last = is_refused && !payload.empty();  // a try without it, which must fit
+        if (retry_at >= (has_last ? now + (end - now) / 2 : end) || (is_refused && ++so_far.refusals >= 6)) {
+            if (!has_last) return false;
             payload.clear();
-            retry_at = steady_clock::now();
+            retry_at = now;
         }
         held.unlock();
         if (!is_bad_token(failure))
