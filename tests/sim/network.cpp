@@ -161,7 +161,7 @@ ojs::result<std::vector<ojs::job>> network::fetch(const ojs::fetch_request& requ
     bool is_sent = false;
     const ojs::function<bool()> should_send = [&] {
         is_sent = request.should_send();
-        if (is_sent) fetches_.insert(end);
+        if (is_sent) fetches_.insert(end), latest_fetch = now();
         return is_sent;
     };
     auto out = call<std::vector<ojs::job>>("FETCH", &should_send, deadline, [&](bool) {
