@@ -266,7 +266,8 @@ class machine {
     // Nothing can run for a while: each waiter is woken once, one after the other, and must find that it still has to
     // wait.
     bool probe() {
-        if (next_timer_ - now < millisecond) to_probe_.clear();
+        // What a slow one was about to do may wake a waiter.
+        if (next_timer_ - now < millisecond || slow_until_ > now) to_probe_.clear();
         if (to_probe_.empty() && !begin_probe()) return false;
         while (!to_probe_.empty()) {
             fiber* const one = find(to_probe_.back());
@@ -281,7 +282,7 @@ class machine {
     }
     bool begin_probe() {
         if (next_timer_ - now < millisecond || now < next_probe_ || !choices_.one_in(4)) return false;
-        if (slow_until_ > now) return false;  // what that one was about to do may wake a waiter
+        if (slow_until_ > now) return false;
         next_probe_ = next_timer_;
         for (const auto& each : fibers_)
             if (can_be_probed(*each)) to_probe_.push_back(each->id);

@@ -544,7 +544,8 @@ void worker_world::open(member& one) {
     const auto at_end = [this, &one] {
         const outside calm;
         one.has_seen_end = one.latest.phase == ojs::phase::terminated;
-        if (!one.line.has_stopped || one.is_closed || (one.has_seen_end && one.is_in_transition))
+        const bool is_late = one.is_closed && chosen_.freezes_for == 0;  // one that is asleep is not waited for
+        if (!one.line.has_stopped || is_late || (one.has_seen_end && one.is_in_transition))
             violate("stopped_token() is cancelled before or after the end");
         block();
     };
