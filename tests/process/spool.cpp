@@ -14,7 +14,8 @@ namespace {
 // Visible names only: what begins with a dot is no job.
 std::multiset<std::string> names_in(const fs::path& folder) {
     std::multiset<std::string> out;
-    for (const auto& each : fs::recursive_directory_iterator(folder)) {
+    std::error_code missing;  // before the first worker makes it
+    for (const auto& each : fs::recursive_directory_iterator(folder, missing)) {
         const std::string name = each.path().filename();
         if (each.is_regular_file() && name.front() != '.') out.insert(name);
     }

@@ -61,14 +61,17 @@ TEST_CASE("settlement: a report refused as the stop ends is sent once more witho
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 300ms;  // less than the pause after a refusal may take
-    busy_worker busy(options, [](job_context& job) {
+    recorder::event saved;
+    busy_worker busy(options, [&](job_context& job) {
         CHECK(job.save_checkpoint("1"));
+        saved.set();
         return until_cancelled(job);
     });
     busy.wire.on.fail = [&](const fail_request& request, time_point) -> result<settle_result> {
         if (request.checkpoint_json.empty()) return settle_result::accepted;
         return error{errc::rejected, 0, "too large"};
     };
+    REQUIRE(saved.wait());
     REQUIRE(busy.body->stop(guard));
     CHECK(busy.body->exit_code() == 0);
 }

@@ -7,7 +7,7 @@
 #include "../loop_options.hpp"
 
 namespace ojs::detail {
-// A value for an error text, without passwords.
+// For an error text, without passwords.
 inline std::string redacted(std::string_view value) {
     if (!has_part(value, "@")) return printable(value, 100);
     const std::size_t end = value.find("://");

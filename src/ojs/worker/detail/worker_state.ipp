@@ -128,14 +128,15 @@ class worker_state : public held_options<worker_options>, public machine {
         notify_if_idle();
         notify_if_stopping();
     }
-    // Waits for a heartbeat that renews the job's lease. False: one has a response, but did not. An error: none has.
+    // Waits for a heartbeat that renews the job's lease. False: it did not. An error: none came.
     result<bool> await_renewal(const active_job& job) {
         const time_point deadline = try_deadline();
         unique_lock held(guard);
         const std::uint64_t seen = beats.begun;
         if (job.lease_expired()) request_beat(time_point::min());
         const auto has_beaten = [&] { return beats.begun > seen && !beats.is_in_flight; };
-        while (job.lease_expired() && !has_beaten() && beats.last_due_at == never && changed.wait_until(held, deadline))
+        while (job.lease_expired() && !job.is_lost && !has_beaten() && beats.last_due_at == never &&
+               changed.wait_until(held, deadline))
             continue;
         if (!job.lease_expired()) return true;
         if (beats.answered > seen) return false;
