@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An Open Job Spec worker that stops without losing work: one file, the standard library alone. See docs/probe.md."""
+"""An Open Job Spec worker that stops without losing work: one file, the standard library alone. See tools/shutdown_probe/."""
 
 import http.client
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the last column of docs/clauses.md: the files whose tests carry a row's tag.
+"""Writes the last column of tests/conformance/CLAUSES.md: the files whose tests carry a row's tag.
 
     clauses.py            rewrites the document
     clauses.py --check    says what differs, and fails
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs/clauses.md"
+DOCUMENT = ROOT / "tests/conformance/CLAUSES.md"
 TAGS = re.compile(r"(?m)^ *(?://|#) ((?:\[[^\[\]]+\] ?)+)$")
 
 
@@ -63,11 +63,11 @@ def with_tests(document, files):
 def main(check):
     before, files = DOCUMENT.read_text(), tagged_files()
     after, unknown = with_tests(before, files)
-    faults = [f"docs/clauses.md has no row [{tag}], which {', '.join(sorted(files[tag]))} has" for tag in sorted(unknown)]
+    faults = [f"tests/conformance/CLAUSES.md has no row [{tag}], which {', '.join(sorted(files[tag]))} has" for tag in sorted(unknown)]
     if not check:
         DOCUMENT.write_text(after)
     elif after != before:
-        faults.append("docs/clauses.md is not current: run tests/tools/clauses.py, then read what changed")
+        faults.append("tests/conformance/CLAUSES.md is not current: run tests/tools/clauses.py, then read what changed")
     for fault in faults:
         print(fault)
     return 1 if faults else 0

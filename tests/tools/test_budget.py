@@ -28,7 +28,8 @@ def too_large(size):
 
 
 def lines_in(folder):
-    files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    """Without documents, which have a limit of their own in test_docs.py."""
+    files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix not in (".md", ".pyc")]
     return sum(path.read_bytes().count(b"\n") for path in files)
 
 

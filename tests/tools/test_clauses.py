@@ -1,4 +1,4 @@
-"""docs/clauses.md and the tags of the tests; and how clauses.py finds one by the other."""
+"""tests/conformance/CLAUSES.md and the tags of the tests; and how clauses.py finds one by the other."""
 
 import unittest
 

@@ -231,7 +231,7 @@ class run {
         const bool good =
             findings_.count(probe::verdict::kind::fails) == 0 && findings_.count(probe::verdict::kind::passes) > 0;
         if (!good && status_if_bad == 2)
-            std::fputs("Nothing else was judged; docs/probe.md shows a worker in five steps.\n", stderr);
+            std::fputs("Nothing else was judged; tools/shutdown_probe/README.md has five steps to a worker.\n", stderr);
         if (!write_file(given_.json, findings_.as_json(took, interrupted)) ||
             !write_file(given_.junit, findings_.as_junit(took)) || !printed)
             leave(70);
