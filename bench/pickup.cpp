@@ -53,7 +53,7 @@ int run_memory(ojs::worker_options options) {
 
 int main() {
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     if (std::getenv("BENCH_EVENTS") != nullptr) options->http_events = ojs::queue_events();
     options->transports.add(ojs::spool());
 #ifdef OJS_SHUTDOWN_AMQP_HPP
@@ -65,7 +65,7 @@ int main() {
 #ifdef OJS_SHUTDOWN_RIVER_HPP
     if (const char* const database = std::getenv("DATABASE_URL")) {
         const auto river = ojs::river_transport::create(database, {});
-        return river ? run_with(*options, **river) : ojs::report_usage(river.error());
+        return river ? run_with(*options, **river) : ojs::report_startup_error(river.error());
     }
 #endif
     if (options->url == "memory:") return run_memory(*options);

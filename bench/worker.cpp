@@ -32,7 +32,7 @@ class stopwatch {
 template <class Handler>
 int run_worker(Handler handler, bool prints_phases = false) {
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     if (prints_phases)
         options->on_transition = [](const ojs::lifecycle_state& now) {
             print(std::string("phase ") + ojs::to_string(now.phase));

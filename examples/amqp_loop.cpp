@@ -129,22 +129,22 @@ bool handle(const std::string& body, const ojs::cancel_token& interrupt) {
 
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
-    if (argc != 3) return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: amqp_loop URL QUEUE"});
+    if (argc != 3) return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: amqp_loop URL QUEUE"});
     std::mutex mutex;
     std::list<rabbit_queue*> queues;
-    loop.renew(5s, [&](const std::vector<std::string>&) {
+    loop.on_renew(5s, [&](const std::vector<std::string>&) {
         const std::lock_guard<std::mutex> all(mutex);
         for (rabbit_queue* each : queues) each->beat();
         return std::vector<std::string>();  // a lost connection is noticed when its message is settled
     });
-    loop.consumers(0, [&](ojs::slot& slot) {
+    loop.add_consumers(0, [&](ojs::consumer& consumer) {
         rabbit_queue queue(argv[1], argv[2]);
         std::unique_lock<std::mutex> all(mutex);
         queues.push_back(&queue);
         all.unlock();
-        while (slot.next([&] { queue.keep_alive(); })) {
-            if (const auto body = queue.take(slot.taking())) {
-                const ojs::item item = slot.begin(body->substr(0, body->find(' ')));
+        while (consumer.next([&] { queue.keep_alive(); })) {
+            if (const auto body = queue.take(consumer.intake_token())) {
+                const ojs::item item = consumer.begin(body->substr(0, body->find(' ')));
                 queue.settle(handle(*body, item.token()));
             }
         }

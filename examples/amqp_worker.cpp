@@ -28,7 +28,7 @@ ojs::outcome handle(ojs::job_context& job) {
 
 int main() {
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     options->transports.add(ojs::amqp());
     ojs::worker worker(*options);
     worker.register_handler("message", handle);

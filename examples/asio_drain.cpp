@@ -75,7 +75,7 @@ class session : public std::enable_shared_from_this<session> {
     }
     void respond(http::status status) {
         response_ = {status, request_.version(), std::string(http::obsolete_reason(status)) + "\n"};
-        response_.keep_alive(request_.keep_alive() && loop_.may_take());
+        response_.keep_alive(request_.keep_alive() && loop_.accepting());
         response_.prepare_payload();
         stream_.expires_after(4s);
         http::async_write(stream_, response_, then([this] { finish(); }));
@@ -109,8 +109,8 @@ class server {
     void advance(error_code replaced) {
         if (replaced) return;
         if (!loop_.advance()) return io_.stop();
-        if (!loop_.may_take() && listener_.is_open()) listener_.cancel();
-        if (loop_.may_take() && !is_accepting_) accept();
+        if (!loop_.accepting() && listener_.is_open()) listener_.cancel();
+        if (loop_.accepting() && !is_accepting_) accept();
         if (loop_.phase() >= ojs::phase::draining && listener_.is_open()) stop_listening();
         for (session* each : session::all) each->cancel_if_interrupted();
         wake_.cancel();
@@ -126,7 +126,7 @@ class server {
         listener_.async_accept([this](error_code failed, tcp::socket socket) {
             is_accepting_ = false;
             if (!failed) add(std::move(socket));
-            if (loop_.may_take()) failed ? advance_at(ojs::deadline_after(100ms)) : accept();
+            if (loop_.accepting()) failed ? advance_at(ojs::deadline_after(100ms)) : accept();
         });
     }
     void add(tcp::socket socket) { std::make_shared<session>(std::move(socket), loop_)->wait_for_request(); }
@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     unsigned short port = 0;
     if (argc > 2 || (argc == 2 && std::sscanf(argv[1], "%5hu", &port) != 1))
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: asio_drain [PORT]"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: asio_drain [PORT]"});
     asio::io_context io(1);
     const server serving(io, loop, port);
     io.run();

@@ -75,11 +75,11 @@ int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
     const auto timeout = ojs::server_shutdown_timeout();
-    if (!signals || !timeout) return ojs::report_usage(!signals ? signals.error() : timeout.error());
+    if (!signals || !timeout) return ojs::report_startup_error(!signals ? signals.error() : timeout.error());
     const std::string port = argc > 1 ? argv[1] : "0";
     if (argc > 2 || port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != port.npos ||
         std::stoi(port) > 65535)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: event_loop_drain [PORT]"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: event_loop_drain [PORT]"});
     int listener = listen_for_lines(std::stoi(port));
     if (listener < 0) return std::perror("event_loop_drain: cannot listen"), 1;
     std::vector<line_peer> peers;

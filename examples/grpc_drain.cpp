@@ -82,15 +82,15 @@ class service : public grpc::CallbackGenericService {
 
 // The thread that stops the server. If a call never ends, neither does Shutdown(), even with a deadline
 // (grpc#39114): then the loop ends the process.
-void serve(ojs::slot& slot, grpc::Server& server, std::chrono::milliseconds lame_duck) {
+void serve(ojs::consumer& consumer, grpc::Server& server, std::chrono::milliseconds lame_duck) {
     grpc::HealthCheckServiceInterface& health = *server.GetHealthCheckService();
-    while (slot.next()) {
+    while (consumer.next()) {
         health.SetServingStatus(true);
-        while (slot.taking().sleep_for(24h)) {
+        while (consumer.intake_token().sleep_for(24h)) {
         }
         health.SetServingStatus(false);  // quiet, or the stop
     }
-    const ojs::item item = slot.begin("lame duck");
+    const ojs::item item = consumer.begin("lame duck");
     (void)item.token().sleep_for(lame_duck);
     server.Shutdown();
 }
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     const auto lame_duck = ojs::parse_duration(argc > 2 ? argv[2] : "1s");
     if (argc > 3 || !lame_duck)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: grpc_drain [ADDRESS [LAME_DUCK]]"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: grpc_drain [ADDRESS [LAME_DUCK]]"});
     grpc::EnableDefaultHealthCheckService(true);
     service handlers(loop);
     grpc::ServerBuilder builder;
@@ -110,6 +110,6 @@ int main(int argc, char** argv) {
     const auto server = builder.BuildAndStart();
     if (!server) return 1;  // gRPC has logged why
     std::fprintf(stderr, "listening on 127.0.0.1:%d\n", port);
-    loop.consumers(1, [&](ojs::slot& slot) { serve(slot, *server, *lame_duck); });
+    loop.add_consumers(1, [&](ojs::consumer& consumer) { serve(consumer, *server, *lame_duck); });
     return loop.run();
 }

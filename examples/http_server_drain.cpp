@@ -80,11 +80,11 @@ int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
     const auto timeout = ojs::server_shutdown_timeout();
-    if (!signals || !timeout) return ojs::report_usage(!signals ? signals.error() : timeout.error());
+    if (!signals || !timeout) return ojs::report_startup_error(!signals ? signals.error() : timeout.error());
     unsigned port = 0;
     char rest = 0;
     if (argc > 2 || (argc == 2 && (std::sscanf(argv[1], "%5u%c", &port, &rest) != 1 || port > 65535)))
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: http_server_drain [PORT]"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: http_server_drain [PORT]"});
     ojs::cancel_source stop;
     const auto stop_fd = stop.token().fd();
     const int listener = stop_fd ? listen_on(port) : -1;

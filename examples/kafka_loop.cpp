@@ -44,7 +44,7 @@ class kafka_member {
     struct message {
         std::string id;  // PARTITION/OFFSET/TURN; empty: none
         std::string body;
-        ojs::completion_ledger::ticket ticket;  // destroyed without done(): Kafka delivers the message again
+        ojs::offset_tracker::ticket ticket;  // destroyed without done(): Kafka delivers the message again
     };
 
     kafka_member(const char* brokers, const char* topic, const char* group) : topic_(topic) {
@@ -103,7 +103,7 @@ class kafka_member {
 
   private:
     struct partition {
-        ojs::completion_ledger ledger;
+        ojs::offset_tracker ledger;
         std::int64_t accepted = -1;  // the position that Kafka has; -1: unknown
         int turn = 0;                // how often it has been revoked
     };
@@ -159,7 +159,7 @@ class kafka_member {
         has_lost_ = has_lost_ || (is_lost && uncommitted_ > 0);
         for (int i = 0; i < moved.cnt; ++i) {
             partition& gone = partitions_[moved.elems[i].partition];
-            gone.ledger.forget(), gone.accepted = -1, ++gone.turn;
+            gone.ledger.reset(), gone.accepted = -1, ++gone.turn;
         }
         rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, &moved));  // commits what is stored
     }
@@ -210,7 +210,7 @@ void send(const char* brokers, const std::string& topic, std::string body) {  //
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     if (argc < 3 || argc > 4)
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC [GROUP]"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: kafka_loop BROKERS TOPIC [GROUP]"});
     kafka_member kafka(argv[1], argv[2], argc > 3 ? argv[3] : "workers");
     const auto process = [&](const std::string& body, const ojs::cancel_token& interrupt) {  // false: interrupted
         const std::string id = body.substr(0, body.find(' ')), work = body.substr(id.size());
@@ -219,22 +219,22 @@ int main(int argc, char** argv) {
         return ojs::write_log_line(STDOUT_FILENO, "done " + id), true;
     };
     bool has_left = false;
-    loop.consumers(1, [&](ojs::slot& slot) {  // the stop waits for the membership as for an item
-        const ojs::item membership = slot.begin("group membership");
-        while (slot.next([&] { kafka.keep_alive(); }))
-            if (slot.taking().sleep_for(1s)) kafka.keep_alive();
+    loop.add_consumers(1, [&](ojs::consumer& consumer) {  // the stop waits for the membership as for an item
+        const ojs::item membership = consumer.begin("group membership");
+        while (consumer.next([&] { kafka.keep_alive(); }))
+            if (consumer.intake_token().sleep_for(1s)) kafka.keep_alive();
         has_left = kafka.leave(membership.token());
     });
-    loop.consumers(0, [&](ojs::slot& slot) {
-        while (slot.next()) {
-            auto message = kafka.take(slot.taking());
-            if (message.id.empty()) static_cast<void>(slot.taking().sleep_for(10ms));
+    loop.add_consumers(0, [&](ojs::consumer& consumer) {
+        while (consumer.next()) {
+            auto message = kafka.take(consumer.intake_token());
+            if (message.id.empty()) static_cast<void>(consumer.intake_token().sleep_for(10ms));
             if (message.id.empty()) continue;
-            const ojs::item item = slot.begin(message.id);
+            const ojs::item item = consumer.begin(message.id);
             if (process(message.body, item.token())) message.ticket.done();
         }
     });
-    loop.renew(100ms, [&](const auto& ids) { return kafka.revoked(ids); });
+    loop.on_renew(100ms, [&](const auto& ids) { return kafka.revoked(ids); });
     const int status = loop.run();
     return status == 0 && !has_left ? 75 : status;
 }

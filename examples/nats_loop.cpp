@@ -93,14 +93,14 @@ const char* process(const std::string& body, const ojs::cancel_token& interrupt)
     return ojs::write_log_line(STDOUT_FILENO, "done " + id), "+ACK";
 }
 
-void consume(ojs::slot& slot, jetstream& nats) {
+void consume(ojs::consumer& consumer, jetstream& nats) {
     std::shared_ptr<natsSubscription> from;
-    while (slot.next([&] { from.reset(); })) {
+    while (consumer.next([&] { from.reset(); })) {
         const auto taken = nats.take(from);
-        if (!from) static_cast<void>(slot.taking().sleep_for(1s));  // no connection, or no consumer
+        if (!from) static_cast<void>(consumer.intake_token().sleep_for(1s));  // no connection, or no consumer
         if (!taken) continue;
         const std::string id = natsMsg_GetReply(taken.get());
-        const ojs::item item = slot.begin(id);
+        const ojs::item item = consumer.begin(id);
         const char* const how = process(natsMsg_GetData(taken.get()), item.token());
         natsStatus status = how ? nats.tell(id, how) : NATS_OK;
         for (int i = 0; i < 10 && status != NATS_OK && item.token().sleep_for(1s); ++i) status = nats.tell(id, how);
@@ -113,8 +113,9 @@ int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     jetstream nats;
     if (argc != 4 || !nats.connect(argv[1], argv[2], argv[3]))
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: nats_loop nats://HOST STREAM CONSUMER"});
-    loop.consumers(0, [&](ojs::slot& slot) { consume(slot, nats); });
-    loop.renew(1s, [&](const auto& ids) { return nats.renew(ids); });
+        return ojs::report_startup_error(
+            {ojs::errc::invalid_argument, 0, "usage: nats_loop nats://HOST STREAM CONSUMER"});
+    loop.add_consumers(0, [&](ojs::consumer& consumer) { consume(consumer, nats); });
+    loop.on_renew(1s, [&](const auto& ids) { return nats.renew(ids); });
     return loop.run();
 }

@@ -77,11 +77,11 @@ bool process(int item, std::chrono::milliseconds time, const ojs::cancel_token& 
 }
 
 template <class Queue>
-void consume(ojs::slot& slot, Queue& queue, std::chrono::milliseconds time) {
-    while (slot.next()) {                              // waits while quiet; false: the loop stops
-        const auto taken = queue.take(slot.taking());  // waits for one; none once quiet or stopping
+void consume(ojs::consumer& consumer, Queue& queue, std::chrono::milliseconds time) {
+    while (consumer.next()) {                                    // waits while quiet; false: the loop stops
+        const auto taken = queue.take(consumer.intake_token());  // waits for one; none once quiet or stopping
         if (!taken) continue;
-        const ojs::item item = slot.begin(std::to_string(*taken));  // in flight until the end of its scope
+        const ojs::item item = consumer.begin(std::to_string(*taken));  // in flight until the end of its scope
         if (!process(*taken, time, item.token())) queue.put(*taken);
     }
 }
@@ -90,11 +90,11 @@ void consume(ojs::slot& slot, Queue& queue, std::chrono::milliseconds time) {
 int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     const auto time = ojs::parse_duration(argc > 1 ? argv[1] : "2s");
-    if (argc > 2 || !time) return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: own_loop [TIME]"});
+    if (argc > 2 || !time) return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: own_loop [TIME]"});
     memory_queue memory;
     pipe_queue pipe;
     for (int item = 1; item <= 4; ++item) memory.put(item), pipe.put(4 + item);
-    loop.consumers(1, [&](ojs::slot& slot) { consume(slot, memory, *time); });  // a thread each
-    loop.consumers(1, [&](ojs::slot& slot) { consume(slot, pipe, *time); });
+    loop.add_consumers(1, [&](ojs::consumer& consumer) { consume(consumer, memory, *time); });  // a thread each
+    loop.add_consumers(1, [&](ojs::consumer& consumer) { consume(consumer, pipe, *time); });
     return loop.run();
 }

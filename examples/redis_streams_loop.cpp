@@ -87,15 +87,15 @@ const char* process(const std::string& body, const ojs::cancel_token& interrupt)
     return "done";
 }
 
-void consume(ojs::slot& slot, redis_queue queue) {
-    queue.consumer += std::to_string(slot.index());
-    while (slot.next()) {
+void consume(ojs::consumer& consumer, redis_queue queue) {
+    queue.consumer += std::to_string(consumer.index());
+    while (consumer.next()) {
         const reply entry = queue.call("take");
         if (!entry || entry->type != REDIS_REPLY_ARRAY) {
-            static_cast<void>(slot.taking().sleep_for(100ms));  // ends at once when the loop stops
+            static_cast<void>(consumer.intake_token().sleep_for(100ms));  // ends at once when the loop stops
             continue;
         }
-        const ojs::item item = slot.begin(entry->element[0]->str + (" " + queue.consumer));
+        const ojs::item item = consumer.begin(entry->element[0]->str + (" " + queue.consumer));
         queue.settle(entry->element[0]->str, process(entry->element[1]->str, item.token()));
     }
 }
@@ -115,10 +115,10 @@ std::vector<std::string> renew(redis_queue& queue, const std::vector<std::string
 int main(int argc, char** argv) {
     ojs::loop loop;                 // first: a SIGTERM during start-up is kept
     std::signal(SIGPIPE, SIG_IGN);  // hiredis may raise it
-    if (argc < 3) return ojs::report_usage({ojs::errc::invalid_argument, 0, "HOST:PORT STREAM [GROUP]"});
+    if (argc < 3) return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "HOST:PORT STREAM [GROUP]"});
     const std::string at = argv[1], host = at.substr(0, at.find(':')), port = at.substr(at.rfind(':') + 1);
     const redis_queue queue{host, argv[2], argc > 3 ? argv[3] : "ojs", consumer_name(), std::atoi(port.c_str())};
-    loop.consumers(0, [&](ojs::slot& slot) { consume(slot, queue); });
-    loop.renew(1s, [renewals = queue](const auto& ids) mutable { return renew(renewals, ids); });
+    loop.add_consumers(0, [&](ojs::consumer& consumer) { consume(consumer, queue); });
+    loop.on_renew(1s, [renewals = queue](const auto& ids) mutable { return renew(renewals, ids); });
     return loop.run();
 }

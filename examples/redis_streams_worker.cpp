@@ -34,9 +34,9 @@ int main(int argc, char** argv) {
             "Processes the messages of a stream: \"ID MS\", or \"ID fail\".");
         return 0;
     }
-    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help"});
+    if (argc > 1) return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "unexpected argument; see --help"});
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     options->transports.add(ojs::redis_streams());
     ojs::worker worker(std::move(*options));
     worker.register_handler("message", process);

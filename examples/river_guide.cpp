@@ -1,4 +1,4 @@
-// River's "realistic shutdown code", line by line, to control each stage yourself. options.use(river()) and worker.run()
+// River's "realistic shutdown code", line by line, to control each stage yourself. options.apply_profile(river()) and worker.run()
 // do the same: see river_stages.cpp.
 //
 //   build/river_guide [good|deaf|short] [STAGE]     the job, and the length of a stage ("500ms"; default: 10s)
@@ -53,15 +53,16 @@ int main(int argc, char** argv) {
     const std::string type = argc > 1 ? argv[1] : "good";
     const auto stage = ojs::parse_duration(argc > 2 ? argv[2] : "10s");
     if (argc > 3 || !stage || (type != "good" && type != "deaf" && type != "short")) {
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: river_guide [good|deaf|short] [STAGE]"});
+        return ojs::report_startup_error(
+            {ojs::errc::invalid_argument, 0, "usage: river_guide [good|deaf|short] [STAGE]"});
     }
     ojs::lifecycle signalled;  // stop_by_signals() acts on it
     auto sigint_or_term = ojs::signals::install(signalled);
-    if (!sigint_or_term) return ojs::report_usage(sigint_or_term.error());
+    if (!sigint_or_term) return ojs::report_startup_error(sigint_or_term.error());
 
     ojs::worker_options options;
     options.times.shutdown_grace_period = ojs::no_limit;  // Stop() never cancels
-    options.times.cancel_wait = *stage;                   // StopAndCancel() waits this long for jobs
+    options.times.cancel_grace = *stage;                  // StopAndCancel() waits this long for jobs
     options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::error;
     ojs::memory_transport queue;
@@ -69,7 +70,7 @@ int main(int argc, char** argv) {
     ojs::worker worker(options, queue);
     worker.register_handler(type, run_job);
     const ojs::result<void> started = worker.start();
-    if (!started) return ojs::report_usage(started.error());
+    if (!started) return ojs::report_startup_error(started.error());
     log("Working; press Ctrl-C to stop");
 
     std::thread stopper([&] { stop_by_signals(worker, *sigint_or_term, *stage); });

@@ -90,12 +90,12 @@ int main(int argc, char** argv) {
     const std::string type = argc > 1 ? argv[1] : "good";
     const auto stage = ojs::parse_duration(argc > 2 ? argv[2] : "10s");
     if (argc > 3 || !is_known(type) || !stage) {
-        return ojs::report_usage(
+        return ojs::report_startup_error(
             {ojs::errc::invalid_argument, 0, "usage: river_stages [good|slow|deaf|short] [STAGE]"});
     }
     ojs::worker_options options;
-    options.dialect.stop.stuck_exit_status = ojs::exit_status::stuck;
-    options.times.shutdown_grace_period = options.times.cancel_wait = *stage;
+    options.profile.stop.stuck_exit_status = ojs::exit_status::stuck;
+    options.times.shutdown_grace_period = options.times.cancel_grace = *stage;
     options.times.stop_timeout = *stage + 5s;
     options.log.level = ojs::log_level::warn;
     options.log.hook = [&type](const ojs::log_record& record) { print_record(record, type); };

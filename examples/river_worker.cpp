@@ -59,7 +59,7 @@ ojs::result<ojs::worker_options> read_options() {
     const milliseconds grace = options->times.shutdown_grace_period;
     const bool grace_is_set = !variable("OJS_SHUTDOWN_GRACE_PERIOD").empty() || !variable("OJS_GRACE_PERIOD").empty() ||
                               !variable("OJS_SHUTDOWN_TIMEOUT").empty();
-    options->use(ojs::river_dialect());
+    options->apply_profile(ojs::river_profile());
     if (grace_is_set) options->times.shutdown_grace_period = grace;
     return options;
 }
@@ -72,14 +72,17 @@ int main(int argc, char** argv) {
             "Runs jobs of River's queue: kinds noop, sleep, spin, fail, snooze, cancel, discard.");
         return 0;
     }
-    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help", 0, {}});
+    if (argc > 1)
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "unexpected argument; see --help", 0, {}});
     ojs::result<ojs::worker_options> options = read_options();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     ojs::river_options river_options;
     river_options.schema = variable("RIVER_SCHEMA");
-    river_options.on_notice = [](const std::string& text) { std::fprintf(stderr, "river: %s\n", text.c_str()); };
+    river_options.log = [](const ojs::log_record& record) {
+        ojs::write_log_line(2, ojs::format_log_record(record, ojs::log_format::automatic));
+    };
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), river_options);
-    if (!river) return ojs::report_usage(river.error());
+    if (!river) return ojs::report_startup_error(river.error());
     ojs::worker worker(std::move(*options), **river);
     add_handlers(worker, **river);
     return worker.run();

@@ -21,16 +21,16 @@ int main(int argc, char** argv) {
         std::puts("usage: OJS_URL=https://HOST tls_worker\nRuns jobs of type hello.greet.");
         return 0;
     }
-    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "unexpected argument; see --help"});
+    if (argc > 1) return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "unexpected argument; see --help"});
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     ojs::tls_options files;
     files.ca_file = variable("TLS_CA_FILE");
     files.crl_file = variable("TLS_CRL_FILE");
     files.certificate_file = variable("TLS_CERTIFICATE_FILE");
     files.key_file = variable("TLS_KEY_FILE");
     const auto tls = ojs::tls_openssl(files);
-    if (!tls) return ojs::report_usage(tls.error());
+    if (!tls) return ojs::report_startup_error(tls.error());
     options->https_stream = *tls;
 
     ojs::worker worker(std::move(*options));

@@ -1,7 +1,7 @@
 // ojs_launcher.hpp: starts groups of processes, keeps them running, and replaces them without an outage. [RFC-041]
 //
 //     auto options = ojs::read_launcher_config(json);
-//     if (!options) return ojs::report_usage(options.error());
+//     if (!options) return ojs::report_startup_error(options.error());
 //     return ojs::launcher(*options).run();  // SIGTERM shuts the processes down, then it returns
 #ifndef OJS_SHUTDOWN_LAUNCHER_HPP
 #define OJS_SHUTDOWN_LAUNCHER_HPP

@@ -14,7 +14,7 @@ static_assert(false, "ojs_ledger.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 
 #include "set_inline.hpp"
 // clang-format off
-#include "ojs/ledger/completion_ledger.hpp"
+#include "ojs/ledger/offset_tracker.hpp"
 // clang-format on
 #undef OJS_SHUTDOWN_INLINE
 

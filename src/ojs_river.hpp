@@ -1,7 +1,7 @@
 // ojs_river.hpp: River's queue in PostgreSQL, by libpq; link with -lpq.
 //
 //     auto river = ojs::river_transport::create("postgres://localhost/app");
-//     if (!river) return ojs::report_usage(river.error());
+//     if (!river) return ojs::report_startup_error(river.error());
 //     ojs::worker worker(*options, **river);
 #ifndef OJS_SHUTDOWN_RIVER_HPP
 #define OJS_SHUTDOWN_RIVER_HPP

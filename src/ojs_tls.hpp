@@ -1,7 +1,7 @@
 // ojs_tls.hpp: https:// with OpenSSL 3; link with -lssl -lcrypto.
 //
 //     auto tls = ojs::tls_openssl();
-//     if (!tls) return ojs::report_usage(tls.error());
+//     if (!tls) return ojs::report_startup_error(tls.error());
 //     options->https_stream = *tls;  // before the worker is made; OJS_URL=https://HOST
 #ifndef OJS_SHUTDOWN_TLS_HPP
 #define OJS_SHUTDOWN_TLS_HPP

@@ -490,7 +490,7 @@ def bundle(picojson):
 WORKER_USE = """\
     int main() {
         auto options = ojs::worker_options::from_environment();
-        if (!options) return ojs::report_usage(options.error());
+        if (!options) return ojs::report_startup_error(options.error());
         ojs::worker worker(*options);
         worker.register_handler("email.send", [](ojs::job_context& job) {
             send_email(job.args_json());
@@ -501,12 +501,12 @@ WORKER_USE = """\
 LOOP_USE = """\
     int main() {
         ojs::loop loop;  // first: a SIGTERM during start-up is kept
-        loop.consumers(8, [](ojs::slot& slot) {
+        loop.add_consumers(8, [](ojs::consumer& consumer) {
             my_queue queue;  // of this thread
-            while (slot.next()) {
-                const auto message = queue.take(slot.taking());
+            while (consumer.next()) {
+                const auto message = queue.take(consumer.intake_token());
                 if (!message) continue;
-                const ojs::item item = slot.begin(message->id);
+                const ojs::item item = consumer.begin(message->id);
                 process(*message, item.token()) ? queue.done(*message) : queue.hand_back(*message);
             }
         });

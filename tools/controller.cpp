@@ -227,7 +227,9 @@ constexpr struct {
          if (out.options.container_grace_period == 0ms) throw invalid_value("must be longer than 0");
      }},
     {"child_process_shutdown_timeout",
-     [](const picojson::value& value, config& out) { out.options.times.cancel_lead = read_duration(value); }},
+     [](const picojson::value& value, config& out) {
+         out.options.times.cancel_before_deadline = read_duration(value);
+     }},
     {"termination_type_file",
      [](const picojson::value& value, config& out) { out.options.termination_mode_file = read_text(value); }},
     {"metrics_address", [](const picojson::value& value, config& out) { out.health.address = read_text(value); }},
@@ -243,11 +245,11 @@ void read_key(const std::string& key, const picojson::value& value, config& out)
 
 config defaults() {
     config out;
-    out.options.use(ojs::dialect::spot_controller());
+    out.options.apply_profile(ojs::profile::spot_controller());
     out.options.concurrency = 1;
-    out.options.times.cancel_wait = 2s;  // for handlers to return after the SIGKILL at the end of the grace period
+    out.options.times.cancel_grace = 2s;  // for handlers to return after the SIGKILL at the end of the grace period
     out.options.log.hook = print_library_record;
-    out.spool.any_file = true;
+    out.spool.accept_any_file = true;
     return out;
 }
 
@@ -308,7 +310,7 @@ ojs::result<void> check(const std::string& path, const config& config) {
     if (config.command.empty()) return wrong_usage(path + ": command is missing");
     const auto program = check_program(path, config.command[0]);
     if (!program) return program;
-    if (config.options.times.cancel_lead >= config.options.times.shutdown_grace_period) {
+    if (config.options.times.cancel_before_deadline >= config.options.times.shutdown_grace_period) {
         return wrong_usage(path + ": child_process_shutdown_timeout must be shorter than termination_grace_period");
     }
     return {};
@@ -602,39 +604,30 @@ class guarded_queue : public ojs::transport {
     std::atomic<bool> was_announced_{false};
 };
 
-void log_spool_event(const ojs::spool_event& event) {
-    constexpr const char* messages[] = {"A file in the request folder is not claimed",
-                                        "Job of a dead controller recovered",
-                                        "Claimed jobs left in processing/: their controller may be alive",
-                                        "A completed job is settled without its result"};
-    log(event.kind == ojs::spool_event_kind::recovered ? ojs::log_level::info : ojs::log_level::warn,
-        messages[static_cast<int>(event.kind)], {{"name", event.name, false}, {"reason", event.reason, false}});
-}
-
 // ---- commands ----
 
 int run_controller(const std::string& path) {
-    ::signal(SIGCHLD, SIG_DFL);              // an inherited SIG_IGN would discard the children's exit status
-    const auto below_init = ojs::as_init();  // as PID 1: reaps orphans
-    if (!below_init) return ojs::report_usage(below_init.error());
+    ::signal(SIGCHLD, SIG_DFL);                  // an inherited SIG_IGN would discard the children's exit status
+    const auto below_init = ojs::run_as_init();  // as PID 1: reaps orphans
+    if (!below_init) return ojs::report_startup_error(below_init.error());
     ojs::lifecycle lifecycle;
     ojs::signal_options taken;
     taken.reclaim = true;
     taken.stop_signals = {SIGTERM, SIGINT, SIGHUP};
     taken.third_signal_exits = false;                        // the first signal wins
     auto signals = ojs::signals::install(lifecycle, taken);  // first: keeps a signal that arrives during start-up
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     auto config = read_config(path);
-    if (!config) return ojs::report_usage(config.error());
+    if (!config) return ojs::report_startup_error(config.error());
     const auto checked = check(path, *config);
-    if (!checked) return ojs::report_usage(checked.error());
+    if (!checked) return ojs::report_startup_error(checked.error());
     if (config->has_spot_instance_mode) {
         log(ojs::log_level::warn, "spot_instance_mode is deprecated and ignored; the termination-mode file decides",
             {{"file", config->options.termination_mode_file, false}});
     }
-    config->spool.on_event = log_spool_event;
+    config->spool.log = [](const ojs::log_record& record) { log(record.level, record.message, record.fields); };
     const auto opened = ojs::open_spool(config->spool);
-    if (!opened) return ojs::report_usage(opened.error());
+    if (!opened) return ojs::report_startup_error(opened.error());
     ojs::transport& queue = **opened;
     controller controller(config->command);
     guarded_queue guarded(queue, controller, config->options.termination_mode_file);
@@ -696,7 +689,7 @@ ojs::result<config> read_config_or_defaults(const std::string& path) {
 
 int mark_normal(const std::string& path) {
     const auto config = read_config_or_defaults(path);
-    if (!config) return ojs::report_usage(config.error());
+    if (!config) return ojs::report_startup_error(config.error());
     return write_mode(config->options.termination_mode_file, "NORMAL_SHUTDOWN");
 }
 
@@ -714,7 +707,7 @@ bool is_no_controller(const ojs::error& why) { return why.sys_errno == ESRCH || 
 // A hook that runs after the controller has ended must not report a failure to its container.
 int report_no_controller(const ojs::error& why, bool named) {
     if (why.sys_errno != ESRCH || named) {
-        ojs::report_usage(why);
+        ojs::report_startup_error(why);
         return 1;
     }
     std::printf("nothing to reclaim: %s\n", why.text.c_str());
@@ -729,7 +722,7 @@ int reclaim(const std::string& path, pid_t pid) {
     const auto config = read_config_or_defaults(path);
     const std::string file = config ? config->options.termination_mode_file : "";
     const ojs::termination_mode before = ojs::read_termination_mode(file);
-    const int written = config ? write_mode_in_time(file, "SPOT_RECLAIM") : ojs::report_usage(config.error());
+    const int written = config ? write_mode_in_time(file, "SPOT_RECLAIM") : ojs::report_startup_error(config.error());
     const auto sent = found ? ojs::signal_worker("reclaim", *found) : found;
     if (sent) return written;
     if (written == 0 && is_no_controller(sent.error())) restore_mode(file, before);
@@ -784,12 +777,13 @@ ojs::result<command_line> read_flags(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
     const auto flags = read_flags({argv + 1, argv + argc});
-    if (!flags) return ojs::report_usage(flags.error());
+    if (!flags) return ojs::report_startup_error(flags.error());
     if (flags->help) return std::fputs(usage, stdout) < 0 ? 1 : 0;
     const std::string config = find_config(flags->config);
     if (flags->mark_normal) return mark_normal(config);
     if (flags->reclaim) return reclaim(config, flags->pid);
     if (!config.empty()) return run_controller(config);
-    return ojs::report_usage(wrong_usage(std::string("there is no configuration: give --config FILE, name it in ") +
-                                         config_variable + ", or put it at " + default_config + "; see --help"));
+    return ojs::report_startup_error(
+        wrong_usage(std::string("there is no configuration: give --config FILE, name it in ") + config_variable +
+                    ", or put it at " + default_config + "; see --help"));
 }

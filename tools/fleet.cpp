@@ -39,13 +39,13 @@ ojs::outcome do_job(ojs::job_context& job, int ledger) {
 int be_worker(const char* path) {
     const int ledger = ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     options->transports.add(ojs::spool());
     ojs::lifecycle life;
     ojs::worker worker(*options, life);
     worker.register_handler("fleet.job", [ledger](ojs::job_context& job) { return do_job(job, ledger); });
     auto coordinator = ojs::shutdown_coordinator::start_for(worker, life);
-    if (!coordinator) return ojs::report_usage(coordinator.error());
+    if (!coordinator) return ojs::report_startup_error(coordinator.error());
     return worker.run();
 }
 
@@ -172,14 +172,14 @@ int run_fleet(const char* program) {
     place where;
     ojs::lifecycle life;
     const auto signals = ojs::signals::install(life);  // Ctrl-C stops the fleet and its workers
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     ojs::launcher_options options;
     options.log.level = ojs::log_level::error;
     for (const char* name : group_names) options.groups.push_back(group(name, program, where));
     ojs::launcher fleet(std::move(options), life);
     load jobs(where);
     const ojs::result<void> started = fleet.start();
-    if (!started) return ojs::report_usage(started.error());
+    if (!started) return ojs::report_startup_error(started.error());
     bool replaced = await_ready(fleet);
     for (int round = 0; replaced && round < rounds; ++round) replaced = replace_all(fleet);
     const int enqueued = jobs.stop();
@@ -200,6 +200,6 @@ int main(int argc, char** argv) {
             "Exit status: 0 if no job was lost, else 1.");
         return 0;
     }
-    if (argc > 1) return ojs::report_usage({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
+    if (argc > 1) return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "no arguments; see --help"});
     return run_fleet(argv[0]);
 }

@@ -167,7 +167,7 @@ int work(const settings& options, ojs::coordinator_options coordination, ojs::li
     coordination.metrics = [&keys] { return keys.metrics(); };
     auto coordinator = ojs::shutdown_coordinator::start(std::move(coordination), life);
     if (!coordinator) return failed(coordinator.error());
-    coordinator->warming("reads its file");
+    coordinator->report_warming("reads its file");
     keys.values().load();
     auto http = ojs::http_server::start(options.listen,
                                         [&keys](const ojs::http_request& request) { return keys.answer(request); });
@@ -175,7 +175,7 @@ int work(const settings& options, ojs::coordinator_options coordination, ojs::li
     const std::string where = "serving on " + http->address();
     std::printf("%s\n", where.c_str());
     std::fflush(stdout);
-    coordinator->ready(where);  // the message gives the launcher's clients the address
+    coordinator->report_ready(where);  // the message gives the launcher's clients the address
     coordinator->on_shutdown(
         "refuse new requests", [&keys] { keys.refuse_new(); }, ojs::no_limit);
     const ojs::result<void> drained =
@@ -191,11 +191,11 @@ int main(int argc, char** argv) {
     }
     settings options;
     const ojs::result<void> read = read_arguments(options, argc, argv);
-    if (!read) return ojs::report_usage(read.error());
+    if (!read) return ojs::report_startup_error(read.error());
     auto coordination = ojs::coordinator_options::from_environment();
-    if (!coordination) return ojs::report_usage(coordination.error());
+    if (!coordination) return ojs::report_startup_error(coordination.error());
     ojs::lifecycle life;
     auto signals = ojs::signals::install(life);
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     return work(options, *coordination, life);
 }

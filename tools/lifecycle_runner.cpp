@@ -172,7 +172,7 @@ class drain {
 
   private:
     [[noreturn]] void hang() {
-        coordinator_.blocked("waiting for nothing");
+        coordinator_.report_blocked("waiting for nothing");
         for (;;) ::pause();
     }
     bool is_slow() const { return options_.behavior == "slow-drain" || options_.behavior == "request-more"; }
@@ -187,9 +187,9 @@ class drain {
 
 // Reports ready after `ready_after`, unless cancelled first.
 void become_ready(const settings& options, ojs::shutdown_coordinator& coordinator, const ojs::cancel_token& token) {
-    if (options.ready_after.count() > 0 || options.never_ready) coordinator.warming();
+    if (options.ready_after.count() > 0 || options.never_ready) coordinator.report_warming();
     if (options.never_ready || !token.sleep_for(options.ready_after)) return;
-    coordinator.ready();
+    coordinator.report_ready();
     print_line("ready");
 }
 
@@ -222,13 +222,13 @@ int main(int argc, char** argv) {
     }
     settings options;
     auto coordinator = ojs::coordinator_options::from_environment();
-    if (!coordinator) return ojs::report_usage(coordinator.error());
+    if (!coordinator) return ojs::report_startup_error(coordinator.error());
     options.coordinator = *coordinator;
     const ojs::result<void> read = read_arguments(options, argc, argv);
-    if (!read) return ojs::report_usage(read.error());
+    if (!read) return ojs::report_startup_error(read.error());
     if (options.ignore_sigterm) ::signal(SIGTERM, SIG_IGN);
     ojs::lifecycle life;
     auto signals = ojs::signals::install(life);
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     return work(options, life);
 }

@@ -64,12 +64,12 @@ Environment (defaults in parentheses):
   OJS_URL (http://127.0.0.1:8080; unix:/PATH; spool:DIR: no backend; memory:)
   OJS_QUEUES (default)               OJS_CONCURRENCY (10)
   OJS_SHUTDOWN_GRACE_PERIOD (30s)    OJS_STOP_TIMEOUT (5s)
-  OJS_CANCEL_WAIT (0s)               OJS_HEARTBEAT_INTERVAL (5s)
+  OJS_CANCEL_GRACE (0s)               OJS_HEARTBEAT_INTERVAL (5s)
   OJS_POLL_INTERVAL (1s)             OJS_VISIBILITY_TIMEOUT (30s)
   OJS_HEALTH_ADDR (none)             OJS_HEALTH_CONTROL (off)
   OJS_HEALTH_TOKEN (none)            OJS_CONTAINER_GRACE_PERIOD
-  OJS_PRESTOP_DELAY                  OJS_DIALECT (graceful_shutdown)
-  OJS_CANCEL_LEAD (0s)               OJS_RECLAIM_WAIT (0s)
+  OJS_PRESTOP_DELAY                  OJS_PROFILE (graceful_shutdown)
+  OJS_CANCEL_BEFORE_DEADLINE (0s)               OJS_RECLAIM_GRACE (0s)
   OJS_STUCK_AFTER (5s)               OJS_TERMINATION_MODE_FILE (none)
   OJS_LOG_LEVEL (info)               OJS_LOG_FORMAT (text, logfmt, json)
   OJS_LABELS  OJS_WORKER_ID  OJS_AUTH_TOKEN  OJS_AUTH_TOKEN_FILE
@@ -341,10 +341,10 @@ ojs::result<ojs::worker_options> read_options() {
 
 int run_enqueue(const std::vector<std::string_view>& values) {
     const auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     const std::string scheme = "spool:";
     if (options->url.compare(0, scheme.size(), scheme) != 0)
-        return ojs::report_usage(wrong_usage("--enqueue needs OJS_URL=spool:DIR"));
+        return ojs::report_startup_error(wrong_usage("--enqueue needs OJS_URL=spool:DIR"));
     ojs::spool_job job;
     job.type = values.front();
     job.queue = options->queues.front();
@@ -357,16 +357,16 @@ int run_enqueue(const std::vector<std::string_view>& values) {
     job.args_json = "[" + args + "]";
     const ojs::result<std::string> id = ojs::spool_enqueue(options->url.substr(scheme.size()), job);
     if (id) return std::printf("%s\n", id->c_str()) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
-    const int status = ojs::report_usage(id.error());
+    const int status = ojs::report_startup_error(id.error());
     return id.error().code == ojs::errc::invalid_argument ? status : 1;
 }
 
 int work() {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is not lost
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     const auto options = read_options();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     lifecycle.set_signal_debounce(options->signal_debounce);
     ojs::worker worker(*options, lifecycle);
     worker.register_handler("text.count", count_text);
@@ -384,7 +384,8 @@ int main(int argc, char** argv) {
     const std::string_view flag = argv[1];
     if (flag == "--help" && argc == 2) return std::fputs(usage, stdout) < 0 ? 1 : 0;
     if (flag == "--enqueue" && argc > 2) return run_enqueue({argv + 2, argv + argc});
-    if (flag.substr(0, 2) != "--") return ojs::report_usage(wrong_usage("'" + std::string(flag) + "' is no flag"));
+    if (flag.substr(0, 2) != "--")
+        return ojs::report_startup_error(wrong_usage("'" + std::string(flag) + "' is no flag"));
     const std::optional<int> status = ojs::run_command(argc, argv, read_options());
     return status ? *status : work();
 }

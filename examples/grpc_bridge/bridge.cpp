@@ -63,12 +63,12 @@ void say(const std::string& line) {
 int serve(const settings& how, ojs::lifecycle& life) {
     const bool is_path = how.to.compare(0, 5, "unix:") == 0;
     ojs::result<ojs::http_client> to = ojs::http_client::create(is_path ? how.to : "http://" + how.to);
-    if (!to) return ojs::report_usage(to.error());
+    if (!to) return ojs::report_startup_error(to.error());
     // If a launcher started the bridge, this process reports to it like any other child.
     const auto options = ojs::coordinator_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     auto coordinator = ojs::shutdown_coordinator::start(*options, life);
-    if (!coordinator) return ojs::report_usage(coordinator.error());
+    if (!coordinator) return ojs::report_startup_error(coordinator.error());
 
     bridge service(std::move(*to), how.limit);
     grpc::ServerBuilder builder;
@@ -85,7 +85,7 @@ int serve(const settings& how, ojs::lifecycle& life) {
     } else {
         say("listening on port " + std::to_string(port));
     }
-    coordinator->ready();
+    coordinator->report_ready();
     const ojs::result<void> drained = coordinator->run([&](const ojs::cancel_token& token) {
         service.close();
         say("draining");
@@ -103,9 +103,9 @@ int main(int argc, char** argv) {
         return 0;
     }
     const ojs::result<settings> how = read_arguments(argc, argv);
-    if (!how) return ojs::report_usage(how.error());
+    if (!how) return ojs::report_startup_error(how.error());
     ojs::lifecycle life;
     const ojs::result<ojs::signals> signals = ojs::signals::install(life);
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     return serve(*how, life);
 }

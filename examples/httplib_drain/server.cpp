@@ -20,11 +20,11 @@ int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
     const auto timeout = ojs::server_shutdown_timeout();
-    if (!signals || !timeout) return ojs::report_usage(!signals ? signals.error() : timeout.error());
+    if (!signals || !timeout) return ojs::report_startup_error(!signals ? signals.error() : timeout.error());
     unsigned requested = 0;
     char rest = 0;
     if (argc > 2 || (argc == 2 && (std::sscanf(argv[1], "%5u%c", &requested, &rest) != 1 || requested > 65535)))
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "usage: httplib_drain [PORT]"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: httplib_drain [PORT]"});
     const char* const duck = std::getenv("LAME_DUCK_MS");
     const std::chrono::milliseconds lame_duck(duck == nullptr ? 0 : std::atoi(duck));
 

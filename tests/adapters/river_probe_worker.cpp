@@ -39,17 +39,19 @@ ojs::outcome spin(ojs::job_context& job) {
 
 int main() {
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     const auto times = options->times;
-    options->use(ojs::river_dialect());
+    options->apply_profile(ojs::river_profile());
     options->extensions.add(ojs::ops());
     if (!variable("OJS_SHUTDOWN_GRACE_PERIOD").empty())
         options->times.shutdown_grace_period = times.shutdown_grace_period;
     if (!variable("OJS_STOP_TIMEOUT").empty()) options->times.stop_timeout = times.stop_timeout;
     ojs::river_options of_river;
-    of_river.on_notice = [](const std::string& text) { std::fprintf(stderr, "notice: %s\n", text.c_str()); };
+    of_river.log = [](const ojs::log_record& record) {
+        ojs::write_log_line(2, ojs::format_log_record(record, ojs::log_format::automatic));
+    };
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), std::move(of_river));
-    if (!river) return ojs::report_usage(river.error());
+    if (!river) return ojs::report_startup_error(river.error());
     ojs::river_transport& queue = **river;
     const int trace = ::open(variable("RIVER_TEST_TRACE").c_str(), O_WRONLY | O_APPEND | O_CREAT, 0644);
 

@@ -21,10 +21,10 @@ void set_up(ojs::worker& worker, const ojs::function<ojs::outcome(ojs::job_conte
 
 template <class... Numbers>
 double sum_of(const ojs::job_context& job) {
-    return (static_cast<double>(job.arg<Numbers>(0).value_or(job.require<Numbers>(0))) + ...);
+    return (static_cast<double>(job.arg<Numbers>(0).value_or(job.require_arg<Numbers>(0))) + ...);
 }
 std::size_t all(const ojs::job_context& job) {
-    return job.require<std::string>(0).size() + job.arg<std::string>(1)->size() +
+    return job.require_arg<std::string>(0).size() + job.arg<std::string>(1)->size() +
            static_cast<std::size_t>(
                sum_of<signed char, unsigned char, short, unsigned short, int, unsigned, long, unsigned long, long long,
                       unsigned long long, std::size_t, std::int8_t, std::uint64_t, float, double, long double, bool>(

@@ -6,7 +6,7 @@ inline ojs::outcome with_values(ojs::job_context& job) {
     const ojs::result<picojson::value> saved = job.checkpoint<picojson::value>();
     const ojs::result<picojson::object> read = ojs::json_view::parse("{}")->as<picojson::object>();
     if (!first || !second || !all || !saved || !read) return ojs::outcome::discard("wrong arguments");
-    picojson::value required = job.require<picojson::value>(0);
+    picojson::value required = job.require_arg<picojson::value>(0);
     if (!job.save_checkpoint(required) || !job.save_checkpoint("1") || job.checkpoint().empty()) return *first;
     return ojs::outcome::done(*first);
 }

@@ -3,8 +3,8 @@
 #include <ojs_shutdown.hpp>
 
 int first(const ojs::job_context& job) {
-    return job.require<int>(0);  // expect: require<T> and arg_or throw: without exceptions, test arg<T>
+    return job.require_arg<int>(0);  // expect: require_arg<T> and arg_or throw: without exceptions, test arg<T>
 }
 bool second(const ojs::job_context& job) {
-    return job.arg_or(1, true);  // expect: require<T> and arg_or throw: without exceptions, test arg<T>
+    return job.arg_or(1, true);  // expect: require_arg<T> and arg_or throw: without exceptions, test arg<T>
 }

@@ -170,12 +170,12 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
     CHECK(now.message == "two writes left");
     CHECK_FALSE(now.need_more_time);
 
-    coordinator.blocked("Kafka flush");
-    coordinator.blocked("lock");
+    coordinator.report_blocked("Kafka flush");
+    coordinator.report_blocked("lock");
     now = from_outside.status();
     CHECK(now.state == shutdown_state::blocked);
     CHECK(now.metrics.blocking_operations == std::vector<std::string>{"Kafka flush", "lock"});
-    coordinator.unblocked("Kafka flush");
+    coordinator.report_unblocked("Kafka flush");
     CHECK(from_outside.state() == shutdown_state::blocked);
     for (int again = 0; again < 2; ++again) {  // a third one of the RFC's own blocks
         const shutdown_ack ack = from_outside.shut_down("{\"maxShutdownSeconds\":1}");
@@ -184,7 +184,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
         CHECK(ack.estimated_seconds > 1);  // what is left of the first one's maximum
         CHECK(from_outside.state() == shutdown_state::blocked);
     }
-    coordinator.unblocked("lock");
+    coordinator.report_unblocked("lock");
     CHECK(from_outside.state() == shutdown_state::draining);
     coordinator.need_more_time(7s);
     CHECK(from_outside.status().need_more_time);
@@ -197,7 +197,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a Shutdown runs the drain, shows each s
     CHECK(program.outcome);
     CHECK(from_outside.state() == shutdown_state::complete);
     CHECK(from_outside.shut_down().message == "complete");
-    coordinator.blocked("late");
+    coordinator.report_blocked("late");
     coordinator.set_message("late");
     CHECK(from_outside.status().message == "drained");
     CHECK(from_outside.state() == shutdown_state::complete);
@@ -247,8 +247,8 @@ TEST_CASE("coordinator: a failed drain stays BLOCKED and is never reported as co
             REQUIRE_FALSE(program.outcome);
             CHECK(program.outcome.error().code == errc::timed_out);
         }
-        coordinator.blocked("x");
-        coordinator.unblocked("x");
+        coordinator.report_blocked("x");
+        coordinator.report_unblocked("x");
         CHECK(from_outside.state() == shutdown_state::blocked);
         CHECK(from_outside.status().message == "3 in flight");
         CHECK(test::code_of(run_drained(coordinator)) == errc::busy);
@@ -278,10 +278,10 @@ TEST_CASE_FIXTURE(started, "coordinator: readiness follows the program's state, 
     const auto state = [&] { return from_outside.readiness().state; };
     CHECK(state() == readiness_state::starting);
     CHECK_FALSE(from_outside.readiness().checks.grpc_server_ready);
-    coordinator.warming("pools fill");
+    coordinator.report_warming("pools fill");
     CHECK(from_outside.readiness().message == "pools fill");
     coordinator.set_backend(true, false);
-    coordinator.ready("serves");
+    coordinator.report_ready("serves");
     CHECK(state() == readiness_state::warming);  // a check is not passed yet
     CHECK(from_outside.readiness().message == "not passed: backend warmed");
     coordinator.set_backend(true, true);
@@ -300,10 +300,10 @@ TEST_CASE_FIXTURE(started, "coordinator: readiness follows the program's state, 
     CHECK(failed.message == "not passed: disk");
     *disk = true;
     from_outside.await_ready();
-    coordinator.unhealthy("no backend");
+    coordinator.report_unhealthy("no backend");
     CHECK(from_outside.readiness().message == "no backend");
     CHECK(state() == readiness_state::unhealthy);
-    coordinator.ready("serves");
+    coordinator.report_ready("serves");
     life.apply(event::quiet_request, {cause_kind::api, 0});
     CHECK(state() == readiness_state::draining);
     CHECK(from_outside.state() == shutdown_state::running);
@@ -321,7 +321,7 @@ TEST_CASE_FIXTURE(started, "coordinator: a readiness check that hangs fails, and
         test::counter asked;
     };
     const auto gate = std::make_shared<shared_gate>();
-    coordinator.ready();
+    coordinator.report_ready();
     coordinator.add_check("hangs", [gate] {
         gate->asked.add();
         return gate->go.wait();
@@ -372,7 +372,7 @@ TEST_CASE("coordinator: without an address nothing is served, and run() still en
     shutdown_coordinator coordinator = start(options, life);
     CHECK_FALSE(coordinator.active());
     CHECK(coordinator.address().empty());
-    coordinator.ready();
+    coordinator.report_ready();
     life.apply(event::stop_request, {cause_kind::api, 0});
     CHECK(draining_program(coordinator).await_reason() == cancel_reason::grace_period_expired);
     lifecycle other;

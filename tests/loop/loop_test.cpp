@@ -49,10 +49,10 @@ TEST_CASE_FIXTURE(fixture, "loop: a stop -> items in flight end, then shutdown s
     std::atomic<int> after_stop{0};
     std::atomic<std::uint64_t> left_at_step{99};
     one.on_shutdown("close", [&] { left_at_step = in_flight(one); });
-    one.consumers(3, [&](slot& slot) {
-        while (slot.next()) {
+    one.add_consumers(3, [&](consumer& consumer) {
+        while (consumer.next()) {
             if (one.phase() != phase::running) ++after_stop;
-            const item taken = slot.begin("item " + std::to_string(slot.index()));
+            const item taken = consumer.begin("item " + std::to_string(consumer.index()));
             begun.add();
             released.wait_for(1);
         }
@@ -60,10 +60,10 @@ TEST_CASE_FIXTURE(fixture, "loop: a stop -> items in flight end, then shutdown s
     std::thread stopper([&] {
         begun.wait_for(3);
         CHECK(in_flight(one) == 3);
-        CHECK_FALSE(one.consumers(1, [](slot&) { std::abort(); }));
+        CHECK_FALSE(one.add_consumers(1, [](consumer&) { std::abort(); }));
         CHECK(logged("added to a loop after its start, and not used"));
         CHECK(one.request_stop());
-        CHECK_FALSE(one.may_take());
+        CHECK_FALSE(one.accepting());
         released.add();
     });
     CHECK(one.run() == 0);
@@ -77,15 +77,16 @@ TEST_CASE_FIXTURE(fixture, "loop: a stop -> items in flight end, then shutdown s
     CHECK(logged("loop stopped"));
 }
 
-TEST_CASE_FIXTURE(fixture, "loop: quiet() cancels taking(); next() calls keep_alive, and returns only after resume()") {
+TEST_CASE_FIXTURE(fixture,
+                  "loop: quiet() cancels intake_token(); next() calls keep_alive, and returns only after resume()") {
     loop one(options);
     std::atomic<int> taken{0};
     counter kept_alive;
     counter woken;
-    one.consumers(1, [&](slot& slot) {
-        while (slot.next([&] { kept_alive.add(); })) {
+    one.add_consumers(1, [&](consumer& consumer) {
+        while (consumer.next([&] { kept_alive.add(); })) {
             ++taken;
-            static_cast<void>(slot.taking().sleep_for(1h));
+            static_cast<void>(consumer.intake_token().sleep_for(1h));
             woken.add();
         }
     });
@@ -93,12 +94,12 @@ TEST_CASE_FIXTURE(fixture, "loop: quiet() cancels taking(); next() calls keep_al
         CHECK(test::eventually([&] { return taken == 1; }));
         CHECK(one.quiet());
         woken.wait_for(1);
-        CHECK(one.taking().cancelled());
+        CHECK(one.intake_token().cancelled());
         kept_alive.wait_for(1);
         CHECK(taken == 1);
         CHECK(one.resume());
         CHECK(test::eventually([&] { return taken == 2; }));
-        CHECK(test::eventually([&] { return !one.taking().cancelled(); }));
+        CHECK(test::eventually([&] { return !one.intake_token().cancelled(); }));
         one.request_stop();
     });
     CHECK(one.run() == 0);
@@ -109,9 +110,9 @@ TEST_CASE_FIXTURE(fixture, "loop: request_stop_and_cancel() cancels all items, a
     loop one(options);
     counter begun;
     counter called;
-    one.consumers(2, [&](slot& slot) {
-        while (slot.next()) {
-            const item taken = slot.begin("an item");
+    one.add_consumers(2, [&](consumer& consumer) {
+        while (consumer.next()) {
+            const item taken = consumer.begin("an item");
             const auto registration = taken.token().on_cancel([&] { called.add(); });
             begun.add();
             CHECK_FALSE(taken.token().sleep_for(1h));
@@ -134,9 +135,9 @@ TEST_CASE_FIXTURE(fixture, "loop: a cancel callback blocks -> all items are canc
     loop one(options);
     counter begun;
     counter released;
-    one.consumers(2, [&](slot& slot) {
-        while (slot.next()) {
-            const item taken = slot.begin("an item");
+    one.add_consumers(2, [&](consumer& consumer) {
+        while (consumer.next()) {
+            const item taken = consumer.begin("an item");
             const auto registration = taken.token().on_cancel([&] { released.wait_for(1); });
             begun.add();
             CHECK_FALSE(taken.token().sleep_for(1h));
@@ -157,11 +158,11 @@ TEST_CASE_FIXTURE(fixture, "loop: a cancel callback blocks -> all items are canc
 
 TEST_CASE_FIXTURE(fixture, "loop: a consumer throws -> the exception is logged, the loop stops, and the status is 70") {
     loop one(options);
-    one.consumers(1, [](slot& slot) {
-        if (slot.next()) throw std::runtime_error("no connection");
+    one.add_consumers(1, [](consumer& consumer) {
+        if (consumer.next()) throw std::runtime_error("no connection");
     });
-    one.consumers(1, [](slot& slot) {
-        while (slot.next()) static_cast<void>(slot.taking().sleep_for(1h));
+    one.add_consumers(1, [](consumer& consumer) {
+        while (consumer.next()) static_cast<void>(consumer.intake_token().sleep_for(1h));
     });
     CHECK(one.run() == 70);
     CHECK(logged("a consumer threw; the loop stops"));
@@ -171,7 +172,7 @@ TEST_CASE_FIXTURE(fixture, "loop: all consumers return -> run() ends with status
     options.concurrency = 4;
     loop one(options);
     std::atomic<unsigned> seen{0};
-    one.consumers(0, [&](slot& slot) { seen += 1U << slot.index(); });
+    one.add_consumers(0, [&](consumer& consumer) { seen += 1U << consumer.index(); });
     CHECK(one.run() == 0);
     CHECK(seen == 0b1111);
 }
@@ -182,14 +183,14 @@ TEST_CASE_FIXTURE(fixture, "loop: renew gets the ids in flight, in a drain too, 
     loop one(options);
     counter renewed;
     std::atomic<bool> loses{false};
-    one.renew(1ms, [&](const std::vector<std::string>& ids) {
+    one.on_renew(1ms, [&](const std::vector<std::string>& ids) {
         CHECK(ids == std::vector<std::string>{"a"});
         renewed.add();
         return loses ? ids : std::vector<std::string>();
     });
-    one.consumers(1, [&](slot& slot) {
-        if (!slot.next()) return;
-        const item taken = slot.begin("a");
+    one.add_consumers(1, [&](consumer& consumer) {
+        if (!consumer.next()) return;
+        const item taken = consumer.begin("a");
         renewed.wait_for(2);
         one.request_stop();
         const int so_far = renewed.count();
@@ -210,7 +211,7 @@ TEST_CASE_FIXTURE(fixture, "loop: renew still runs after the last item has ended
     loop one(options);
     test::event renews;
     std::atomic<bool> has_renewed{false};
-    one.renew(1ms, [&](const std::vector<std::string>&) {
+    one.on_renew(1ms, [&](const std::vector<std::string>&) {
         renews.set();
         CHECK(test::eventually([&] { return one.phase() == phase::stopping; }));
         std::this_thread::sleep_for(100ms);  // in which the step would run
@@ -218,9 +219,9 @@ TEST_CASE_FIXTURE(fixture, "loop: renew still runs after the last item has ended
         return std::vector<std::string>();
     });
     one.on_shutdown("close the connection", [&] { CHECK(has_renewed); });
-    one.consumers(1, [&](slot& slot) {
-        if (!slot.next()) return;
-        const item taken = slot.begin("a");
+    one.add_consumers(1, [&](consumer& consumer) {
+        if (!consumer.next()) return;
+        const item taken = consumer.begin("a");
         renews.wait();
     });
     CHECK(one.run() == 0);
@@ -229,11 +230,11 @@ TEST_CASE_FIXTURE(fixture, "loop: renew still runs after the last item has ended
 
 TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> SIGTERM in the child ends its loop with status 0") {
     loop one(options);
-    one.consumers(1, [](slot& slot) {
-        while (slot.next()) {
-            const item taken = slot.begin("a");
+    one.add_consumers(1, [](consumer& consumer) {
+        while (consumer.next()) {
+            const item taken = consumer.begin("a");
             ::kill(::getpid(), SIGTERM);
-            static_cast<void>(slot.taking().sleep_for(1h));
+            static_cast<void>(consumer.intake_token().sleep_for(1h));
         }
     });
     CHECK(test::status_of(test::forked([&] { return one.report().claimed == 0 ? one.run() : 1; })) == 0);
@@ -242,10 +243,10 @@ TEST_CASE_FIXTURE(fixture, "loop: fork() before run() -> SIGTERM in the child en
 TEST_CASE_FIXTURE(fixture, "loop: a child forked in a consumer takes no item and exits with status 70") {
     loop one(options);
     const pid_t parent = ::getpid();
-    one.consumers(1, [&](slot& slot) {
-        while (slot.next()) {
+    one.add_consumers(1, [&](consumer& consumer) {
+        while (consumer.next()) {
             if (::getpid() != parent) ::_exit(1);
-            const item taken = slot.begin("a");
+            const item taken = consumer.begin("a");
             const pid_t child = ::fork();
             if (child == 0) continue;
             int status = -1;
@@ -268,7 +269,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a consumer never returns -> its thread is logg
         };
         if (status_if_logged == 0) options.log.hook = [](const log_record&) {};
         loop one(options);
-        one.consumers(1, [&](slot&) {
+        one.add_consumers(1, [&](consumer&) {
             one.request_stop();
             for (;;) ::pause();
         });
@@ -284,9 +285,9 @@ TEST_CASE_FIXTURE(fixture, "loop: advance() in an event loop -> fd() signals eac
     item first = one.begin("first");
     item second = one.begin("second");
     CHECK(in_flight(one) == 2);
-    const cancel_token taking = one.taking();
+    const cancel_token taking = one.intake_token();
     CHECK(one.quiet());
-    CHECK_FALSE(one.may_take());
+    CHECK_FALSE(one.accepting());
     CHECK(advance_until(one, [&] { return taking.cancelled(); }));
     one.request_stop();
     CHECK(advance_until(one, [&] { return one.deadline() < deadline_after(30s); }));
@@ -341,8 +342,8 @@ TEST_CASE_FIXTURE(fixture, "loop: invalid options -> no consumer is called, and 
     bool called = false;
     {
         loop one(options);
-        one.consumers(0, [&](slot&) { called = true; });
-        one.consumers(1, [&](slot&) { called = true; });
+        one.add_consumers(0, [&](consumer&) { called = true; });
+        one.add_consumers(1, [&](consumer&) { called = true; });
         CHECK(one.run() == 64);
         CHECK_FALSE(one.advance());
     }
@@ -355,8 +356,8 @@ TEST_CASE_FIXTURE(fixture, "loop: the destructor waits for the consumers; an ite
     counter ended;
     {
         loop one(options);
-        one.consumers(1, [&](slot& slot) {
-            while (slot.next()) static_cast<void>(slot.taking().sleep_for(1h));
+        one.add_consumers(1, [&](consumer& consumer) {
+            while (consumer.next()) static_cast<void>(consumer.intake_token().sleep_for(1h));
             ended.add();
         });
         REQUIRE(one.advance());
@@ -373,7 +374,7 @@ TEST_CASE_FIXTURE(fixture, "loop: a second loop -> status 64; a stop signal befo
     CHECK(other.run() == exit_status::usage);
     ::raise(SIGTERM);
     int taken = 0;
-    one.consumers(1, [&](slot& slot) { taken += slot.next() ? 1 : 0; });
+    one.add_consumers(1, [&](consumer& consumer) { taken += consumer.next() ? 1 : 0; });
     CHECK(one.run() == 0);
     CHECK(taken == 0);
 }
@@ -408,14 +409,14 @@ TEST_CASE_FIXTURE(fixture, "loop: the lifecycle that it follows becomes quiet an
     loop one(options, shared);
     REQUIRE(one.advance());
     CHECK(shared.apply(event::quiet_request, {}));
-    CHECK_FALSE(one.may_take());  // before the loop has noticed
-    CHECK(advance_until(one, [&] { return one.taking().cancelled(); }));
+    CHECK_FALSE(one.accepting());  // before the loop has noticed
+    CHECK(advance_until(one, [&] { return one.intake_token().cancelled(); }));
     CHECK(shared.apply(event::resume_request, {}));
-    CHECK(advance_until(one, [&] { return one.may_take() && !one.taking().cancelled(); }));
+    CHECK(advance_until(one, [&] { return one.accepting() && !one.intake_token().cancelled(); }));
     CHECK(one.quiet());  // it alone
-    CHECK(advance_until(one, [&] { return one.taking().cancelled(); }));
+    CHECK(advance_until(one, [&] { return one.intake_token().cancelled(); }));
     CHECK_FALSE(shared.apply(event::resume_request, {}));
-    CHECK(advance_until(one, [&] { return one.may_take() && !one.taking().cancelled(); }));
+    CHECK(advance_until(one, [&] { return one.accepting() && !one.intake_token().cancelled(); }));
     shared.apply(event::stop_request, {});
     CHECK(advance_until(one, [&] { return !one.advance(); }));
     CHECK(one.exit_code() == 0);

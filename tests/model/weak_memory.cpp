@@ -67,7 +67,7 @@ inline ssize_t model_write(int, const void*, std::size_t size) {
 #include "ojs/core/cancel_token.ipp"
 #include "ojs/core/drain_barrier.hpp"
 #include "ojs/core/lifecycle.ipp"
-#include "ojs/ledger/completion_ledger.hpp"
+#include "ojs/ledger/offset_tracker.hpp"
 #include "ojs/stop/detail/stop_phase.ipp"
 
 // In place of log.ipp.
@@ -191,8 +191,8 @@ struct drain_that_is_noticed {
 
 // Handlers that finish in any order, and a consumer that commits what they did, or whose partition is revoked meanwhile.
 struct out_of_order {
-    ojs::completion_ledger ledger;
-    ojs::completion_ledger::ticket tickets[2];
+    ojs::offset_tracker ledger;
+    ojs::offset_tracker::ticket tickets[2];
     model::atomic<int> effects[2];
     std::uint64_t expected = 2;
     bool wrong = false;
@@ -216,7 +216,7 @@ struct out_of_order {
     }
     void revoke() {
         ledger.forget();
-        ojs::completion_ledger::ticket again = std::move(*ledger.begin(0));
+        ojs::offset_tracker::ticket again = std::move(*ledger.begin(0));
         wrong = ledger.next_position() != 0;
         again.done();
         expected = 1;

@@ -73,7 +73,7 @@ class Crowd:
             # Half of them claim the signals in the first line of main, and may get one while they start.
             claims = self.choose.random() < 0.5
             worker = self.start(f"w{number}", TEST_MODE="claimed" if claims else "", OJS_SIGNAL_DEBOUNCE="20ms",
-                                OJS_CONCURRENCY=str(self.choose.randint(1, 8)), OJS_CANCEL_WAIT=self.choose.choice(["0", "20ms"]),
+                                OJS_CONCURRENCY=str(self.choose.randint(1, 8)), OJS_CANCEL_GRACE=self.choose.choice(["0", "20ms"]),
                                 OJS_STOP_TIMEOUT="4s", OJS_SHUTDOWN_GRACE_PERIOD=f"{self.choose.randint(5, 64)}ms")  # fmt: skip
             worker.may_end_with = (0,)
             signals, out = self.choose.choice(SIGNALS), self.folder / f"w{number}.out"

@@ -88,18 +88,18 @@ TEST_CASE("budget: container_grace_period is unset -> the platform's default cou
 }
 
 // [River shutdown code (d)]
-TEST_CASE("budget: a cancel_wait that stop_timeout cuts short is reported with the value that works") {
+TEST_CASE("budget: a cancel_grace that stop_timeout cuts short is reported with the value that works") {
     worker_options options = with(30s, 0s);
-    options.times.cancel_wait = 2250ms;  // half of what the last heartbeat leaves of 5 s
+    options.times.cancel_grace = 2250ms;  // half of what the last heartbeat leaves of 5 s
     CHECK(check_budget(options).empty());
-    options.times.cancel_wait = 2251ms;
+    options.times.cancel_grace = 2251ms;
     const std::vector<finding> cut = check_budget(options);
-    check_found(cut, "cancel-wait-cut", severity::warning, "2s251ms");
+    check_found(cut, "cancel-grace-cut", severity::warning, "2s251ms");
     CHECK(holds(cut[0].fix, "5s751ms"));
     options.times.stop_timeout = 5751ms;
     CHECK(check_budget(options).empty());
-    options.times.cancel_wait = 0ms;
-    options.times.reclaim_wait = 1h;
+    options.times.cancel_grace = 0ms;
+    options.times.reclaim_grace = 1h;
     CHECK(check_budget(options).size() == 1);
     options.times = {10s, 0s, 10s, 0s, 15s};  // River's stages
     CHECK(check_budget(options).empty());

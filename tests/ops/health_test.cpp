@@ -473,7 +473,7 @@ TEST_CASE("metrics: job outcomes appear under the names and labels of the observ
         tested.wire.give(make_job(type, type));
     tested.start();
     REQUIRE(done->wait());
-    REQUIRE(tested.wire.wait_for("fetch", 11));  // one slot: the last job is settled by now
+    REQUIRE(tested.wire.wait_for("fetch", 11));  // one consumer: the last job is settled by now
     const http_response answer = tested.get("/metrics");
     CHECK(answer.status == 200);
     CHECK(find_header(answer.headers, "Content-Type") == "text/plain; version=0.0.4; charset=utf-8");
@@ -516,9 +516,9 @@ TEST_CASE("health: a loop has the probes, metrics and control of a worker") {
     loop served(options, shared);
     test::counter begun;
     test::counter released;
-    served.consumers(1, [&](slot& slot) {
-        if (!slot.next()) return;
-        const item taken = slot.begin("an item");
+    served.add_consumers(1, [&](consumer& consumer) {
+        if (!consumer.next()) return;
+        const item taken = consumer.begin("an item");
         begun.add();
         released.wait_for(1);
     });

@@ -1,4 +1,4 @@
-// as_init with real processes: A is the init, made by a fork of this test; B is the program below it.
+// run_as_init with real processes: A is the init, made by a fork of this test; B is the program below it.
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -25,7 +25,7 @@ void die_with_parent() {
 #endif
 }
 
-// A: `before` runs in it, then as_init(); `program` runs in B, and its value is B's exit status.
+// A: `before` runs in it, then run_as_init(); `program` runs in B, and its value is B's exit status.
 template <class Before, class Program>
 pid_t start(Before before, Program program) {
     const pid_t init = ::fork();
@@ -37,7 +37,7 @@ pid_t start(Before before, Program program) {
 #endif
     before();
     const pid_t a = ::getpid();
-    const ojs::result<void> done = ojs::as_init({true});
+    const ojs::result<void> done = ojs::run_as_init({true});
     if (!done || ::getpid() == a) ::_exit(91);
     die_with_parent();
     ::_exit(program());
@@ -59,22 +59,22 @@ const std::initializer_list<int> forwarded = {SIGTERM, SIGINT,  SIGTSTP, SIGTTIN
                                               SIGUSR1, SIGUSR2, SIGQUIT, SIGCONT, SIGWINCH};
 }  // namespace
 
-TEST_CASE("as_init: a call in a process other than PID 1 does nothing") {
+TEST_CASE("run_as_init: a call in a process other than PID 1 does nothing") {
     const pid_t self = ::getpid();
-    CHECK(ojs::as_init());
+    CHECK(ojs::run_as_init());
     CHECK(::getpid() == self);
     CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
     CHECK(errno == ECHILD);
 }
 
-TEST_CASE("as_init: a call after signals were installed is refused with busy") {
+TEST_CASE("run_as_init: a call after signals were installed is refused with busy") {
     ojs::lifecycle lifecycle;
     const auto claimed = ojs::signals::install(lifecycle);
     REQUIRE(claimed);
-    CHECK(test::code_of(ojs::as_init({true})) == ojs::errc::busy);
+    CHECK(test::code_of(ojs::run_as_init({true})) == ojs::errc::busy);
 }
 
-TEST_CASE("as_init: the init exits with the status of the program, or 128+n if a signal ended the program") {
+TEST_CASE("run_as_init: the init exits with the status of the program, or 128+n if a signal ended the program") {
     for (const int status : {0, 1, 75, 255}) CHECK(status_of([=] { return status; }) == status);
     for (const int number : {SIGKILL, SIGTERM, SIGHUP}) {
         CHECK(status_of([=] {
@@ -107,7 +107,7 @@ pid_t orphan(Body body) {
     return receive(ends[0]);
 }
 
-TEST_CASE("as_init: orphans are reaped while the program runs") {
+TEST_CASE("run_as_init: orphans are reaped while the program runs") {
     CHECK(status_of([] {
               for (int i = 0; i < 20; ++i) {
                   const pid_t pid = orphan([] { return 3; });
@@ -117,7 +117,7 @@ TEST_CASE("as_init: orphans are reaped while the program runs") {
           }) == 0);
 }
 
-TEST_CASE("as_init: a running orphan does not keep the init from exiting with the program") {
+TEST_CASE("run_as_init: a running orphan does not keep the init from exiting with the program") {
     const pipe_ends end;  // closed with the test, which ends the orphan
     CHECK(status_of([&] {
               ::close(end.writer());
@@ -131,7 +131,7 @@ TEST_CASE("as_init: a running orphan does not keep the init from exiting with th
 
 #endif
 
-TEST_CASE("as_init: signals are forwarded to the program") {
+TEST_CASE("run_as_init: signals are forwarded to the program") {
     sigset_t all = set_of(forwarded);
     for (const int number : forwarded) {
         for (const bool is_pending : {false, true}) {  // before the program exists
@@ -159,7 +159,7 @@ TEST_CASE("as_init: signals are forwarded to the program") {
     }
 }
 
-TEST_CASE("as_init: the program starts with the signal mask and SIGCHLD disposition of its caller") {
+TEST_CASE("run_as_init: the program starts with the signal mask and SIGCHLD disposition of its caller") {
     const auto sees = [](bool blocked, void (*on_child)(int)) {
         return [=] {
             sigset_t mask;
@@ -181,7 +181,7 @@ TEST_CASE("as_init: the program starts with the signal mask and SIGCHLD disposit
 }
 
 #if OJS_SHUTDOWN_USE_PROC
-TEST_CASE("as_init: the process name of the init is ojs-init, and the program keeps its own name") {
+TEST_CASE("run_as_init: the process name of the init is ojs-init, and the program keeps its own name") {
     CHECK(status_of([] {
               const auto is_init = [](pid_t pid) {
                   std::string name;

@@ -23,7 +23,7 @@ TEST_CASE("signal_worker: PID 1 or the only other run of the program is found, a
         int sys_errno = 0;
     } rows[] = {{0, "1 0 worker 7 1 worker 8 0 worker", 1},
                 {0, "1 0 tini 7 1 worker 8 1 other", 7},
-                // Not the processes it started: what as_init() or a handler forked.
+                // Not the processes it started: what run_as_init() or a handler forked.
                 {0, "1 0 tini 7 1 worker 8 1 other 9 7 worker 10 9 worker", 7},
                 {8, "1 0 tini 7 1 worker 8 7 sh", 7},
                 {0, "1 0 systemd 7 1 other", 0, ESRCH},

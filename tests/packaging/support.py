@@ -21,7 +21,7 @@ SMALL = """\
 #include "ojs_shutdown.hpp"
 int main() {
     const auto options = ojs::worker_options::from_environment();
-    return options ? 0 : ojs::report_usage(options.error());
+    return options ? 0 : ojs::report_startup_error(options.error());
 }
 """
 

@@ -12,7 +12,7 @@ std::string write_text() {
 process count_worker(const std::string& url, const std::string& id) {
     return process({program("worker")},
                    settings_from("OJS_HEARTBEAT_INTERVAL=50ms OJS_POLL_INTERVAL=20ms OJS_CONCURRENCY=1 "
-                                 "OJS_SHUTDOWN_GRACE_PERIOD=0s OJS_CANCEL_WAIT=30s OJS_STOP_TIMEOUT=60s "
+                                 "OJS_SHUTDOWN_GRACE_PERIOD=0s OJS_CANCEL_GRACE=30s OJS_STOP_TIMEOUT=60s "
                                  "OJS_VISIBILITY_TIMEOUT=60s",
                                  {{"OJS_URL", url}, {"OJS_WORKER_ID", id}}));
 }

@@ -32,14 +32,14 @@ constexpr ending endings[] = {{"ack", "done"},
 
 struct scenario {
     ending end;
-    bool any_file;
+    bool accept_any_file;
     std::string directory;
 };
 
 ojs::spool_options options_of(const scenario& what) {
     ojs::spool_options out;
     out.directory = what.directory;
-    out.any_file = what.any_file;
+    out.accept_any_file = what.accept_any_file;
     out.retry_delays = {milliseconds(0), milliseconds(0)};
     return out;
 }
@@ -160,17 +160,18 @@ bool check_after(const scenario& what) {
     const std::string folder = files.front().parent_path().filename();
     CHECK(files.front().filename() == "job");
     const std::string text = read_file(files.front());
-    if (what.any_file) CHECK(text == envelope);
+    if (what.accept_any_file) CHECK(text == envelope);
     const json parsed = json::parse(text);
     CHECK(text.find("[12345678901234567890]") != std::string::npos);
     CHECK(text.find("1.10") != std::string::npos);
     if (folder != "request") CHECK(folder == what.end.folder);
     if (folder == "done") {
-        if (what.end.result && !what.any_file) CHECK(parsed["result"]["n"].number == 1);
+        if (what.end.result && !what.accept_any_file) CHECK(parsed["result"]["n"].number == 1);
         return true;
     }
     if (folder == "failed") {
-        const json about = what.any_file ? json::parse(read_file(files.front().parent_path() / ".about.job")) : parsed;
+        const json about =
+            what.accept_any_file ? json::parse(read_file(files.front().parent_path() / ".about.job")) : parsed;
         CHECK(about["error"]["message"].is("boom"));
         return true;
     }
@@ -188,14 +189,14 @@ bool check_after(const scenario& what) {
     if (what.end.checkpoint)
         return attempt == 1 && got->front().meta_json.find("\"checkpoint\":{\"at\":1}") != std::string::npos;
     if (what.end.requeue || what.end.folder != folder) return false;  // before and after look the same
-    return attempt == 2 && (what.any_file || parsed["error"]["message"].is("boom"));
+    return attempt == 2 && (what.accept_any_file || parsed["error"]["message"].is("boom"));
 }
 
-scenario lay_out(const std::string& directory, const ending& end, bool any_file) {
+scenario lay_out(const std::string& directory, const ending& end, bool accept_any_file) {
     for (const char* folder : {"", "request", "processing", "done", "failed"})
         REQUIRE(::mkdir((fs::path(directory) / folder).c_str(), 0700) == 0);
     write_file(fs::path(directory) / "request" / "job", envelope);
-    return {end, any_file, directory};
+    return {end, accept_any_file, directory};
 }
 }  // namespace
 
@@ -203,16 +204,16 @@ TEST_CASE("spool: a process killed after any file-changing system call leaves it
     // In memory where there is room: the kernel keeps what a killed process has done either way, and disks are slow.
     const temporary_folder base{temporary_folder::kind::in_memory};
     int moments = 0;
-    for (const bool any_file : {false, true}) {
+    for (const bool accept_any_file : {false, true}) {
         for (const ending& end : endings) {
-            CAPTURE(any_file);
+            CAPTURE(accept_any_file);
             CAPTURE(end.name);
             bool was_settled = false;
             std::vector<long> before;
             for (int calls = 0;; ++calls) {
                 CAPTURE(calls);
                 REQUIRE(calls < 1000);
-                const scenario what = lay_out(base.file(std::to_string(moments)), end, any_file);
+                const scenario what = lay_out(base.file(std::to_string(moments)), end, accept_any_file);
                 std::vector<long> made;
                 const fate how = live_for(what, calls, made);
                 if (how == fate::not_possible) {

@@ -44,7 +44,7 @@ drain_options until(time_point deadline) { return {deadline, {}, false}; }
 void check_result(const drain_result& of, std::size_t answered, std::size_t refused, std::size_t cut) {
     CHECK(of.answered == answered);
     CHECK(of.refused == refused);
-    CHECK(of.cut == cut);
+    CHECK(of.aborted == cut);
 }
 drain_options aborted_by(const cancel_source& abort) { return {time_point::max(), abort.token(), false}; }
 drain_options in_time() { return until(peer::soon()); }
@@ -164,7 +164,7 @@ TEST_CASE("draining server: a handler that throws, ends its thread or answers ba
             CHECK(answer.find("Set-Cookie") == std::string::npos);
         }
     }
-    CHECK(server.drain(in_time()).cut == 0);
+    CHECK(server.drain(in_time()).aborted == 0);
 }
 
 TEST_CASE("draining server: with 24 threads, 24 handlers run at once") {
@@ -402,7 +402,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(kept.status() == "200");
     const int shared = ::dup(first.listeners()[0]);
     const std::uint16_t port = first.port();
-    CHECK(first.drain(with_successor()).cut == 0);
+    CHECK(first.drain(with_successor()).aborted == 0);
     sent waits(first, get("/waits"));  // nobody accepts
     CHECK_FALSE(peer::readable(waits.fd, 20));
     const draining_server second = start(&echo, {}, "fd:" + std::to_string(shared));
@@ -453,7 +453,7 @@ TEST_CASE("draining server: under load, every request sent before the drain gets
         const drain_result drained = server.drain(in_time());
         for (std::thread& each : clients) each.join();
         for (const time_point& sent : unanswered) CHECK(sent >= began);
-        CHECK(drained.cut == 0);
+        CHECK(drained.aborted == 0);
         await_connections(server, 0);
     }
 }
@@ -482,7 +482,7 @@ TEST_CASE("draining server: a client that is connected, or idle before a success
             CHECK(says_close(got) == !got.empty());
             CHECK(drained.answered == (status_of(got) == "200" ? 1 : 0));
             CHECK(drained.refused == (status_of(got) == "503" ? 1 : 0));
-            CHECK(drained.cut == 0);
+            CHECK(drained.aborted == 0);
         }
     }
 }

@@ -33,10 +33,10 @@ TEST_CASE("service_notifier: without NOTIFY_SOCKET every call does nothing and s
         const auto nobody = notifier_of(set);
         REQUIRE(nobody);
         CHECK_FALSE(nobody->active());
-        CHECK(nobody->ready("here"));
+        CHECK(nobody->notify_ready("here"));
     }
     CHECK_FALSE(service_notifier().active());
-    CHECK(service_notifier().stopping());
+    CHECK(service_notifier().notify_stopping());
 }
 
 TEST_CASE("service_notifier: every message is one datagram, to a path or an abstract name of any length") {
@@ -53,16 +53,16 @@ TEST_CASE("service_notifier: every message is one datagram, to a path or an abst
             ojs::result<void> sent;
             const char* wanted;
         } const cases[] = {
-            {notifier.ready(), "READY=1"},
-            {notifier.ready("10 jobs at a time"), "READY=1\nSTATUS=10 jobs at a time"},
-            {notifier.status("draining: 3 jobs"), "STATUS=draining: 3 jobs"},
-            {notifier.status(""), "STATUS="},
-            {notifier.stopping("draining"), "STOPPING=1\nSTATUS=draining"},
-            {notifier.stopping(), "STOPPING=1"},
+            {notifier.notify_ready(), "READY=1"},
+            {notifier.notify_ready("10 jobs at a time"), "READY=1\nSTATUS=10 jobs at a time"},
+            {notifier.notify_status("draining: 3 jobs"), "STATUS=draining: 3 jobs"},
+            {notifier.notify_status(""), "STATUS="},
+            {notifier.notify_stopping("draining"), "STOPPING=1\nSTATUS=draining"},
+            {notifier.notify_stopping(), "STOPPING=1"},
             {notifier.extend_timeout(1500ms), "EXTEND_TIMEOUT_USEC=1500000"},
             {notifier.extend_timeout(-1ms), "EXTEND_TIMEOUT_USEC=0"},
             {notifier.extend_timeout(std::chrono::milliseconds::max()), "EXTEND_TIMEOUT_USEC=31536000000000"},
-            {notifier.watchdog(), "WATCHDOG=1"},
+            {notifier.notify_watchdog(), "WATCHDOG=1"},
             {notifier.send("MAINPID=7\nX_OURS=yes"), "MAINPID=7\nX_OURS=yes"}};
         for (const auto& each : cases) {
             CHECK(each.sent);
@@ -76,7 +76,7 @@ TEST_CASE("service_notifier: every message is one datagram, to a path or an abst
     }
 }
 
-TEST_CASE("service_notifier: reloading() sends RELOADING=1 with the time of CLOCK_MONOTONIC") {
+TEST_CASE("service_notifier: notify_reloading() sends RELOADING=1 with the time of CLOCK_MONOTONIC") {
     const manager systemd(abstract_name("reload"));
     const service_notifier notifier = notifier_for(systemd.name());
     const auto now = [] {
@@ -85,7 +85,7 @@ TEST_CASE("service_notifier: reloading() sends RELOADING=1 with the time of CLOC
         return std::int64_t{out.tv_sec} * 1000000 + out.tv_nsec / 1000;
     };
     const std::int64_t before = now();
-    REQUIRE(notifier.reloading("replacing"));
+    REQUIRE(notifier.notify_reloading("replacing"));
     const std::string sent = systemd.receive();
     const std::string head = "RELOADING=1\nMONOTONIC_USEC=";
     REQUIRE(sent.rfind(head, 0) == 0);
@@ -98,11 +98,11 @@ TEST_CASE("service_notifier: reloading() sends RELOADING=1 with the time of CLOC
 TEST_CASE("service_notifier: a status is sent as one line of UTF-8, cut at a character boundary") {
     const manager systemd(abstract_name("status"));
     const service_notifier notifier = notifier_for(systemd.name());
-    REQUIRE(notifier.ready("one\nWATCHDOG=trigger\r\ttwo\x7f"));
+    REQUIRE(notifier.notify_ready("one\nWATCHDOG=trigger\r\ttwo\x7f"));
     CHECK(systemd.receive() == "READY=1\nSTATUS=one WATCHDOG=trigger  two ");
-    REQUIRE(notifier.status("gr\xc3\xbcn \xff"));
+    REQUIRE(notifier.notify_status("gr\xc3\xbcn \xff"));
     CHECK(systemd.receive() == "STATUS=gr\xc3\xbcn \xef\xbf\xbd");
-    REQUIRE(notifier.status(std::string(999, 'x') + "\xc3\xbc"));
+    REQUIRE(notifier.notify_status(std::string(999, 'x') + "\xc3\xbc"));
     CHECK(systemd.receive() == "STATUS=" + std::string(999, 'x'));
 }
 
@@ -132,26 +132,26 @@ TEST_CASE("service_notifier: a missing socket is an error until a manager is the
     const test::temporary_folder here;
     const std::string path = here.file("socket");
     const service_notifier notifier = notifier_for(path);
-    CHECK(notifier.ready().error().code == errc::unreachable);
+    CHECK(notifier.notify_ready().error().code == errc::unreachable);
     {
         const manager first(path);
-        CHECK(notifier.ready());
+        CHECK(notifier.notify_ready());
         CHECK(first.receive() == "READY=1");
     }
     test::write_file(path, "");  // something else
-    CHECK(notifier.ready().error().code == errc::unreachable);
+    CHECK(notifier.notify_ready().error().code == errc::unreachable);
 }
 
 TEST_CASE("service_notifier: a manager that does not read causes an error and blocks nothing") {
     const manager systemd(abstract_name("full"));
     const service_notifier notifier = notifier_for(systemd.name());
     int sent = 0;
-    auto last = notifier.watchdog();
-    for (; last && sent < 100000; ++sent) last = notifier.watchdog();
+    auto last = notifier.notify_watchdog();
+    for (; last && sent < 100000; ++sent) last = notifier.notify_watchdog();
     REQUIRE(test::code_of(last) == errc::unavailable);
     // Room again, and all is well.
     CHECK(systemd.receive() == "WATCHDOG=1");
-    CHECK(notifier.watchdog());
+    CHECK(notifier.notify_watchdog());
 }
 
 TEST_CASE("service_notifier: the watchdog interval is half of WATCHDOG_USEC, and 0 for another process") {

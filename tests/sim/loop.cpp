@@ -74,8 +74,8 @@ class loop_system final : public system {
             require(now.claimed == now.completed + now.requeued + now.gone + now.unreported.size(),
                     "a step before the last item");
         });
-        if (renews_) one_->renew(100ms, [this](const auto& ids) { return renew(ids); });
-        if (!advances_) one_->consumers(consumers_, [this](ojs::slot& slot) { consume(slot); });
+        if (renews_) one_->on_renew(100ms, [this](const auto& ids) { return renew(ids); });
+        if (!advances_) one_->add_consumers(consumers_, [this](ojs::consumer& consumer) { consume(consumer); });
         for (std::uint64_t i = 0; i < calls_; ++i) start("caller", [this] { call(); });
         start("stopper", [this] { stop(); });
         const int status = advances_ ? advance() : one_->run();
@@ -123,13 +123,13 @@ class loop_system final : public system {
 
     // ---- consumers ----
 
-    void consume(ojs::slot& slot) {
-        while (slot.next()) {
-            const std::optional<std::size_t> taken = take(slot.taking());
+    void consume(ojs::consumer& consumer) {
+        while (consumer.next()) {
+            const std::optional<std::size_t> taken = take(consumer.intake_token());
             if (!taken) continue;
             const bool fails = throws_ && dice().one_in(3);
             try {
-                ojs::item item = slot.begin(std::to_string(*taken));
+                ojs::item item = consumer.begin(std::to_string(*taken));
                 handle(*taken, item);
                 if (fails) throw std::runtime_error("before its end");
                 end(item);
@@ -166,8 +166,8 @@ class loop_system final : public system {
     // An event loop that takes where it may; each item ends on a fiber of its own.
     int advance() {
         while (one_->advance()) {
-            const ojs::cancel_token taking = one_->taking();
-            if (one_->may_take() && std::count(states_.begin(), states_.end(), state::waiting) > 0) {
+            const ojs::cancel_token taking = one_->intake_token();
+            if (one_->accepting() && std::count(states_.begin(), states_.end(), state::waiting) > 0) {
                 if (const auto taken = take(taking)) {
                     if (dice().one_in(8)) one_->quiet(), look_if_drained();  // as another thread may, just now
                     start("item", [this, which = *taken,

@@ -183,8 +183,8 @@ worker_world::worker_world(std::uint64_t seed, const limits& most) : seed_(seed)
     backend_.lease = static_cast<nanoseconds>(1000 + from.below(2000)) * millisecond;
     times_.shutdown_grace_period = std::chrono::milliseconds(from.one_in(4) ? 0 : from.below(2000));
     times_.stop_timeout = std::chrono::milliseconds((500 + from.below(1000)) * (from.one_in(4) ? 4 : 1));
-    times_.cancel_lead = from.one_in(3) ? 300ms : 0ms;
-    times_.cancel_wait = from.one_in(3) ? 300ms : 0ms;
+    times_.cancel_before_deadline = from.one_in(3) ? 300ms : 0ms;
+    times_.cancel_grace = from.one_in(3) ? 300ms : 0ms;
     if (chosen_.workers == 2 || from.one_in(4)) shared_.emplace();
     backend_.says_lost = from.one_in(4);
     for (int i = 0; i < chosen_.workers; ++i)
@@ -317,7 +317,7 @@ ojs::worker_options worker_world::options_of(member& one) {
     out.times = times_;
     out.heartbeat_interval = std::chrono::nanoseconds(beat_interval) / 1ms * 1ms;
     out.poll_interval = 200ms;
-    out.dialect.requeue_interrupted = seed_ % 3 != 0;
+    out.profile.requeue_interrupted = seed_ % 3 != 0;
     out.visibility_timeout = std::chrono::milliseconds(backend_.lease / millisecond);
     out.request_timeout = std::chrono::milliseconds(request_timeout / millisecond);
     out.stuck_after = 500ms;

@@ -42,7 +42,7 @@ class sequence {
     void run() {
         for (int step = 0, steps = 10 + below(20); step < steps; ++step) {
             const int what = below(9);
-            if (what < 3) put(any_name());
+            if (what < 3) put(accept_backup_names());
             if (what == 3) die();
             if (what == 4) move_by_hand();
             if (what > 4) work();
@@ -66,7 +66,7 @@ class sequence {
     }
 
     // Few names, so that they collide; of all lengths that are allowed, and of those that the spool makes itself.
-    std::string any_name() {
+    std::string accept_backup_names() {
         static const std::string n(195, 'n');
         static const names all = {"a",   "a.json",           "a.1",       "a.json.1", n + "nnnnn",
                                   "5-b", two_byte_letters(), n + ".json", n + "nnn.1"};

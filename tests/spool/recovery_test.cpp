@@ -10,9 +10,9 @@
 using namespace spool_test;
 
 TEST_CASE("spool: a dead worker's job returns with its run counted, a live one's does not") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        spool_dir dir({}, any_file, {0ms});
+    for (const bool accept_any_file : {false, true}) {
+        CAPTURE(accept_any_file);
+        spool_dir dir({}, accept_any_file, {0ms});
         const auto alive = dir.open();
         dir.claim(*alive, "a");
         dir.put("b");
@@ -27,7 +27,7 @@ TEST_CASE("spool: a dead worker's job returns with its run counted, a live one's
         const auto other = dir.open();
         CHECK(dir.fetch(*other, 5).empty());  // both runs are used up
         CHECK(dir.names("failed") == names{"b"});
-        CHECK(holds(dir.read(any_file ? "failed/.about.b" : "failed/b"), "worker_lost"));
+        CHECK(holds(dir.read(accept_any_file ? "failed/.about.b" : "failed/b"), "worker_lost"));
         CHECK(dir.event_count(spool_event_kind::recovered) == 2);
         CHECK(dir.owners() == 2);  // alive and other
         CHECK(ack(*alive, "a") == settle_result::accepted);
@@ -57,9 +57,9 @@ TEST_CASE("spool: a dead worker's settled job cannot be moved to done/ yet -> it
 }
 
 TEST_CASE("spool: a file in a dead worker's folder that nobody claimed moves to failed/, without a run") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        spool_dir dir({}, any_file);
+    for (const bool accept_any_file : {false, true}) {
+        CAPTURE(accept_any_file);
+        spool_dir dir({}, accept_any_file);
         const std::string payout = R"({"type":"payout","args":[1000000]})";
         {
             const auto dead = dir.open();
@@ -264,7 +264,7 @@ TEST_CASE("spool: a full or read-only disk, no descriptor or a moved directory i
         CAPTURE(errnum);
         const small_disk disk;
         if ((errnum == EROFS || errnum == ENOSPC) && !disk.is_mounted()) continue;
-        opened_dir dir(disk.path / "spool", errnum == ENOSPC);  // any_file: to claim one needs room
+        opened_dir dir(disk.path / "spool", errnum == ENOSPC);  // accept_any_file: to claim one needs room
         const fs::path away = disk.path / "away";
         for (const char* name : {"a", "b"}) dir.claim(name);
         if (errnum != ENOENT) dir.put("c");
@@ -371,7 +371,7 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
     CHECK(!fs::exists(at.path() / "none"));
 }
 
-TEST_CASE("spool: a folder that others may write to is refused, the own group's unless group_write is set") {
+TEST_CASE("spool: a folder that others may write to is refused, the own group's unless allow_group_writable is set") {
     for (const char* folder : {".", "request", "processing", "done", "failed"}) {
         CAPTURE(folder);
         spool_dir dir;
@@ -392,7 +392,7 @@ TEST_CASE("spool: a folder that others may write to is refused, the own group's 
             REQUIRE(::chown((dir.path / folder).c_str(), 0, is_own ? 2000 : 2001) == 0);
             const as_user member(0, {}, {2000, 0});
             for (const bool allowed : {false, true}) {
-                dir.options.group_write = allowed;
+                dir.options.allow_group_writable = allowed;
                 const auto opened = open_spool(dir.options);
                 CHECK(opened.has_value() == (is_own && allowed));
                 if (opened) continue;

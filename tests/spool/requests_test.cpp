@@ -16,9 +16,9 @@ int lease_error([[maybe_unused]] const fs::path& file) {
 }  // namespace
 
 TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are refused once, and kept") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        opened_dir dir(any_file);
+    for (const bool accept_any_file : {false, true}) {
+        CAPTURE(accept_any_file);
+        opened_dir dir(accept_any_file);
         const fs::path request = dir.path / "request";
         write_file(dir.path / "outside", noop);
         fs::create_symlink(dir.path / "outside", request / "symlink");
@@ -48,9 +48,9 @@ TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are r
         CHECK(only.id == longest);
         for (int i = 0; i < 3; ++i) CHECK(dir.fetch(10).empty());
         CHECK(dir.event_count(spool_event_kind::refused) == static_cast<int>(refused.size()));
-        for (const spool_event& each : dir.events()) {
-            CHECK(!each.reason.empty());
-            CHECK(!holds(each.name, "\n"));
+        for (const log_record& each : dir.events()) {
+            CHECK(!each.fields[1].value.empty());
+            CHECK(!holds(each.fields[0].value, "\n"));
         }
         for (const std::string& name : refused) CHECK(fs::exists(fs::symlink_status(request / name)));
         CHECK(fs::exists(request / ".hidden"));
@@ -60,34 +60,35 @@ TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are r
     }
 }
 
-TEST_CASE("spool: backup, temporary and partial files are refused once, unless any_name is set") {
+TEST_CASE("spool: backup, temporary and partial files are refused once, unless accept_backup_names is set") {
     const names side = test::words(
         "a~ #a# a.json.bak a.BAK a.orig a.tmp a.part a.swp a.filepart a.rej a.crdownload a.rpmsave a.dpkg-old "
         "a.ucf-new 4913 sedAb1dEf ~$a.json a.sync-conflict-20260101.json",
         {"a (copy).json", "a (2nd copy).json"});
     const names jobs = test::words("a.1 a.json.1 49130 sed sedate.json a.bak.json (copyright).json part a-tmp");
-    for (const bool any_file : {false, true}) {
-        for (const bool any_name : {false, true}) {
-            CAPTURE(any_file);
-            CAPTURE(any_name);
-            spool_dir dir({}, any_file);
-            dir.options.any_name = any_name;
+    for (const bool accept_any_file : {false, true}) {
+        for (const bool accept_backup_names : {false, true}) {
+            CAPTURE(accept_any_file);
+            CAPTURE(accept_backup_names);
+            spool_dir dir({}, accept_any_file);
+            dir.options.accept_backup_names = accept_backup_names;
             const auto transport = dir.open();
             for (const names& all : {side, jobs})
                 for (const std::string& name : all) dir.put(name);
-            CHECK(dir.fetch(*transport, 100).size() == jobs.size() + (any_name ? side.size() : 0));
+            CHECK(dir.fetch(*transport, 100).size() == jobs.size() + (accept_backup_names ? side.size() : 0));
             CHECK(dir.fetch(*transport, 100).empty());
-            CHECK(dir.names("request").size() == (any_name ? 0 : side.size()));
-            CHECK(dir.event_count(spool_event_kind::refused) == (any_name ? 0 : static_cast<int>(side.size())));
+            CHECK(dir.names("request").size() == (accept_backup_names ? 0 : side.size()));
+            CHECK(dir.event_count(spool_event_kind::refused) ==
+                  (accept_backup_names ? 0 : static_cast<int>(side.size())));
         }
     }
 }
 
 TEST_CASE("spool: a recent file of another user, whose writer cannot be seen, waits and is reported once") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
+    for (const bool accept_any_file : {false, true}) {
+        CAPTURE(accept_any_file);
         temporary_folder base;
-        spool_dir dir(base.path() / "spool", any_file);
+        spool_dir dir(base.path() / "spool", accept_any_file);
         const as_user ordinary(12345, {base.path()});
         if (!ordinary.is_effective()) return;
         const auto transport = dir.open();
@@ -102,7 +103,7 @@ TEST_CASE("spool: a recent file of another user, whose writer cannot be seen, wa
         }
         CHECK(dir.fetch(*transport, 5).empty());
         CHECK(dir.event_count(spool_event_kind::refused) == 1);
-        CHECK(holds(dir.events().front().reason, "user 0 may still be writing it"));
+        CHECK(holds(dir.events().front().fields[1].value, "user 0 may still be writing it"));
         {
             const as_user writer(0, {});
             std::ofstream(dir.path / "request/a", std::ios::app) << ",\"args\":[]}";
@@ -113,9 +114,9 @@ TEST_CASE("spool: a recent file of another user, whose writer cannot be seen, wa
 }
 
 TEST_CASE("spool: a file that is still being written waits until it is complete") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        spool_dir dir({}, any_file);
+    for (const bool accept_any_file : {false, true}) {
+        CAPTURE(accept_any_file);
+        spool_dir dir({}, accept_any_file);
         dir.options.incomplete_timeout = 1h;
         const auto transport = dir.open();
         const fs::path file = dir.path / "request/a";
@@ -224,11 +225,11 @@ TEST_CASE("spool: a job of another queue is left to that queue's workers, even i
 }
 
 TEST_CASE("spool: a stray file in the way of a claim causes one event and blocks no other job") {
-    for (const bool any_file : {false, true}) {
+    for (const bool accept_any_file : {false, true}) {
         for (const bool folder : {false, true}) {
-            CAPTURE(any_file);
+            CAPTURE(accept_any_file);
             CAPTURE(folder);
-            opened_dir dir(any_file);
+            opened_dir dir(accept_any_file);
             const fs::path stray = dir.path / "processing" / dir.names("processing").front() / "a";
             if (folder) fs::create_directories(stray / "x");
             if (!folder) write_file(stray, "put there by somebody");

@@ -44,16 +44,24 @@ class as_user {
 
 inline const std::string noop = R"({"type":"noop","args":[]})";
 
+// How the messages begin.
+namespace spool_event_kind {
+inline constexpr const char* refused = "cannot claim the spool file";
+inline constexpr const char* recovered = "a dead worker's job was recovered";
+inline constexpr const char* owner_unknown = "jobs of another worker stay in processing/";
+inline constexpr const char* result_dropped = "a completed job is settled without its result";
+}  // namespace spool_event_kind
+
 class spool_dir {
   public:
-    explicit spool_dir(fs::path where = {}, bool any_file = false,
+    explicit spool_dir(fs::path where = {}, bool accept_any_file = false,
                        std::vector<std::chrono::milliseconds> retry_delays = spool_options().retry_delays)
         : path(where.empty() ? own_.path() / "spool" : where) {
         options.directory = path.string();
-        options.any_file = any_file;
+        options.accept_any_file = accept_any_file;
         options.retry_delays = std::move(retry_delays);
         options.recovery_interval = 0ms;
-        options.on_event = [this](const spool_event& event) {
+        options.log = [this](const log_record& event) {
             const std::lock_guard<std::mutex> held(mutex_);
             events_.push_back(event);
         };
@@ -111,13 +119,13 @@ class spool_dir {
     std::vector<std::string> names(const std::string& folder) const { return all_of(folder, false); }
     std::vector<std::string> hidden(const std::string& folder) const { return all_of(folder, true); }
     std::string read(const std::string& name) const { return read_file(path / name); }
-    std::vector<spool_event> events() {
+    std::vector<log_record> events() {
         const std::lock_guard<std::mutex> held(mutex_);
         return events_;
     }
-    int event_count(spool_event_kind kind) {
+    int event_count(const std::string& start) {
         int out = 0;
-        for (const spool_event& each : events()) out += each.kind == kind ? 1 : 0;
+        for (const log_record& each : events()) out += holds(each.message, start) ? 1 : 0;
         return out;
     }
     std::size_t owners() const {
@@ -137,7 +145,7 @@ class spool_dir {
 
     temporary_folder own_;
     std::mutex mutex_;
-    std::vector<spool_event> events_;
+    std::vector<log_record> events_;
 
   public:
     const fs::path path;
@@ -147,11 +155,11 @@ class spool_dir {
 
 // With a transport, which is what the calls without one go to.
 struct opened_dir : spool_dir {
-    explicit opened_dir(bool any_file = false,
+    explicit opened_dir(bool accept_any_file = false,
                         std::vector<std::chrono::milliseconds> retry_delays = spool_options().retry_delays)
-        : spool_dir({}, any_file, std::move(retry_delays)), transport(open()) {}
-    explicit opened_dir(fs::path where, bool any_file = false)
-        : spool_dir(std::move(where), any_file), transport(open()) {}
+        : spool_dir({}, accept_any_file, std::move(retry_delays)), transport(open()) {}
+    explicit opened_dir(fs::path where, bool accept_any_file = false)
+        : spool_dir(std::move(where), accept_any_file), transport(open()) {}
     operator ojs::transport&() const { return *transport; }
     using spool_dir::claim;
     using spool_dir::fetch;

@@ -49,12 +49,12 @@ TEST_CASE("spool: files are claimed in the order of their names, including files
 }
 
 TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ after its last attempt") {
-    for (const bool any_file : {false, true}) {
-        CAPTURE(any_file);
-        spool_dir dir({}, any_file, {0ms, 1h});
-        const std::string noted = any_file ? ".about." : "";  // before the name of the file that has it
+    for (const bool accept_any_file : {false, true}) {
+        CAPTURE(accept_any_file);
+        spool_dir dir({}, accept_any_file, {0ms, 1h});
+        const std::string noted = accept_any_file ? ".about." : "";  // before the name of the file that has it
         const std::string text = R"({"type":"noop","args":[],"keep":1.50,"meta":{"m":1}})";
-        const std::string& bytes = any_file ? odd_bytes : text;
+        const std::string& bytes = accept_any_file ? odd_bytes : text;
         {
             const auto transport = dir.open();
             dir.claim(*transport, "a", bytes);
@@ -63,13 +63,13 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
             for (const char* part : {R"("attempt":1)", R"("message":"boom \"x\"")", R"("code":"handler_error")",
                                      R"("details":{"n":1})", R"("retryable":false)"})
                 CHECK_MESSAGE(holds(failed, part), failed);
-            if (!any_file) CHECK(member(failed, "state") == "\"discarded\"");
+            if (!accept_any_file) CHECK(member(failed, "state") == "\"discarded\"");
             CHECK(dir.claim(*transport, "c", bytes).attempt == 1);
             CHECK(fail(*transport, "c", boom(), "{\"at\":7}") == settle_result::accepted);
             const job second = dir.fetch_one(*transport);
             CHECK(second.attempt == 2);
             CHECK(member(second.meta_json, "checkpoint") == "{\"at\":7}");
-            if (!any_file) CHECK(member(second.meta_json, "m") == "1");
+            if (!accept_any_file) CHECK(member(second.meta_json, "m") == "1");
             CHECK(fail(*transport, "c") == settle_result::accepted);
             CHECK(dir.fetch(*transport).empty());  // an hour from now
         }
@@ -77,7 +77,7 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
         CHECK(dir.fetch(*dir.open()).empty());  // the delay was decided when it failed
         std::string waiting = dir.read("request/" + noted + "c");
         CHECK(member(waiting, "attempt") == "2");
-        if (!any_file) CHECK(member(waiting, "state") == "\"retryable\"");
+        if (!accept_any_file) CHECK(member(waiting, "state") == "\"retryable\"");
         waiting.replace(waiting.find("3600000"), 7, "0");  // its end is an hour away, as by a clock set back
         write_file(dir.path / "request" / (noted + "c"), waiting);
         const auto last = dir.open();
@@ -88,12 +88,12 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
         const std::string failed = dir.read("failed/" + noted + "c");
         CHECK(member(failed, "attempt") == "3");
         CHECK(member(member(failed, "error"), "message") == "\"boom \\\"x\\\"\"");
-        if (any_file) CHECK(dir.read("failed/c") == odd_bytes);
-        if (!any_file) CHECK(member(failed, "keep") + member(failed, "spool") == "1.50");
+        if (accept_any_file) CHECK(dir.read("failed/c") == odd_bytes);
+        if (!accept_any_file) CHECK(member(failed, "keep") + member(failed, "spool") == "1.50");
     }
 }
 
-TEST_CASE("spool: a job's file was removed or renamed -> reports are gone; any_file accepts one ACK") {
+TEST_CASE("spool: a job's file was removed or renamed -> reports are gone; accept_any_file accepts one ACK") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
@@ -178,10 +178,10 @@ TEST_CASE("spool: a job that could not be read again is refused, and a FAIL drop
     CHECK(test::code_of(spool_enqueue(none.path, job)) == errc::invalid_argument);
     const std::string large = "{\"type\":\"noop\",\"args\":[\"" + std::string(900 << 10, 'x') + "\"]}";
     const std::string bad_states[] = {"{broken", "\"" + std::string(1 << 20, 'y') + "\""};
-    for (const bool any_file : {false, true}) {
+    for (const bool accept_any_file : {false, true}) {
         for (const std::string& state : bad_states) {
-            CAPTURE(any_file);
-            opened_dir dir(any_file);
+            CAPTURE(accept_any_file);
+            opened_dir dir(accept_any_file);
             dir.claim("a", large);
             CHECK(fail(dir, "a", boom(), state) == settle_result::accepted);
             CHECK(dir.fetch_one().attempt == 2);

@@ -6,18 +6,18 @@
 TEST_CASE("stages: cancelled handlers have their wait, but half of the stop, at most 3 s, is for reports") {
     const time_point now = steady_clock::now();
     stop_times times;
-    times.cancel_wait = 2s;
-    times.reclaim_wait = 500ms;
+    times.cancel_grace = 2s;
+    times.reclaim_grace = 500ms;
     const auto wait = [&](cancel_reason reason, std::chrono::milliseconds left) {
         return detail::cancelling_ends(now, reason, times, now + left) - now;
     };
     CHECK(wait(cancel_reason::forced, 10s) == 2s);
     CHECK(wait(cancel_reason::grace_period_expired, 3s) == 1500ms);
     CHECK(wait(cancel_reason::spot_reclaim, 10s) == 500ms);
-    times.cancel_wait = 1h;
+    times.cancel_grace = 1h;
     CHECK(wait(cancel_reason::forced, 10s) == 7s);
     CHECK(wait(cancel_reason::cancelled, 10s) == 7s);
-    times.cancel_wait = 0ms;
+    times.cancel_grace = 0ms;
     CHECK(wait(cancel_reason::forced, 10s) == 0s);
     CHECK(wait(cancel_reason::cancelled, 10s) == 1s);  // of stop_and_cancel()
     times.stop_timeout = 1s;

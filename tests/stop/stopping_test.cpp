@@ -227,14 +227,14 @@ TEST_CASE("stopping: a stop waits for a reported handler that saw its cancellati
 }
 
 // [GS 7.2 (1)] [Website Phase 3 (a)] [Website Conformance (e)] [WP 7.2 (3)] [WP 7.2 (5a)]
-TEST_CASE("stopping: the FAIL says ShutdownTimeout for a long_running job, and shutdown in two dialects") {
+TEST_CASE("stopping: the FAIL says ShutdownTimeout for a reports_shutdown_timeout job, and shutdown in two profiles") {
     busy_worker timeout(patient(), until_cancelled, {true});
     REQUIRE(timeout.body->stop_and_cancel(guard));
     CHECK(timeout.settled() == "fail ShutdownTimeout requeue");
     CHECK(timeout.settlement().error.message.rfind("ShutdownTimeout: ", 0) == 0);
 
     worker_options options = patient();
-    options.dialect = dialect::website();
+    options.profile = profile::website();
     for (const bool is_long : {false, true}) {
         busy_worker website(options, until_cancelled, {is_long});
         REQUIRE(website.body->stop_and_cancel(guard));
@@ -243,7 +243,7 @@ TEST_CASE("stopping: the FAIL says ShutdownTimeout for a long_running job, and s
         check_last_word(website.wire, "terminated");
     }
 
-    options.dialect = dialect::worker_protocol();
+    options.profile = profile::worker_protocol();
     busy_worker protocol(options, until_cancelled);
     REQUIRE(protocol.body->stop_and_cancel(guard));
     CHECK(protocol.settled().rfind("fail shutdown", 0) == 0);
@@ -378,7 +378,7 @@ TEST_CASE("stopping: a handler that ignores its cancellation does not delay the 
             thread_local const counts_at_end at_end(ended);
             began->set();
             CHECK(let_go->wait());
-            job.heartbeat();
+            job.extend_lease();
             CHECK(job.cancel_requested());
             CHECK(job.stop_requested());
             CHECK(job.id() == "deaf");
@@ -609,7 +609,7 @@ TEST_CASE("termination mode: a drain by a call reads no file; a signal later in 
     for (const bool to_itself : {false, true}) {
         CAPTURE(to_itself);
         mode_file given;
-        given.options.dialect.stop.first_signal_wins = to_itself;  // else it would force the stop
+        given.options.profile.stop.first_signal_wins = to_itself;  // else it would force the stop
         const kept_log log(given.options);
         recorder::event drains;  // comes after the file, if that is read
         given.options.on_transition = [&](const lifecycle_state& now) {
@@ -660,7 +660,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
             const cancel_registration kept = job.on_cancel([called] { called->set(); });
             listens->set();
             CHECK(called->wait());
-            return outcome::interrupted("the child is gone");  // within reclaim_wait
+            return outcome::interrupted("the child is gone");  // within reclaim_grace
         });
         REQUIRE(listens->wait());
         if (drains) {
@@ -679,7 +679,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
 
 TEST_CASE("stopping: where the first signal wins, later signals neither cancel jobs nor end the stop") {
     worker_options options = patient();
-    options.dialect.stop.first_signal_wins = true;
+    options.profile.stop.first_signal_wins = true;
     const kept_log log(options);
     const shared_event let_go = make_event();
     busy_worker busy(options, [=](job_context& job) {

@@ -239,7 +239,7 @@ inline ojs::worker_options options(std::int64_t concurrency = 1) {
 // The same for tests in which handlers must return after their cancellation, however slow the machine is.
 inline ojs::worker_options patient(std::int64_t concurrency = 1) {
     ojs::worker_options out = options(concurrency);
-    out.times.cancel_wait = out.times.reclaim_wait = 50s;
+    out.times.cancel_grace = out.times.reclaim_grace = 50s;
     out.times.stop_timeout = 60s;
     return out;
 }

@@ -105,7 +105,7 @@ TEST_CASE("checkpoint: a save succeeds in a drain and after cancellation, and fa
     };
     wire.give(make_job("a"));
     worker_options options = recorder::options();
-    options.times.cancel_wait = 1h;  // at most half of the stop's time
+    options.times.cancel_grace = 1h;  // at most half of the stop's time
     options.times.stop_timeout = 2s;
     const auto body = start_worker(wire, options, life, [&](job_context& job) {
         look(job);

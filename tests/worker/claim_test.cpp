@@ -58,7 +58,7 @@ TEST_CASE("claim: an ACK or FAIL has the job and claim text that FETCH returned,
     const auto worker = run_until("fetch", 4, wire, [&](job_context& job) {
         CHECK(job.job().body.size() == (job.id() == "c" ? 0 : 2));
         if (job.id() != "b") return outcome::done();
-        job.heartbeat();
+        job.extend_lease();
         CHECK(wire.wait_for("beat", 2));
         return outcome::retry("again");
     });
@@ -103,7 +103,7 @@ TEST_CASE("claim: claims_lost in a heartbeat response -> jobs not in jobs_extend
     test::event a_ended;
     const auto worker = start_worker(wire, options(2), [&](job_context& job) {
         running.add();
-        job.heartbeat();
+        job.extend_lease();
         if (job.id() == "b") return void(CHECK(a_ended.wait()));
         CHECK(!job.sleep_for(guard));
         CHECK(job.token().reason() == cancel_reason::revoked);

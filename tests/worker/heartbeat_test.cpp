@@ -71,14 +71,14 @@ TEST_CASE("heartbeat: the second one follows after at least half of the interval
     CHECK(tested->stop(guard));
 }
 
-TEST_CASE("heartbeat: job.heartbeat() -> a heartbeat, a fifth of the interval after the latest at the earliest") {
+TEST_CASE("heartbeat: job.extend_lease() -> a heartbeat, a fifth of the interval after the latest at the earliest") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 2s;
     recorder::transport wire;
     wire.give(make_job("a"));
     const time_point start = steady_clock::now();
     const auto tested = start_worker(wire, options, [&](job_context& job) {
-        job.heartbeat();
+        job.extend_lease();
         CHECK(wire.wait_for("beat", 2));
     });
     REQUIRE(wire.wait_for("ack", 1));

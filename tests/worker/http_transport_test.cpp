@@ -589,7 +589,7 @@ TEST_CASE("http: every request has the headers of the worker, and the last reque
     options.auth_token = "t0k";
     options.headers = {{"X-OJS-Extra", "e"}, {"ojs-version", "2.0"}};
     worker worker(options);
-    worker.register_handler("work", [](job_context& job) { return job.require<std::string>(0); });
+    worker.register_handler("work", [](job_context& job) { return job.require_arg<std::string>(0); });
     REQUIRE(worker.start());
     REQUIRE(peer.wait_for("/base/ojs/v1/workers/ack"));
     REQUIRE(peer.wait_for("/base/ojs/v1/workers/nack"));

@@ -204,10 +204,10 @@ TEST_CASE("on_cancel: callbacks that block do not delay the callback of another 
     CHECK(worker->report().interrupted == 3);
 }
 
-TEST_CASE("cancel_lead: jobs are cancelled before the grace period ends, and may still return a result") {
+TEST_CASE("cancel_before_deadline: jobs are cancelled before the grace period ends, and may still return a result") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;
-    options.times.cancel_lead = 1h - 5ms;
+    options.times.cancel_before_deadline = 1h - 5ms;
     busy_worker busy(options, [](job_context& job) {
         until_cancelled(job);
         CHECK(job.token().reason() == cancel_reason::grace_period_expired);

@@ -18,7 +18,7 @@ TEST_CASE("job values: arguments are read as picojson values, or the error names
     const std::string deep = std::string(200, '[') + std::string(200, ']');
     settle_with(R"([{"n":1.5,"l":["x"]},[1,2],"s",)" + std::string("\"\xff\",") + deep + "]", [](job_context& job) {
         CHECK(job.arg<picojson::value>(0)->get("n").get<double>() == 1.5);
-        CHECK(job.require<picojson::object>(0).at("l").get(0).get<std::string>() == "x");
+        CHECK(job.require_arg<picojson::object>(0).at("l").get(0).get<std::string>() == "x");
         CHECK(job.arg<picojson::array>(1)->size() == 2);
         CHECK(job.arg<picojson::value>(2)->get<std::string>() == "s");
         const result<picojson::array> no_array = job.arg<picojson::array>(0);

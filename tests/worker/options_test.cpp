@@ -67,9 +67,9 @@ const duration_variable duration_variables[] = {
     {"OJS_GRACE_PERIOD", &stop_times::shutdown_grace_period},
     {"OJS_SHUTDOWN_TIMEOUT", &stop_times::shutdown_grace_period},
     {"OJS_STOP_TIMEOUT", &stop_times::stop_timeout},
-    {"OJS_CANCEL_WAIT", &stop_times::cancel_wait},
-    {"OJS_RECLAIM_WAIT", &stop_times::reclaim_wait},
-    {"OJS_CANCEL_LEAD", &stop_times::cancel_lead},
+    {"OJS_CANCEL_GRACE", &stop_times::cancel_grace},
+    {"OJS_RECLAIM_GRACE", &stop_times::reclaim_grace},
+    {"OJS_CANCEL_BEFORE_DEADLINE", &stop_times::cancel_before_deadline},
     {"OJS_HEARTBEAT_INTERVAL", nullptr, &worker_options::heartbeat_interval},
     {"OJS_POLL_INTERVAL", nullptr, &worker_options::poll_interval},
     {"OJS_VISIBILITY_TIMEOUT", nullptr, &worker_options::visibility_timeout},
@@ -87,40 +87,40 @@ TEST_CASE("options: an empty environment gives valid defaults") {
     CHECK(out.times.shutdown_grace_period == 30s);
     CHECK(out.heartbeat_interval == 5s);
     CHECK(out.visibility_timeout == 30s);
-    CHECK(out.dialect.interrupted_error == "ShutdownError");
-    CHECK(out.dialect.last_state == "terminate");
+    CHECK(out.profile.interrupted_error == "ShutdownError");
+    CHECK(out.profile.last_state == "terminate");
     CHECK(validate(out));
     CHECK(validate(worker_options()));
 }
 
 // [WP 7.3]
-TEST_CASE("options: a dialect sets its grace period, and a variable overrides the dialect") {
-    CHECK(good({{"OJS_DIALECT", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
-    CHECK(good({{"OJS_DIALECT", "website"}}).dialect.interrupted_error == "shutdown");
-    const worker_options out = good({{"OJS_DIALECT", "worker_protocol"}});
+TEST_CASE("options: a profile sets its grace period, and a variable overrides the profile") {
+    CHECK(good({{"OJS_PROFILE", "graceful_shutdown"}}).times.shutdown_grace_period == 30s);
+    CHECK(good({{"OJS_PROFILE", "website"}}).profile.interrupted_error == "shutdown");
+    const worker_options out = good({{"OJS_PROFILE", "worker_protocol"}});
     CHECK(out.times.shutdown_grace_period == 25s);
-    CHECK(out.dialect.active_jobs_as_count);
-    CHECK(out.dialect.drain_state == "terminate");
-    const worker_options spot = good({{"OJS_DIALECT", "spot_controller"}, {"OJS_CANCEL_LEAD", "3s"}});
+    CHECK(out.profile.active_jobs_as_count);
+    CHECK(out.profile.drain_state == "terminate");
+    const worker_options spot = good({{"OJS_PROFILE", "spot_controller"}, {"OJS_CANCEL_BEFORE_DEADLINE", "3s"}});
     CHECK(spot.times.shutdown_grace_period == 3550s);
-    CHECK(spot.times.cancel_lead == 3s);
+    CHECK(spot.times.cancel_before_deadline == 3s);
     CHECK(spot.termination_mode_file == "/tmp/termination-type");
-    CHECK(good({{"OJS_DIALECT", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).times.shutdown_grace_period == 7s);
-    for (const char* value : {"", "Website", "tide"}) check_bad("OJS_DIALECT", value);
+    CHECK(good({{"OJS_PROFILE", "worker_protocol"}, {"OJS_GRACE_PERIOD", "7s"}}).times.shutdown_grace_period == 7s);
+    for (const char* value : {"", "Website", "tide"}) check_bad("OJS_PROFILE", value);
     CHECK(good({}).on_unknown_type == unknown_type_action::requeue);
     CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "requeue"}}).on_unknown_type == unknown_type_action::requeue);
     CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "fail"}}).on_unknown_type == unknown_type_action::fail);
     CHECK(good({{"OJS_ON_UNKNOWN_TYPE", "discard"}}).on_unknown_type == unknown_type_action::discard);
     for (const char* value : {"", "Requeue", "ignore"}) check_bad("OJS_ON_UNKNOWN_TYPE", value);
     worker_options set;
-    set.use(dialect::worker_protocol());
+    set.apply_profile(profile::worker_protocol());
     CHECK(set.times.shutdown_grace_period == 25s);
-    CHECK(set.dialect.interrupted_error == "shutdown");
-    set.use(dialect::spot_controller());
-    CHECK(set.times.cancel_lead == 10s);
-    CHECK(set.times.cancel_wait == 0s);
-    set.use({});
-    CHECK(set.times.cancel_lead == 0s);
+    CHECK(set.profile.interrupted_error == "shutdown");
+    set.apply_profile(profile::spot_controller());
+    CHECK(set.times.cancel_before_deadline == 10s);
+    CHECK(set.times.cancel_grace == 0s);
+    set.apply_profile({});
+    CHECK(set.times.cancel_before_deadline == 0s);
     CHECK(set.termination_mode_file.empty());
 }
 
@@ -329,10 +329,10 @@ TEST_CASE("options: validate() refuses values that are out of range, alone or in
     CHECK(out.error().text == "OJS_STOP_TIMEOUT='99ms': is 99; it must be 100 to 2147483647 ms");
 }
 
-TEST_CASE("options: report_usage() prints the error, with OJS_LOG_FORMAT=json as JSON, and returns 64 or 71") {
+TEST_CASE("options: report_startup_error() prints the error, with OJS_LOG_FORMAT=json as JSON, and returns 64 or 71") {
     int status = 0;
     error failure{errc::invalid_argument, 0, "OJS_X='y': no"};
-    const auto usage = [&] { status = report_usage(failure); };
+    const auto usage = [&] { status = report_startup_error(failure); };
     CHECK(test::standard_error_of(usage) == "error: OJS_X='y': no\n");
     CHECK(status == 64);
     const auto status_of = [&](errc code, int cause) {
@@ -373,7 +373,7 @@ TEST_CASE("options: the default drain fits into the stop timeout of a known plat
                 {pod, {{"OJS_PRESTOP_DELAY", "40s"}}, 30s},  // the budget findings report the problem
                 {pod, {{"OJS_CONTAINER_GRACE_PERIOD", "60s"}}, 30s},
                 {pod, {{"OJS_SHUTDOWN_TIMEOUT", "30s"}}, 30s},
-                {pod, {{"OJS_DIALECT", "website"}}, 25s},
+                {pod, {{"OJS_PROFILE", "website"}}, 25s},
                 {docker, {{"ECS_CONTAINER_METADATA_URI_V4", "http://169.254.170.2/v4/x"}}, 25s},
                 {docker, cloud_run, 5s},
                 {docker, {}, 30s}};  // Docker's default causes a warning

@@ -263,7 +263,7 @@ TEST_CASE("worker: arg() reads a number as every type that can hold it, and refu
 TEST_CASE("job_context: require() reads a member by name, and its error names the member") {
     const char* args = R"([{"to":"a@b.c","copies":2,"cc":null,"n":[1]},7])";
     const call settled = run_one(make_job("a", "work", args), [](job_context& job) {
-        CHECK(job.require<std::string>(0, "to") == "a@b.c");
+        CHECK(job.require_arg<std::string>(0, "to") == "a@b.c");
         CHECK(*job.arg<int>(0, "copies") == 2);
         CHECK(job.arg_or(0, "copies", 1) == 2);
         CHECK(job.arg_or(0, "cc", "none") == "none");
@@ -275,7 +275,7 @@ TEST_CASE("job_context: require() reads a member by name, and its error names th
         CHECK(job.arg<int>(1, "to").error().text == "argument 1: not an object");
         CHECK(job.arg<bool>(0, "to").error().text == R"(argument 0, member "to": not true or false)");
         CHECK(job.arg<int>(2, "to").error().text == R"(argument 2, member "to": missing)");
-        CHECK_THROWS_WITH_AS(job.require<double>(0, "cc"), R"(argument 0, member "cc": not a number)",
+        CHECK_THROWS_WITH_AS(job.require_arg<double>(0, "cc"), R"(argument 0, member "cc": not a number)",
                              std::invalid_argument);
         CHECK_THROWS_AS(job.arg_or(0, "to", 1), std::invalid_argument);
         CHECK_THROWS_AS(job.arg_or(1, "to", 1), std::invalid_argument);  // a number has no members

@@ -454,11 +454,12 @@ int main(int argc, char** argv) {
     using namespace demo;
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     const std::string_view flag = argc > 1 ? argv[1] : "";
     if (flag == "--help" && argc == 2) return std::fputs(usage, stdout) < 0 ? 1 : 0;
     if (argc > 1 && !(flag == "--svg" && argc == 3 && *argv[2] != '\0'))
-        return ojs::report_usage({ojs::errc::invalid_argument, 0, "demo takes --svg FILE or nothing; see --help"});
+        return ojs::report_startup_error(
+            {ojs::errc::invalid_argument, 0, "demo takes --svg FILE or nothing; see --help"});
     signal(SIGPIPE, SIG_IGN);
     try {
         play(own_folder(argv[0]), lifecycle, *signals, argc > 1 ? argv[2] : "");

@@ -50,8 +50,8 @@ bool shut_down(dev_backend::backend& on, ojs::draining_server& server, const ojs
         on.sleeps.stop();
         on.streams.stop();
         const ojs::drain_result drained = server.drain({step.deadline, abort});
-        if (drained.cut == 0) return {};
-        return ojs::error{ojs::errc::timed_out, 0, std::to_string(drained.cut) + " were cut"};
+        if (drained.aborted == 0) return {};
+        return ojs::error{ojs::errc::timed_out, 0, std::to_string(drained.aborted) + " were aborted"};
     });
     steps.add("scheduler", [&] { on.jobs.stop(); });
     steps.add("storage", [&] { return on.disk.save(); });
@@ -67,9 +67,9 @@ bool shut_down(dev_backend::backend& on, ojs::draining_server& server, const ojs
 int main(int argc, char** argv) {
     ojs::lifecycle lifecycle;
     auto signals = ojs::signals::install(lifecycle);  // first: a SIGTERM during start-up is kept
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     const auto options = dev_backend::read_flags(argc, argv);
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     if (options->help) {
         std::fputs(dev_backend::usage, stdout);
         return 0;
@@ -79,10 +79,10 @@ int main(int argc, char** argv) {
     raise_descriptor_limit();
     dev_backend::backend backend(*options);
     if (!options->ledger_path.empty() && !backend.events.open(options->ledger_path))
-        return ojs::report_usage(dev_backend::wrong_flag("--ledger: cannot write " + options->ledger_path));
+        return ojs::report_startup_error(dev_backend::wrong_flag("--ledger: cannot write " + options->ledger_path));
     if (!options->store_path.empty()) {
         if (const auto opened = backend.disk.open(options->store_path); !opened) {
-            ojs::report_usage(opened.error());
+            ojs::report_startup_error(opened.error());
             return exit_no_store;
         }
     }
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
         options->address,
         [&backend](const ojs::http_request& request) { return dev_backend::handle(backend, request); },
         server_options());
-    if (!server) return ojs::report_usage(server.error());
+    if (!server) return ojs::report_startup_error(server.error());
     backend.streams.start();
     backend.jobs.start();
     std::printf("listening on %s\n", server->address().c_str());

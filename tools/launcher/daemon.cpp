@@ -34,18 +34,18 @@ ojs::result<std::string> read_token(const std::string& file) {
 
 int run_launcher(const settings& given) {
     ojs::result<ojs::launcher_options> options = read_config(given.config);
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     const ojs::result<std::string> token = read_token(given.token_file);
-    if (!token) return ojs::report_usage(token.error());
+    if (!token) return ojs::report_startup_error(token.error());
     if (!given.admin.empty()) options->admin_address = given.admin;
     if (options->admin_address.empty()) {
         const ojs::result<std::string> address = default_address();
-        if (!address) return ojs::report_usage(address.error());
+        if (!address) return ojs::report_startup_error(address.error());
         options->admin_address = *address;
     }
     if (!given.status_page.empty()) {
         ojs::result<std::string> page = config_file::read_file(given.status_page);
-        if (!page) return ojs::report_usage(page.error());
+        if (!page) return ojs::report_startup_error(page.error());
         options->status_page = std::move(*page);
     }
     options->admin_token = *token;

@@ -201,11 +201,11 @@ int run_program(int argc, char** argv) {
     settings given;
     ojs::result<void> read = read_arguments(given, argc, argv);
     if (read) read = check(given);
-    if (!read) return ojs::report_usage(read.error());
+    if (!read) return ojs::report_startup_error(read.error());
     if (given.command == "run") return run_launcher(given);
     if (given.admin.empty()) {
         const ojs::result<std::string> address = default_address();
-        if (!address) return ojs::report_usage(address.error());
+        if (!address) return ojs::report_startup_error(address.error());
         given.admin = *address;
     }
     return run_client(given);

@@ -95,6 +95,6 @@ void limit_log_wait(std::chrono::milliseconds total) noexcept;
 inline void write_log_line(int fd, const std::string& line) { detail::write_line(fd, line); }
 
 /// Prints "error: ..." on standard error and returns exit_status::usage or exit_status::unavailable, for main to return.
-int report_usage(const error& failure);
+int report_startup_error(const error& failure);
 }  // namespace v0_1_0
 }  // namespace ojs

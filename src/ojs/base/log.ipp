@@ -148,7 +148,7 @@ OJS_SHUTDOWN_INLINE std::string format_log_record(const log_record& record, log_
                                       : detail::format_text(record, format == log_format::logfmt);
 }
 
-OJS_SHUTDOWN_INLINE int report_usage(const error& failure) {
+OJS_SHUTDOWN_INLINE int report_startup_error(const error& failure) {
     const log_record record{log_level::error, "cannot start", {detail::field("error", failure.text)}, {}};
     const char* const given = std::getenv("OJS_LOG_FORMAT");
     const std::string_view format = given != nullptr ? given : "";

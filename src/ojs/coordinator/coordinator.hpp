@@ -53,15 +53,15 @@ class shutdown_coordinator {
     /// Listens when this returns. A Shutdown request is event::stop_request with cause_kind::rpc for `life`, which must
     /// outlive this. Errors: invalid_argument, busy (a live socket or another file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
-    /// For a worker, with options from the environment and the worker's log: calls ready() once the backend has
-    /// answered, and finished() when the worker has stopped (BLOCKED, unless its status is 0); in_flight_requests are
+    /// For a worker, with options from the environment and the worker's log: calls report_ready() once the backend has
+    /// answered, report_finished() when the worker has stopped (BLOCKED unless its status is 0); in_flight_requests are
     /// its active jobs. `life` is the worker's lifecycle. In a Shutdown, jobs are cancelled at the launcher's maximum
     /// if the worker's grace period is longer. Declare it after the worker. Errors: as start(), and from_environment().
     static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;             ///< `other` is unusable then
     shutdown_coordinator& operator=(shutdown_coordinator&& other) noexcept;  ///< `other` is unusable then
-    /// Calls finished() during a shutdown that did not fail, notifies the launcher (waits at most two seconds), and
+    /// Calls report_finished() during a shutdown that did not fail, notifies the launcher (for at most two seconds) and
     /// stops serving.
     ~shutdown_coordinator();
 
@@ -71,11 +71,11 @@ class shutdown_coordinator {
 
     /// Reports that the program initialises. Of these four calls the last one counts. READY also needs every check to
     /// pass, and no quiet or stop; a failed check means WARMING before the first READY, and UNHEALTHY after it.
-    void starting(std::string message = {});
-    void warming(std::string message = {});  ///< backend connections warm up
-    void ready(std::string message = {});    ///< accepts work
-    void unhealthy(std::string message);     ///< cannot accept work
-    /// Sets grpc_server_ready. Unless one of these three was called, the protocol's checks pass after ready().
+    void report_starting(std::string message = {});
+    void report_warming(std::string message = {});  ///< backend connections warm up
+    void report_ready(std::string message = {});    ///< accepts work
+    void report_unhealthy(std::string message);     ///< cannot accept work
+    /// Sets grpc_server_ready. Unless one of these three was called, the protocol's checks pass after report_ready().
     void set_server_ready(bool is_ready);
     void set_backend(bool connected, bool warmed);  ///< backend_connected, backend_warmed
     void set_check(std::string name, bool passed);  ///< a custom check
@@ -88,9 +88,9 @@ class shutdown_coordinator {
     void set_metrics(shutdown_metrics metrics);
     /// Sets the message of every status, for people, until the drain ends; no effect after that.
     void set_message(std::string message);
-    /// An external operation ("Kafka flush") delays the drain, until unblocked() with the same name.
-    void blocked(std::string operation);
-    void unblocked(const std::string& operation);  ///< ends blocked()
+    /// An external operation ("Kafka flush") delays the drain, until report_unblocked() with the same name.
+    void report_blocked(std::string operation);
+    void report_unblocked(const std::string& operation);  ///< ends report_blocked()
     /// Requests more time, which the launcher grants up to its maximum; 0: no longer. If this was never called, a
     /// worker with jobs in flight requests the rest of the maximum from four fifths of the grace period on; no other
     /// program does.
@@ -108,7 +108,7 @@ class shutdown_coordinator {
     /// launcher. errc::cancelled: `abort` was cancelled before a shutdown was requested.
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& abort = {});
     /// For programs with their own loop: the drain has ended. May be repeated.
-    void finished(std::string message = {});
+    void report_finished(std::string message = {});
 
   private:
     friend class result<shutdown_coordinator>;

@@ -73,16 +73,16 @@ OJS_SHUTDOWN_INLINE result<shutdown_coordinator> shutdown_coordinator::start_for
 
 OJS_SHUTDOWN_INLINE bool shutdown_coordinator::active() const noexcept { return static_cast<bool>(body_->server_); }
 OJS_SHUTDOWN_INLINE const std::string& shutdown_coordinator::address() const noexcept { return body_->address_; }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::starting(std::string message) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_starting(std::string message) {
     body_->report_readiness(readiness_state::starting, std::move(message));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::warming(std::string message) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_warming(std::string message) {
     body_->report_readiness(readiness_state::warming, std::move(message));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::ready(std::string message) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_ready(std::string message) {
     body_->report_readiness(readiness_state::ready, std::move(message));
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::unhealthy(std::string message) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_unhealthy(std::string message) {
     body_->report_readiness(readiness_state::unhealthy, std::move(message));
 }
 OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_server_ready(bool is_ready) { body_->checks_.set_server(is_ready); }
@@ -103,12 +103,12 @@ OJS_SHUTDOWN_INLINE void shutdown_coordinator::set_message(std::string message) 
     const detail::unique_lock held(body_->mutex_);
     if (body_->state_ != shutdown_state::complete && !body_->drain_failed_) body_->message_ = std::move(message);
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::blocked(std::string operation) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_blocked(std::string operation) {
     const detail::unique_lock held(body_->mutex_);
     body_->blocking_.push_back(std::move(operation));
     body_->apply_event(detail::drain_event::blocked);
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::unblocked(const std::string& operation) {
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_unblocked(const std::string& operation) {
     const detail::unique_lock held(body_->mutex_);
     std::vector<std::string>& all = body_->blocking_;
     const auto found = std::find(all.begin(), all.end(), operation);
@@ -134,6 +134,8 @@ OJS_SHUTDOWN_INLINE result<void> shutdown_coordinator::run(const function<result
                                                            const cancel_token& abort) {
     return body_->run(drain, abort);
 }
-OJS_SHUTDOWN_INLINE void shutdown_coordinator::finished(std::string message) { body_->finish(std::move(message)); }
+OJS_SHUTDOWN_INLINE void shutdown_coordinator::report_finished(std::string message) {
+    body_->finish(std::move(message));
+}
 }  // namespace v0_1_0
 }  // namespace ojs

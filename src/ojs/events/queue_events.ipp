@@ -191,7 +191,7 @@ inline result<transport_ref> open_with_events(const detail::transport_setup& set
         make_ref<event_listener>(make_ref<http_exchange>(std::move(*target), std::move(connection)),
                                  event_timeouts{options.request_timeout}, setup.worker.queues);
     return transport_ref(
-        new event_transport(std::move(*client), options.dialect.active_jobs_as_count, std::move(listener), setup.log));
+        new event_transport(std::move(*client), options.profile.active_jobs_as_count, std::move(listener), setup.log));
 }
 }  // namespace detail
 

@@ -30,7 +30,7 @@ class [[nodiscard]] item {
     }
     ~item() { end(); }
 
-    /// Cancelled at the end of the grace period, by a second stop signal, or because renew() has lost the item
+    /// Cancelled at the end of the grace period, by a second stop signal, or because on_renew() has lost the item
     /// (cancel_reason::revoked): hand the item back to its queue. Never for none.
     cancel_token token() const noexcept;
     /// It is settled, or handed back if its token was seen to be cancelled. Idempotent.
@@ -42,8 +42,8 @@ class [[nodiscard]] item {
     detail::ref<detail::loop_item> entry_;
 };
 
-/// One thread of loop::consumers(), and used by it alone.
-class slot {
+/// One thread of loop::add_consumers(), and used by it alone.
+class consumer {
   public:
     /// Whether to take the next item; waits while the loop is quiet. False: return.
     [[nodiscard]] bool next() { return await_turn(time_point::max()) == turn::take; }
@@ -57,15 +57,15 @@ class slot {
     }
     /// Cancelled as soon as no item may be taken: ends the wait for one. An item that comes nevertheless may still be
     /// processed.
-    cancel_token taking() const;
-    /// The item is in flight. `id` is for the log and renew().
+    cancel_token intake_token() const;
+    /// The item is in flight. `id` is for the log and on_renew().
     item begin(std::string id);
     std::size_t index() const noexcept { return index_; }  ///< 0, 1, ... among the loop's threads
 
   private:
     friend class detail::loop_core;
     enum class turn { take, wait, end };
-    slot(detail::loop_core& loop, std::size_t index) noexcept : loop_(loop), index_(index) {}
+    consumer(detail::loop_core& loop, std::size_t index) noexcept : loop_(loop), index_(index) {}
     turn await_turn(time_point deadline);
     detail::loop_core& loop_;
     const std::size_t index_;
@@ -78,12 +78,12 @@ class slot {
 /// what is wrong with the options. The destructor ends a loop that has begun, and restores the signals.
 ///
 ///     ojs::loop loop;
-///     loop.consumers(8, [](ojs::slot& slot) {
+///     loop.add_consumers(8, [](ojs::consumer& consumer) {
 ///         my_queue queue("...");  // of this thread
-///         while (slot.next()) {
-///             const auto message = queue.take(slot.taking());
+///         while (consumer.next()) {
+///             const auto message = queue.take(consumer.intake_token());
 ///             if (!message) continue;
-///             const ojs::item item = slot.begin(message->id);
+///             const ojs::item item = consumer.begin(message->id);
 ///             process(*message, item.token()) ? queue.done(*message) : queue.hand_back(*message);
 ///         }
 ///     });
@@ -95,27 +95,28 @@ class loop : public stoppable {
     loop(loop_options options, lifecycle& shared) : loop(result<loop_options>(std::move(options)), &shared) {}
     ~loop();
 
-    /// run() calls `body(slot&)` on `count` threads (0: loop_options::concurrency). The loop also stops when all have
-    /// returned, or one has thrown: run() then returns 70, and its items count as unreported. False after the start.
-    bool consumers(std::size_t count, function<void(slot&)> body);
-    /// To extend leases: calls `renew` every `interval`, on a thread of its own, with the ids in flight. Those that it
-    /// returns are lost: their tokens are cancelled.
-    bool renew(detail::any_ms interval, function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
+    /// run() calls `body(consumer&)` on `count` threads (0: loop_options::concurrency). The loop stops when all have
+    /// returned, or one has thrown: run() then returns 70, and its items are unreported. False after the start.
+    bool add_consumers(std::size_t count, function<void(consumer&)> body);
+    /// Extends leases: calls `renew` every `interval`, on its own thread, with the ids in flight. Those that it returns
+    /// are lost: their tokens are cancelled.
+    bool on_renew(detail::any_ms interval,
+                  function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
 
     /// Works until stopped, and returns main's exit status: 0 if all items and threads have ended. If a thread has not,
     /// run() calls _exit() with 75. A third stop signal ends the process at once, with 128+n.
     [[nodiscard]] int run();
 
-    /// Instead of run() and consumers(), in an event loop of your own: call it first, when fd() is readable, and at
+    /// Instead of run() and add_consumers(), in an event loop of your own: call it first, when fd() is readable, and at
     /// deadline(). Never blocks. False: the loop has ended; return exit_code(). One thread.
     bool advance();
     int fd() const noexcept;               ///< to poll for POLLIN
     time_point deadline() const noexcept;  ///< time_point::max(): none
     // This and the rest is thread-safe.
-    bool may_take() const noexcept;    ///< false: quiet, or it stops
-    cancel_token taking() const;       ///< cancelled as soon as may_take() is false; a new one after a resume
-    item begin(std::string id);        ///< as slot::begin()
-    std::size_t active_items() const;  ///< in flight
+    bool accepting() const noexcept;    ///< false: quiet, or it stops
+    cancel_token intake_token() const;  ///< cancelled as soon as accepting() is false; a new one after a resume
+    item begin(std::string id);         ///< as consumer::begin()
+    std::size_t active_items() const;   ///< in flight
 
   private:
     loop(result<loop_options> options, lifecycle* shared);

@@ -19,7 +19,7 @@ namespace detail {
 // "budget-exceeded" (error): SIGKILL comes before the drain ends; "budget-tight" (warning): it comes after that;
 // "budget-unknown" (warning): it is unset, and the platform's default is too short; "budget-PLATFORM" (info, such
 // as "budget-kubernetes"): that default is enough; "grace-below-heartbeat" (warning): the drain may end before a
-// heartbeat is due; "cancel-wait-cut" (warning): stop_timeout is too short for cancel_wait or reclaim_wait.
+// heartbeat is due; "cancel-grace-cut" (warning): stop_timeout is too short for cancel_grace or reclaim_grace.
 std::vector<finding> check_budget(const worker_options& options, std::chrono::milliseconds steps_timeout = {},
                                   const container_info& info = {});
 }  // namespace detail

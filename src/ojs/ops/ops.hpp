@@ -36,7 +36,7 @@ struct ops_options {
 detail::worker_extension_factory ops();
 detail::worker_extension_factory ops(ops_options options);
 
-/// How as_init() behaves.
+/// How run_as_init() behaves.
 struct init_options {
     bool always = false;  ///< fork even if this process is not PID 1
 };
@@ -49,6 +49,6 @@ struct init_options {
 /// signals are already installed; errc::system: fork() failed.
 ///
 /// A worker started this way sees PID 1 as the sender of forwarded signals.
-result<void> as_init(init_options options = {});
+result<void> run_as_init(init_options options = {});
 }  // namespace v0_1_0
 }  // namespace ojs

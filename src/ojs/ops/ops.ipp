@@ -117,7 +117,7 @@ class ops_extension final : public worker_extension {
     result<http_server> server_ = error{};
 };
 
-// ---- as_init() ----
+// ---- run_as_init() ----
 
 // Reaps every child that has ended. True once `program` is among them; `status` is then its status.
 inline bool reap(pid_t program, int& status) {
@@ -183,11 +183,11 @@ OJS_SHUTDOWN_INLINE detail::worker_extension_factory ops(ops_options options) {
     return detail::make_ops(std::move(options));
 }
 
-OJS_SHUTDOWN_INLINE result<void> as_init(init_options options) {
+OJS_SHUTDOWN_INLINE result<void> run_as_init(init_options options) {
     if (getpid() != 1 && !options.always) return {};
     // A fork uninstalls the handlers in the child.
     if (detail::process.owner != 0) {
-        return error{errc::busy, 0, "as_init() must come before signals::install()"};
+        return error{errc::busy, 0, "run_as_init() must come before signals::install()"};
     }
     sigset_t all;
     sigset_t previous;

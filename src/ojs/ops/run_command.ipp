@@ -28,7 +28,7 @@ inline int print_findings(const result<worker_options>& options) {
 inline int send_command(std::string_view command, pid_t pid, std::chrono::milliseconds wait) {
     const result<pid_t> sent = signal_worker(command, pid);
     if (!sent) {
-        report_usage(sent.error());
+        report_startup_error(sent.error());
         return sent.error().code == errc::invalid_argument ? 64 : 1;
     }
     const bool is_printed = print(cat({"sent ", command, " to process ", *sent, "\n"}));
@@ -48,17 +48,17 @@ OJS_SHUTDOWN_INLINE std::optional<int> run_command(int argc, const char* const* 
     const bool has_target = count == 3 || (count == 4 && detail::parse_number(argv[3], 0x7fffffff, pid) && pid > 0);
     const bool is_init = argc == 2 && name == "--init";
     if (argc == 2 && name == "--doctor") return detail::print_findings(options);
-    if (waits && !options) return report_usage(options.error());
+    if (waits && !options) return report_startup_error(options.error());
     if (name == "--signal" && has_target && !detail::is_flag(argv[2]))
         return detail::send_command(argv[2], static_cast<pid_t>(pid),
                                     waits ? options->prestop_delay : std::chrono::milliseconds(0));
     if (!is_init && std::any_of(argv, argv + argc, detail::is_flag))
-        return report_usage(
+        return report_startup_error(
             detail::invalid(detail::cat({"'", detail::printable(name, 40),
                                          "' is no command, or lacks a word; usage: ", detail::program_name(argv[0]),
                                          " [--doctor | --init | --signal quiet|resume|stop|reclaim [PID] [--wait]]"})));
-    const result<void> begun = is_init ? as_init() : result<void>();
-    if (!begun || !options) return report_usage(begun ? options.error() : begun.error());
+    const result<void> begun = is_init ? run_as_init() : result<void>();
+    if (!begun || !options) return report_startup_error(begun ? options.error() : begun.error());
     return std::nullopt;
 }
 }  // namespace v0_1_0

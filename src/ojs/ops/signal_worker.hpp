@@ -14,7 +14,7 @@ inline namespace v0_1_0 {
 /// neither handles, blocks nor ignores it: that process would end. [Spot]
 ///
 /// The target is `pid`; if that is 0, PID 1 if it runs our program, else the one other process that does. A child of
-/// such a process (the worker below as_init(), a fork) does not count: its parent gets the signal, and as_init()
+/// such a process (the worker below run_as_init(), a fork) does not count: its parent gets the signal; run_as_init()
 /// forwards it. Programs are compared by /proc/PID/exe or, if that is unreadable, by argv[0]. For a "reclaim" to an
 /// init that forwards signals, the child of the init must be prepared.
 ///

@@ -17,11 +17,11 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// For options.use(): River's three stages. A soft stop of 10 s; a hard stop, in which cancelled jobs have 10 s to return;
-/// the exit, with 70 if a handler has not returned. A signal in one stage begins the next.
-inline dialect river_dialect() {
+/// River's three stages, for options.apply_profile(): a soft stop of 10 s; a hard stop, in which cancelled jobs have
+/// 10 s to return; the exit, with 70 if a handler has not returned. A signal in one stage begins the next.
+inline profile river_profile() {
     using std::chrono::seconds;
-    dialect out;
+    profile out;
     out.stop = {false, exit_status::stuck, {seconds(10), seconds(0), seconds(10), seconds(0), seconds(15)}};
     return out;
 }
@@ -31,9 +31,8 @@ struct river_options {
     std::string schema;                       ///< of River's tables; empty: the search_path is used
     std::vector<std::string> kinds;           ///< to claim; empty: all, see worker_options::on_unknown_type
     std::size_t max_bytes = 4 * 1024 * 1024;  ///< of args and of metadata as text; no larger job is claimed
-    /// Receives one line for each event that needs an operator and that no return value reports. Called from any
-    /// thread; must be short and must not throw.
-    function<void(const std::string&)> on_notice;
+    /// What needs an operator and no call returns. Called from any thread; must be short and must not throw.
+    log_hook log;
 };
 
 class river_transport;

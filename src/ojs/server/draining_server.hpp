@@ -65,8 +65,8 @@ struct draining_server_options {
 
 /// How draining_server::drain() ends the server.
 struct drain_options {
-    time_point deadline = time_point::max();  ///< connections without a response by then are cut
-    cancel_token abort;                       ///< cancelled: they are cut now
+    time_point deadline = time_point::max();  ///< connections without a response by then are aborted
+    cancel_token abort;                       ///< cancelled: they are aborted now
     /// Another process already accepts on the same address. It takes over the queue of a shared socket; with reuse_port
     /// this process accepts from its own queue once more. The lame duck lasts at least 100 ms, so that a busy
     /// connection is closed by a response.
@@ -75,9 +75,9 @@ struct drain_options {
 
 /// How a drain went, in requests.
 struct drain_result {
-    std::size_t answered = 0;  ///< since drain(); with readiness probes, and responses that were cut
+    std::size_t answered = 0;  ///< since drain(); with readiness probes, and responses that were aborted
     std::size_t refused = 0;   ///< too late: 503
-    std::size_t cut = 0;       ///< begun, but without a complete response at the deadline
+    std::size_t aborted = 0;   ///< begun, but without a complete response at the deadline
 };
 
 /// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for sequence_options::timeout; 30 s if unset. An empty `lookup` reads the process
@@ -97,7 +97,7 @@ class server_body;
 /// - idle: connections are closed; unread bytes on them are read first
 /// - in flight: a request of which a byte has arrived is answered, with "Connection: close"; pipelined ones are not
 /// - too late: a client that connected but has sent nothing gets 503 with Retry-After, if it sends within 100 ms
-/// - deadline: the rest is cut, and counted
+/// - deadline: the rest is aborted, and counted
 class draining_server {
   public:
     /// Listens when this returns. `address` is a comma-separated list of addresses as http_server takes them, of "fd:N"

@@ -70,7 +70,7 @@ class server_body final : public ref_counted {
         drained_ = true;
         run_lame_duck(options);
         await_idle(options);
-        result_.cut = cut();
+        result_.aborted = cut();
         result_.answered = context.answered.load();
         result_.refused = context.refused.load();
         return result_;

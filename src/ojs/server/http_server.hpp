@@ -34,14 +34,14 @@ class http_server : private draining_server {
     using draining_server::port;
 
     /// Stops accepting, closes idle connections, lets requests in flight finish until `deadline`, then cuts them and
-    /// joins every thread: it waits for a handler that never returns. Returns how many were cut. Idempotent. Neither
+    /// joins every thread: it waits for a handler that never returns. Returns how many it aborted. Idempotent. Neither
     /// this nor the destructor (a stop() without time) may be called from a handler. Thread-safe.
     std::size_t stop(time_point deadline) {
         drain_options options;
         options.deadline = deadline;
-        const std::size_t cut = drain(options).cut;
+        const std::size_t aborted = drain(options).aborted;
         join();
-        return cut;
+        return aborted;
     }
 
   private:

@@ -28,23 +28,23 @@ class service_notifier {
 
     /// Whether a service manager listens.
     bool active() const noexcept { return static_cast<bool>(socket_); }
-    /// How often to call watchdog(): half of the manager's limit; 0 if it does not watch this process.
+    /// How often to call notify_watchdog(): half of the manager's limit; 0 if it does not watch this process.
     std::chrono::milliseconds watchdog_interval() const noexcept { return watchdog_interval_; }
 
-    /// Start-up has finished; `text` is a status() sent with it. READY=1
-    result<void> ready(std::string_view text = {}) const;
-    /// The configuration is being replaced; ready() ends that. RELOADING=1, MONOTONIC_USEC=
-    result<void> reloading(std::string_view text = {}) const;
+    /// Start-up has finished; `text` is a notify_status() sent with it. READY=1
+    result<void> notify_ready(std::string_view text = {}) const;
+    /// The configuration is being replaced; notify_ready() ends that. RELOADING=1, MONOTONIC_USEC=
+    result<void> notify_reloading(std::string_view text = {}) const;
     /// One line for people (systemctl status), cut at 1000 bytes. Control characters become blanks, bytes that are not
     /// UTF-8 become U+FFFD. STATUS=
-    result<void> status(std::string_view text) const;
+    result<void> notify_status(std::string_view text) const;
     /// The drain has begun. Starts the manager's stop timeout, so it must not be sent on quiet. STOPPING=1
-    result<void> stopping(std::string_view text = {}) const;
+    result<void> notify_stopping(std::string_view text = {}) const;
     /// Starting or stopping needs at least this much more time from now. Repeat it before that has passed.
     /// EXTEND_TIMEOUT_USEC=
     result<void> extend_timeout(detail::any_ms from_now) const;
     /// The process is alive. WATCHDOG=1
-    result<void> watchdog() const;
+    result<void> notify_watchdog() const;
     /// Custom assignments, VARIABLE=value, one per line; at most 4096 bytes, which is what managers read.
     /// errc::unreachable: no process has the socket open; errc::unavailable: its queue is full; errc::invalid_argument:
     /// too long; errc::system: anything else.

@@ -109,21 +109,21 @@ OJS_SHUTDOWN_INLINE result<service_notifier> service_notifier::from_environment(
     return result<service_notifier>(std::move(out));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::ready(std::string_view text) const {
+OJS_SHUTDOWN_INLINE result<void> service_notifier::notify_ready(std::string_view text) const {
     return send(detail::with_status("READY=1", text));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::reloading(std::string_view text) const {
+OJS_SHUTDOWN_INLINE result<void> service_notifier::notify_reloading(std::string_view text) const {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     return send(detail::with_status(detail::reloading_since(now), text));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::status(std::string_view text) const {
+OJS_SHUTDOWN_INLINE result<void> service_notifier::notify_status(std::string_view text) const {
     return send(detail::cat({"STATUS=", detail::status_line(text)}));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::stopping(std::string_view text) const {
+OJS_SHUTDOWN_INLINE result<void> service_notifier::notify_stopping(std::string_view text) const {
     return send(detail::with_status("STOPPING=1", text));
 }
 
@@ -133,7 +133,7 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::extend_timeout(detail::any_ms
     return send(detail::cat({"EXTEND_TIMEOUT_USEC=", usec}));
 }
 
-OJS_SHUTDOWN_INLINE result<void> service_notifier::watchdog() const { return send("WATCHDOG=1"); }
+OJS_SHUTDOWN_INLINE result<void> service_notifier::notify_watchdog() const { return send("WATCHDOG=1"); }
 
 OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignments) const {
     if (!active()) return {};
@@ -185,7 +185,7 @@ class service_report {
     // STOPPING=1 starts the manager's stop timeout: so it is sent on a drain, never on quiet.
     void stopping(std::string_view text) {
         if (!active()) return;
-        log_result(notifier_.stopping(text));
+        log_result(notifier_.notify_stopping(text));
         if (reported_ != state::starting) reported_ = state::stopping;
         extension_due_ = time_point::min();
     }
@@ -194,7 +194,7 @@ class service_report {
     // Sends what is due. Requests more time in small steps until `end`, the stop's deadline; true: it did.
     bool tick(time_point now, time_point end) {
         if (now >= watchdog_due_) {
-            log_result(notifier_.watchdog());
+            log_result(notifier_.notify_watchdog());
             watchdog_due_ = now + notifier_.watchdog_interval();
         }
         if (now < extension_due_) return false;
@@ -213,8 +213,8 @@ class service_report {
         return is_reloading ? state::reloading : state::ready;
     }
     result<void> send(state next, std::string_view text) const {
-        if (next == reported_) return notifier_.status(text);
-        return next == state::reloading ? notifier_.reloading(text) : notifier_.ready(text);
+        if (next == reported_) return notifier_.notify_status(text);
+        return next == state::reloading ? notifier_.notify_reloading(text) : notifier_.notify_ready(text);
     }
     static const char* without_watchdog(const char* name) {
         return std::strncmp(name, "WATCHDOG_", 9) == 0 ? nullptr : std::getenv(name);

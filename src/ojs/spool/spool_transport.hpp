@@ -14,21 +14,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// The kinds of spool_event.
-enum class spool_event_kind {
-    refused,        ///< a file in request/ that is not claimed and stays there
-    recovered,      ///< a dead worker's job was requeued or settled
-    owner_unknown,  ///< a folder in processing/ stays: its worker may be alive
-    result_dropped  ///< the disk is full: a completed job's file is in done/ without its result
-};
-
-/// An event that no call returns. It never holds a job's content.
-struct spool_event {
-    spool_event_kind kind = spool_event_kind::refused;  ///< what happened
-    std::string name;                                   ///< of the file or folder
-    std::string reason;                                 ///< for people
-};
-
 namespace detail {
 std::vector<std::chrono::milliseconds> default_retry_delays();  // compiles slowly if inline
 }
@@ -40,22 +25,23 @@ struct spool_options {
     std::string directory;
     /// Accepts folders that one of this process's groups may write to, as after Kubernetes' fsGroup. Its members can
     /// exchange and forge jobs. OJS_SPOOL_GROUP_WRITE=on sets it, also for spool_enqueue().
-    bool group_write = false;
+    bool allow_group_writable = false;
     /// Delays before the second, third, ... run; the last one repeats. A job without max_attempts has one run more than
     /// there are delays. [Spot retry_delays]
     std::vector<std::chrono::milliseconds> retry_delays = detail::default_retry_delays();  ///< {0s, 1s}
     /// Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
     /// A job that removes its own file is completed.
-    bool any_file = false;
+    bool accept_any_file = false;
     /// Also runs files that are named as backups, temporary or partial files are: NAME~, NAME.bak, NAME.part, ...
-    bool any_name = false;
+    bool accept_backup_names = false;
     /// A file that is no complete job counts as malformed once it has not changed for so long; another user's, whose
     /// writer is not visible, after 10 s.
     std::chrono::milliseconds incomplete_timeout{2000};
     /// How often a FETCH recovers the jobs of dead workers.
     std::chrono::milliseconds recovery_interval{5000};
-    /// Reports each refused file once. Called from any thread; must be short and must not call the transport.
-    function<void(const spool_event&)> on_event;
+    /// What no call returns, as a file that is refused (once); never a job's content. Called from any thread; must be
+    /// short and must not call the transport. Empty: the worker's log, with spool().
+    log_hook log;
 };
 
 /// Opens a directory as a queue. Jobs are files in request/, in the order of their names (as bytes). FETCH claims one

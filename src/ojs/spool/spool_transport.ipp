@@ -94,8 +94,8 @@ class spool_transport final : public transport {
 
     // Called with fetch_mutex_ held.
     result<void> reopen(bool create_root) {
-        result<ref<spool_folders>> opened =
-            open_spool_folders(folders_ ? folders_->path : options_.directory, create_root, options_.group_write);
+        result<ref<spool_folders>> opened = open_spool_folders(folders_ ? folders_->path : options_.directory,
+                                                               create_root, options_.allow_group_writable);
         if (!opened) return opened.error();
         result<ref<spool_owner>> owner = create_owner(*opened);
         if (!owner) return owner.error();
@@ -138,7 +138,7 @@ class spool_transport final : public transport {
     }
 
     result<void> claim_if_ready(const std::string& name, const fetch_request& request, std::vector<job>& out) {
-        const std::string fault = spool_name_fault(name_as_put(name), options_.any_name);
+        const std::string fault = spool_name_fault(name_as_put(name), options_.accept_backup_names);
         spool_candidate found;
         const examination examined =
             fault.empty() ? examiner_.examine(*folders_, name, request.worker->queues, found) : refuse(fault);
@@ -217,23 +217,11 @@ class spool_transport final : public transport {
 
 // ---- the scheme ----
 
-inline void log_spool_event(const log_hook& log, const spool_event& event) {
-    static constexpr const char* messages[] = {
-        "cannot claim the spool file; it stays in request/", "a dead worker's job was recovered",
-        "jobs of another worker stay in processing/: cannot tell whether it is alive",
-        "a completed job is settled without its result"};
-    const bool recovered = event.kind == spool_event_kind::recovered;
-    log({recovered ? log_level::info : log_level::warn,
-         messages[static_cast<int>(event.kind)],
-         {field("file", event.name), field("reason", event.reason)},
-         {}});
-}
-
 inline result<transport_ref> open_spool_url(const detail::transport_setup& setup) {
     spool_options options;
     options.directory = std::string(setup.address);
     options.recovery_interval = setup.options.heartbeat_interval;
-    options.on_event = [log = setup.log](const spool_event& event) { log_spool_event(log, event); };
+    options.log = setup.log;
     return open_spool(std::move(options));
 }
 

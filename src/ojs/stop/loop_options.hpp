@@ -1,4 +1,4 @@
-// loop_options: the settings of a loop; stop_times and dialect.
+// loop_options: the settings of a loop; stop_times and profile.
 #pragma once
 
 #include <signal.h>
@@ -15,15 +15,15 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// The times of a stop (docs/options.md draws them). Jobs still in flight `cancel_wait` after the grace period are
+/// The times of a stop (docs/options.md draws them). Jobs still in flight `cancel_grace` after the grace period are
 /// reported as interrupted; half of what is left, or 3 s, is for that. In a reclaim, stop_timeout begins at the signal,
-/// and reclaim_wait replaces cancel_wait.
+/// and reclaim_grace replaces cancel_grace.
 struct stop_times {
     /// From SIGTERM; ojs::no_limit: only a second signal or stop_and_cancel() interrupts jobs. [GS 6.1, River]
     std::chrono::milliseconds shutdown_grace_period{30000};
-    std::chrono::milliseconds cancel_lead{0};      ///< how long before that end jobs are cancelled
-    std::chrono::milliseconds cancel_wait{0};      ///< for them to return; 0: 1 s after stop_and_cancel(), else none
-    std::chrono::milliseconds reclaim_wait{0};     ///< cancel_wait of a reclaim
+    std::chrono::milliseconds cancel_before_deadline{0};  ///< how long before that end jobs are cancelled
+    std::chrono::milliseconds cancel_grace{0};     ///< for them to return; 0: 1 s after stop_and_cancel(), else none
+    std::chrono::milliseconds reclaim_grace{0};    ///< cancel_grace of a reclaim
     std::chrono::milliseconds stop_timeout{5000};  ///< from the end of the drain to the last heartbeat
 };
 
@@ -42,19 +42,20 @@ struct platform_grace {
 
 /// A protocol profile: which of the published documents a worker follows where they differ. By default the
 /// specification's text. [WIRE 1]
-struct dialect {
-    std::string interrupted_error = "ShutdownError";     ///< type and code of an interrupted job [GS-005]
-    std::string long_running_error = "ShutdownTimeout";  ///< type and code for long_running handlers [GS 7.2]
+struct profile {
+    std::string interrupted_error = "ShutdownError";  ///< type and code of an interrupted job [GS-005]
+    std::string shutdown_timeout_error =
+        "ShutdownTimeout";                 ///< type and code for reports_shutdown_timeout handlers [GS 7.2]
     bool requeue_interrupted = true;       ///< an interrupted job uses up no attempt, if the backend supports that
     std::string drain_state = "quiet";     ///< `state` while draining and stopping [GS 5.3]
     std::string last_state = "terminate";  ///< `state` of the last heartbeat
     bool active_jobs_as_count = false;     ///< `active_jobs` of heartbeats is the number of ids, not their list
     detail::stop_rules stop = {};          ///< how it stops
 
-    static dialect graceful_shutdown();  ///< the specification's text; the default
-    static dialect website();            ///< the project's web page
-    static dialect worker_protocol();    ///< the worker protocol's text
-    static dialect spot_controller();    ///< the spot controller's guide, with its termination-mode file
+    static profile graceful_shutdown();  ///< the specification's text; the default
+    static profile website();            ///< the project's web page
+    static profile worker_protocol();    ///< the worker protocol's text
+    static profile spot_controller();    ///< the spot controller's guide, with its termination-mode file
 };
 
 /// The settings of a loop, and of a worker.
@@ -74,7 +75,7 @@ struct loop_options {
     std::chrono::milliseconds container_grace_period{0};  ///< SIGTERM to SIGKILL, to warn; 0: unset [GS 6.3]
     std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
-    ojs::dialect dialect;                                 ///< see use()
+    ojs::profile profile;                                 ///< see apply_profile()
     detail::platform_grace platform_grace{"", {}};        ///< chosen by from_environment() for the platform
     detail::extension_list<detail::worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
     log_options log;                                                      ///< level, format and hook
@@ -82,8 +83,8 @@ struct loop_options {
     std::size_t thread_stack_size = 0;
     function<void(const lifecycle_state&)> on_transition;  ///< after each change of phase, in order; a stop goes on
 
-    /// Sets the dialect, the times and the termination-mode file.
-    void use(ojs::dialect preset);
+    /// Sets the profile, the times and the termination-mode file.
+    void apply_profile(ojs::profile preset);
 
     /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error, with
     /// variable and value. If neither grace period is set, it fits into the default of Kubernetes, Amazon ECS, Cloud Run

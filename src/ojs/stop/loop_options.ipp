@@ -21,12 +21,12 @@ template <class Options, class Visit>
 void visit_loop_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
     // First, as it sets other options.
-    visit("dialect", "OJS_DIALECT", o, "graceful_shutdown website worker_protocol spot_controller");
+    visit("profile", "OJS_PROFILE", o, "graceful_shutdown website worker_protocol spot_controller");
     visit("concurrency", "OJS_CONCURRENCY", o.concurrency, 1, 1000);
     visit("times.shutdown_grace_period", grace_variables, o.times.shutdown_grace_period, 0ms, no_limit);
-    visit("times.cancel_lead", "OJS_CANCEL_LEAD", o.times.cancel_lead, 0ms);
-    visit("times.cancel_wait", "OJS_CANCEL_WAIT", o.times.cancel_wait, 0ms);
-    visit("times.reclaim_wait", "OJS_RECLAIM_WAIT", o.times.reclaim_wait, 0ms);
+    visit("times.cancel_before_deadline", "OJS_CANCEL_BEFORE_DEADLINE", o.times.cancel_before_deadline, 0ms);
+    visit("times.cancel_grace", "OJS_CANCEL_GRACE", o.times.cancel_grace, 0ms);
+    visit("times.reclaim_grace", "OJS_RECLAIM_GRACE", o.times.reclaim_grace, 0ms);
     visit("times.stop_timeout", "OJS_STOP_TIMEOUT", o.times.stop_timeout, 100ms);
     visit("termination_mode_file", "OJS_TERMINATION_MODE_FILE OJS_TERMINATION_TYPE_FILE", o.termination_mode_file,
           text_kind::path);
@@ -46,7 +46,7 @@ inline milliseconds capped_sum(milliseconds a, milliseconds b) noexcept {
     return a > no_limit - max(b, milliseconds(0)) ? no_limit : a + b;
 }
 
-// If neither grace period is set, the stop must fit into the platform's default. A dialect with over 30 s expects more.
+// If neither grace period is set, the stop must fit into the platform's default. A profile with over 30 s expects more.
 inline void fit_default_grace(loop_options& options, option_visitor& read, const std::string& root) {
     if (!read.status || read.select_first_set(grace_variables)) return;
     const stop_platform* const platform = detect_container({root, read.lookup, 0}).platform;
@@ -74,10 +74,10 @@ inline result<void> check_loop_options(const loop_options& options) {
 }
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE void loop_options::use(ojs::dialect preset) {
+OJS_SHUTDOWN_INLINE void loop_options::apply_profile(ojs::profile preset) {
     times = preset.stop.times;
     termination_mode_file = preset.stop.termination_mode_file;
-    dialect = std::move(preset);
+    profile = std::move(preset);
 }
 
 OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const environment_lookup& lookup,
@@ -91,14 +91,14 @@ OJS_SHUTDOWN_INLINE result<loop_options> loop_options::from_environment(const en
 }
 
 // Both error codes, requeue_interrupted and the states come first.
-OJS_SHUTDOWN_INLINE dialect dialect::graceful_shutdown() { return {}; }
-OJS_SHUTDOWN_INLINE dialect dialect::website() { return {"shutdown", "shutdown", false, "quiet", "terminated"}; }
-OJS_SHUTDOWN_INLINE dialect dialect::worker_protocol() {
+OJS_SHUTDOWN_INLINE profile profile::graceful_shutdown() { return {}; }
+OJS_SHUTDOWN_INLINE profile profile::website() { return {"shutdown", "shutdown", false, "quiet", "terminated"}; }
+OJS_SHUTDOWN_INLINE profile profile::worker_protocol() {
     return {"shutdown", "shutdown", true, "terminate", "terminate", true, {false, 0, {std::chrono::seconds(25)}}};
 }
-OJS_SHUTDOWN_INLINE dialect dialect::spot_controller() {
+OJS_SHUTDOWN_INLINE profile profile::spot_controller() {
     using namespace std::chrono_literals;
-    dialect out;
+    profile out;
     out.stop = {true, 0, {3550s, 10s, 0s, 500ms}, "/tmp/termination-type"};
     return out;
 }

@@ -19,7 +19,7 @@ inline namespace v0_1_0 {
 namespace exit_status {
 inline constexpr int settled = 0;  ///< every claimed job was acked, failed or requeued
 inline constexpr int usage = 64;   ///< not started, until a change: of an option, no handler, signals not available
-inline constexpr int stuck = 70;   ///< a handler did not return, with river_dialect(); a loop's consumer threw [River]
+inline constexpr int stuck = 70;   ///< a handler did not return, with river_profile(); a loop's consumer threw [River]
 inline constexpr int unavailable = 71;   ///< not started, for now: a port in use, an absent disk, no descriptors
 inline constexpr int unreported = 75;    ///< a job was not reported, or stuck handlers stopped the worker
 inline constexpr int signal_base = 128;  ///< plus the number of the third stop signal
@@ -49,7 +49,7 @@ class stoppable {
     bool quiet() { return apply(event::quiet_request); }
     bool resume() { return apply(event::resume_request); }      ///< undoes quiet(), as SIGCONT does
     bool request_stop() { return apply(event::stop_request); }  ///< begins a drain, as SIGTERM does, without waiting
-    /// Begins a drain that cancels what is in flight at once; it has cancel_wait, or 1 s if that is 0, to return.
+    /// Begins a drain that cancels what is in flight at once; it has cancel_grace, or 1 s if that is 0, to return.
     bool request_stop_and_cancel() { return apply(event::cancel_request); }
 
     /// Adds a step that runs after the last report or item and before run() returns or calls _exit(): to close what

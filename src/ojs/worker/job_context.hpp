@@ -104,12 +104,12 @@ class job_context {
     }
     /// `arg<T>()`, but throws std::invalid_argument on an error, which fails the attempt with its text. Needs exceptions.
     template <class T>
-    T require(std::size_t index, std::string_view member = {}) const {
+    T require_arg(std::size_t index, std::string_view member = {}) const {
         result<T> read = arg<T>(index, member);
 #ifdef __cpp_exceptions
         if (!read) throw std::invalid_argument(read.error().text);
 #else
-        static_assert(!std::is_same_v<T, T>, "require<T> and arg_or throw: without exceptions, test arg<T>");
+        static_assert(!std::is_same_v<T, T>, "require_arg<T> and arg_or throw: without exceptions, test arg<T>");
 #endif
         return *std::move(read);
     }
@@ -124,7 +124,7 @@ class job_context {
         using value_type = detail::argument_type<T>;
         const result<json_view> source = detail::find_argument(args_json(), {index, member});
         if (source && (!*source || source->type() == json_type::null)) return value_type(std::move(fallback));
-        return require<value_type>(index, member);
+        return require_arg<value_type>(index, member);
     }
     /// A member of `meta`: a string as it is, anything else as JSON text, empty if absent.
     std::string meta(std::string_view key) const;
@@ -162,7 +162,7 @@ class job_context {
     time_point deadline() const noexcept;
     /// Requests a heartbeat, which renews this job's visibility timeout, and returns at once. At least a fifth of
     /// heartbeat_interval, or 1 s, passes between two.
-    void heartbeat() const noexcept;
+    void extend_lease() const noexcept;
 
   private:
     friend class detail::slots;
@@ -202,7 +202,7 @@ result<T> job_context::arg(std::size_t index, std::string_view member) const {
 
 /// Options of worker::register_handler().
 struct handler_options {
-    bool long_running = false;  ///< interrupted jobs are reported as ShutdownTimeout [GS 7.2]
+    bool reports_shutdown_timeout = false;  ///< interrupted jobs are reported as ShutdownTimeout [GS 7.2]
 };
 
 namespace detail {

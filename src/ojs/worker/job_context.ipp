@@ -61,7 +61,7 @@ OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
     return is_valid ? state : std::string();
 }
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept { return worker_.phases.drain_deadline(); }
-OJS_SHUTDOWN_INLINE void job_context::heartbeat() const noexcept {
+OJS_SHUTDOWN_INLINE void job_context::extend_lease() const noexcept {
     if (worker_.is_forked()) return;
     const detail::unique_lock held(worker_.guard);
     worker_.request_beat_soon();

@@ -23,7 +23,7 @@ inline result<transport_ref> open_http(const transport_setup& setup) {
     if (options.http_events) return options.http_events(setup, std::move(connection));
     result<http_client> client = make_backend_client(options.url, std::move(connection));
     if (!client) return client.error();
-    return make_http_transport(std::move(*client), options.dialect.active_jobs_as_count);
+    return make_http_transport(std::move(*client), options.profile.active_jobs_as_count);
 }
 
 // A URL as SCHEME:ADDRESS. [RFC 3986 3.1]

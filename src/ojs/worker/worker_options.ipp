@@ -12,7 +12,7 @@ namespace detail {
 template <class Options, class Visit>
 void visit_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;
-    visit_loop_options(o, visit);  // first, as a dialect sets other options
+    visit_loop_options(o, visit);  // first, as a profile sets other options
     visit("url", "OJS_URL OJS_BACKEND_URL", o.url, text_kind::name);
     visit("queues", "OJS_QUEUES OJS_QUEUE", o.queues, text_kind::word);
     visit("heartbeat_interval", "OJS_HEARTBEAT_INTERVAL", o.heartbeat_interval, 10ms);

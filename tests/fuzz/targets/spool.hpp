@@ -64,7 +64,7 @@ inline void spool(input in) {
     options.incomplete_timeout = std::chrono::milliseconds(0);
     options.recovery_interval = std::chrono::milliseconds(0);
     options.retry_delays = {std::chrono::milliseconds(0), std::chrono::milliseconds(0)};
-    options.any_file = how % 2 == 1;
+    options.accept_any_file = how % 2 == 1;
     std::vector<std::pair<unsigned, unsigned>> steps(1 + how / 2 % 4);  // what is done, where is damaged
     for (auto& [what, offset] : steps) {
         what = in.byte();

@@ -221,11 +221,11 @@ void write_edited(const ojs::log_record& record) {
 }
 
 void spoil(ojs::worker_options& options) {
-    if (breaks("GS-001")) options.dialect.drain_state = "running";
+    if (breaks("GS-001")) options.profile.drain_state = "running";
     if (breaks("GS-003")) options.times.shutdown_grace_period = milliseconds(100);
     if (breaks("GS-003-default") && options.times.shutdown_grace_period == milliseconds(30000))
         options.times.shutdown_grace_period = milliseconds(1000);
-    if (breaks("GS-005")) options.dialect.interrupted_error = "handler_error";
+    if (breaks("GS-005")) options.profile.interrupted_error = "handler_error";
     if (breaks("GS-R002")) options.signal_debounce = std::chrono::hours(1);
     if (breaks("TWICE")) options.signal_debounce = milliseconds(0);
     if (serial) options.concurrency = 1;
@@ -261,13 +261,13 @@ ojs::result<ojs::http_server> serve_health(const char* address, const ojs::lifec
 
 int work(ojs::lifecycle& lifecycle) {
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     spoil(*options);
     lifecycle.set_signal_debounce(options->signal_debounce);
     std::optional<ojs::result<ojs::http_server>> health;
     if (const char* address = std::getenv("OJS_HEALTH_ADDR")) {
         health = serve_health(address, lifecycle);
-        if (!*health) return ojs::report_usage(health->error());
+        if (!*health) return ojs::report_startup_error(health->error());
     }
     auto client = ojs::make_backend_client(options->url);
     auto other = ojs::make_backend_client(options->url);
@@ -302,6 +302,6 @@ int main(int argc, char** argv) {
     spoil_signals();
     ojs::lifecycle lifecycle;
     const auto signals = ojs::signals::install(lifecycle);
-    if (!signals) return ojs::report_usage(signals.error());
+    if (!signals) return ojs::report_startup_error(signals.error());
     return work(lifecycle);
 }

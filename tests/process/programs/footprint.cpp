@@ -101,8 +101,8 @@ int run_loop(std::size_t slots) {
     ojs::loop_options options;
     options.thread_stack_size = test::stack_size;
     ojs::loop loop(options);
-    loop.consumers(slots, [](ojs::slot& slot) {
-        while (slot.next()) static_cast<void>(slot.taking().sleep_for(std::chrono::hours(1)));
+    loop.add_consumers(slots, [](ojs::consumer& consumer) {
+        while (consumer.next()) static_cast<void>(consumer.intake_token().sleep_for(std::chrono::hours(1)));
     });
     return loop.run();
 }
@@ -124,7 +124,7 @@ void count_job() {
 
 int run_worker() {
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     options->thread_stack_size = test::stack_size;
     ojs::worker worker(*options);
     worker.register_handler("test.gate", [](ojs::job_context& job) {

@@ -222,7 +222,7 @@ int main(int argc, char** argv) {
         taken = std::move(*installed);
     }
     auto options = ojs::worker_options::from_environment();
-    if (!options) return ojs::report_usage(options.error());
+    if (!options) return ojs::report_startup_error(options.error());
     options->on_transition = &print_transition;
     options->extensions.add(ojs::ops());
     options->transports.add(ojs::spool());

@@ -7,10 +7,10 @@
 
 namespace ojs::detail {
 struct loop_item : work {
-    loop_item(ojs::job&& shown, split_source source, const ref<loop_core>& of, const slot* by)
-        : work(std::move(shown), std::move(source)), loop(of), consumer(by) {}
+    loop_item(ojs::job&& shown, split_source source, const ref<loop_core>& of, const consumer* by)
+        : work(std::move(shown), std::move(source)), loop(of), begun_by(by) {}
     const ref<loop_core> loop;
-    const slot* const consumer;           // only compared; null: none
+    const consumer* const begun_by;       // only compared; null: none
     std::uint64_t* counted_as = nullptr;  // guarded: in the account
 };
 
@@ -42,7 +42,7 @@ class loop_core final : public held_options<loop_options>, public machine {
 
     // ---- items ----
 
-    item begin_item(std::string id, const slot* by = nullptr) {
+    item begin_item(std::string id, const consumer* by = nullptr) {
         job shown;
         shown.id = std::move(id);
         shown.queue = "default";
@@ -62,7 +62,7 @@ class loop_core final : public held_options<loop_options>, public machine {
                 ended.counted_as = is_cut_short ? &counts.requeued : &counts.completed;
                 ++*ended.counted_as;
                 if (is_cut_short) ++counts.interrupted;
-                if (ended.consumer != nullptr && std::uncaught_exceptions() > 0)
+                if (ended.begun_by != nullptr && std::uncaught_exceptions() > 0)
                     unwound_.push_back(ref<loop_item>(&ended));
             }
             notify_if_idle();
@@ -74,24 +74,24 @@ class loop_core final : public held_options<loop_options>, public machine {
                                      steady_clock::now() - ended.since};
         call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
     }
-    slot::turn await_turn(slot& self, time_point deadline) {
+    consumer::turn await_turn(consumer& self, time_point deadline) {
         exit_if_child();
         unique_lock held(guard);
         leave(self, false);
         for (;;) {
-            if (phases.has_stop_begun()) return slot::turn::end;
+            if (phases.has_stop_begun()) return consumer::turn::end;
             if (phases.may_take() && !takings_[0]->cancel.requested()) {
                 self.takes_ = true;
                 ++takers_;
-                return slot::turn::take;
+                return consumer::turn::take;
             }
-            if (!changed.wait_until(held, deadline)) return slot::turn::wait;
+            if (!changed.wait_until(held, deadline)) return consumer::turn::wait;
         }
     }
 
     result<void> status;  // why it cannot run
     // Not changed after the start.
-    array<function<void(slot&)>> consumers;
+    array<function<void(consumer&)>> consumers;
     milliseconds renew_interval{0};
     function<std::vector<std::string>(const std::vector<std::string>&)> renew;
 
@@ -111,7 +111,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (status) status = prepare_turns();
         const bool begins = status.has_value();
         if (begins) begin_all();
-        if (!status) exit_code = report_usage(status.error());
+        if (!status) exit_code = report_startup_error(status.error());
         if (begins) return true;
         tear_down();
         set_stage(stage::over);
@@ -139,7 +139,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         return started;
     }
     void consume(std::size_t index) {
-        slot self(*this, index);
+        consumer self(*this, index);
         bool has_returned = false;
         call_user("a consumer threw; the loop stops", [&] {
             consumers[index](self);
@@ -163,7 +163,7 @@ class loop_core final : public held_options<loop_options>, public machine {
                 if (!each->is_over) asked.push_back(each);
             held.unlock();
             next = deadline_after(renew_interval);  // from the begin of the call
-            if (!asked.empty()) call_user("renew threw", [&] { lose(asked, renew(ids_of(asked))); });
+            if (!asked.empty()) call_user("on_renew threw", [&] { lose(asked, renew(ids_of(asked))); });
             held.lock();
         }
         --renewals_;
@@ -189,9 +189,9 @@ class loop_core final : public held_options<loop_options>, public machine {
     // ---- with the guard held ----
 
     // If it threw, what this has ended is not settled, as far as is known.
-    void leave(slot& self, bool has_thrown) noexcept {
+    void leave(consumer& self, bool has_thrown) noexcept {
         for (std::size_t i = unwound_.size(); i-- > 0;) {
-            if (unwound_[i]->consumer != &self) continue;
+            if (unwound_[i]->begun_by != &self) continue;
             if (has_thrown) --*unwound_[i]->counted_as;
             if (has_thrown) count_unreported(unwound_[i]->job.id);
             unwound_.remove(i);

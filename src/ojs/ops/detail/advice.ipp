@@ -169,12 +169,12 @@ inline void check_grant(const loop_options& options, std::chrono::milliseconds s
 }
 
 inline void check_cancel_wait(const loop_options& options, std::vector<finding>& out) {
-    const auto requested = detail::max(options.times.cancel_wait, options.times.reclaim_wait);
+    const auto requested = detail::max(options.times.cancel_grace, options.times.reclaim_grace);
     const auto left = options.times.stop_timeout - last_beat_time(options.times);
     const auto granted = left - std::chrono::duration_cast<std::chrono::milliseconds>(report_time(left));
     if (requested <= granted) return;
     out.push_back(
-        {severity::warning, "cancel-wait-cut",
+        {severity::warning, "cancel-grace-cut",
          cat({"cancelled handlers have ", format_duration(requested), " to return, but the stop_timeout of ",
               format_duration(options.times.stop_timeout), " leaves them ", format_duration(granted)}),
          cat({"set OJS_STOP_TIMEOUT to ", format_duration(capped_sum(requested, std::chrono::milliseconds(3500))),

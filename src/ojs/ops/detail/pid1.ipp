@@ -57,7 +57,7 @@ struct pid1_rule {
 inline constexpr pid1_rule pid1_rules[] = {
     {"dumb-init", pid1_kind::forwards, sigtstp_effect::stops_us},
     {"catatonit podman-init", pid1_kind::forwards, sigtstp_effect::dropped},
-    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is as_init()
+    {"tini tini-static docker-init ojs-init", pid1_kind::forwards},  // the last is run_as_init()
     {"pause", pid1_kind::direct},
     {shell_names, pid1_kind::shell},
     {forwarder_names, pid1_kind::init},  // the others

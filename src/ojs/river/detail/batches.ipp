@@ -99,7 +99,7 @@ class claims {
         const result<void> done = db_.run_by_halves(
             db_.claiming, sql::give_back_lost, [&] { return lost; }, count, deadline);
         if (!done || locked > 0) jobs_.any_claim_lost = true;
-        if (requeued > 0) db_.notice("requeued " + std::to_string(requeued) + " jobs whose claim response was lost");
+        if (requeued > 0) db_.notice("requeued jobs whose claim response was lost", {field("jobs", requeued)});
         return done;
     }
 
@@ -239,15 +239,15 @@ class claims {
                 (rows.number(row, 3) >= 32767 ? used_up : unfit).push_back(rows.number(row, 0));
             }
         }
-        exclude(queue, unfit, "are larger than max_bytes or have no args");
-        exclude(queue, used_up, "have attempt 32767, the largest that River's table can hold");
+        exclude(queue, unfit, "larger than max_bytes, or without args");
+        exclude(queue, used_up, "attempt 32767, the largest that River's table can hold");
     }
 
     void exclude(const std::string& queue, const std::vector<long long>& ids, const char* reason) {
         if (ids.empty()) return;
         excluded_.insert(ids.begin(), ids.end());
-        db_.notice("not claimed in queue " + queue + ": " + std::to_string(ids.size()) + " jobs that " + reason +
-                   ", the first is " + std::to_string(ids.front()));
+        db_.notice("jobs are not claimed", {field("queue", queue), field("jobs", ids.size()), field("reason", reason),
+                                            field("first_id", ids.front())});
     }
 
     void add_job(const postgres_rows& rows, int row, std::vector<job>& out) {

@@ -263,10 +263,12 @@ class database {
           renewing(url, "ojs beats", schema),
           listening(url, "ojs session", schema) {}
 
-    void notice(const std::string& text) const { options.on_notice(text); }
+    void notice(std::string message, std::vector<log_field> fields) const {
+        if (options.log) options.log({log_level::warn, std::move(message), std::move(fields), {}, "river"});
+    }
     template <class Value>
     bool ok_or_notice(const result<Value>& done, const char* action) const {
-        if (!done) notice(std::string(action) + ": " + done.error().text);
+        if (!done) notice(action, {field("error", done.error().text)});
         return bool(done);
     }
 
@@ -288,7 +290,8 @@ class database {
             } else if (rows.error().code != errc::rejected || from > to) {
                 return rows.error();
             } else if (from == to) {
-                notice(std::string(query.name) + " of job " + std::to_string(from) + ": " + rows.error().text);
+                notice("the database refused a statement for a job",
+                       {field("statement", query.name), field("job_id", from), field("error", rows.error().text)});
                 if (refused != nullptr) refused->insert(from);
             } else {
                 const long long middle = (from >> 1) + (to >> 1) + (from & to & 1);

@@ -370,11 +370,11 @@ class session {
         db_.ok_or_notice(
             db_.run_by_halves(
                 db_.listening, sql::schedule, [&] { return due; }, [](const postgres_rows&) {}, call_deadline()),
-            "making due jobs available");
+            "cannot make due jobs available");
         if (steady_clock::now() >= next_queue_upsert_at_) {
             next_queue_upsert_at_ = deadline_after(std::chrono::minutes(1));
             db_.ok_or_notice(db_.listening.run(sql::upsert_queues, {queues}, call_deadline()),
-                             "updating the rows of the queues");
+                             "cannot update the rows of the queues");
             renew_attempted_at();
         }
         return db_.listening.is_connected();
@@ -383,7 +383,7 @@ class session {
     void rescue_lost_owners(const std::string& queues) {
         const result<postgres_rows> found =
             db_.listening.run(sql::owners_without_lock, {queues, owner()}, call_deadline());
-        if (!db_.ok_or_notice(found, "finding owners without a lock")) return unlocked_since_.clear();
+        if (!db_.ok_or_notice(found, "cannot find owners without a lock")) return unlocked_since_.clear();
         std::map<std::string, time_point> unlocked_since;
         const time_point now = steady_clock::now();
         for (int row = 0; row < found->size(); ++row) {
@@ -405,8 +405,8 @@ class session {
         const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
         db_.ok_or_notice(db_.run_by_halves(
                              db_.listening, sql::rescue, [&] { return lost; }, count, call_deadline()),
-                         "rescuing jobs");
-        if (rescued > 0) db_.notice("rescued " + std::to_string(rescued) + " jobs of " + name + ", which is gone");
+                         "cannot rescue jobs of a lost owner");
+        if (rescued > 0) db_.notice("rescued jobs of a lost owner", {field("jobs", rescued), field("owner", name)});
     }
 
     void renew_attempted_at() {
@@ -415,7 +415,7 @@ class session {
         for (const long long id : jobs) ids.add(id);
         if (jobs.empty()) return;
         db_.ok_or_notice(db_.listening.run(sql::renew_attempted_at, {ids.text(), owner()}, call_deadline()),
-                         "renewing attempted_at of long jobs");
+                         "cannot renew attempted_at of long jobs");
     }
 
     database& db_;

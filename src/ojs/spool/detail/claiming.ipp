@@ -102,7 +102,7 @@ class spool_claimer {
     // 0 or the errno.
     int mark(const spool_folders& spool, spool_claim& claim) const {
         const int to = claim.owner->folder();
-        if (!options_.any_file) {
+        if (!options_.accept_any_file) {
             claim.is_marked = true;
             return create_mark(to, claim.name);
         }
@@ -111,7 +111,7 @@ class spool_claimer {
         return written ? 0 : written.error().sys_errno;
     }
     void unmark(int folder, const std::string& name) const {
-        ::unlinkat(folder, (options_.any_file ? sidecar_name(name) : mark_name(name)).c_str(), 0);
+        ::unlinkat(folder, (options_.accept_any_file ? sidecar_name(name) : mark_name(name)).c_str(), 0);
     }
 
     // Empty if another worker was faster (ENOENT), or the file cannot be claimed now and is postponed. Else the error.
@@ -147,7 +147,8 @@ class spool_claimer {
     }
     result<void> move_back(const claimed_file& file, const std::string& temporary) const {
         struct stat info {};
-        if (!options_.any_file || !stat_at(file.owner, file.name, info)) return move_to(file, spool_target::request);
+        if (!options_.accept_any_file || !stat_at(file.owner, file.name, info))
+            return move_to(file, spool_target::request);
         return return_with_sidecar(file, read_sidecar(file.spool.request(), file.name, info), temporary, file.name);
     }
 

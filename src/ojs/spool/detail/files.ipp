@@ -78,7 +78,7 @@ inline bool is_side_name(std::string_view name) noexcept {
 }
 
 // Why a file of this name is refused; empty: it is not. A slash can only come from spool_enqueue().
-inline std::string spool_name_fault(std::string_view name, bool any_name = false) {
+inline std::string spool_name_fault(std::string_view name, bool accept_backup_names = false) {
     if (name.empty() || name.front() == '.') return "its name begins with a dot";
     if (name.size() > max_spool_name_length) return cat({"its name is longer than ", max_spool_name_length, " bytes"});
     for (std::string_view rest = name; !rest.empty();) {
@@ -87,7 +87,7 @@ inline std::string spool_name_fault(std::string_view name, bool any_name = false
         if (next.code < 0x20 || next.code == 0x7f || next.code == '/')
             return "its name contains a control character or a slash";
     }
-    if (any_name || !is_side_name(name)) return {};
+    if (accept_backup_names || !is_side_name(name)) return {};
     return "its name is that of a backup, a partial or a temporary file: rename it to run it";
 }
 
@@ -123,7 +123,7 @@ struct spool_folders : ref_counted {
     }
 
     std::string path;  // absolute
-    bool group_write = false;
+    bool allow_group_writable = false;
     unique_fd root;
     unique_fd processing;
     unique_fd targets[3];  // by spool_target
@@ -144,11 +144,11 @@ inline bool is_own_group(gid_t group) {
 inline constexpr const char* group_write_variable = "OJS_SPOOL_GROUP_WRITE";
 
 // Why jobs are not safe in a folder. A sticky bit does not stop a writer from exchanging them.
-inline std::string folder_fault(const struct stat& info, bool group_write) {
+inline std::string folder_fault(const struct stat& info, bool allow_group_writable) {
     if (!is_trusted_owner(info.st_uid)) return untrusted_owner_text(info.st_uid);
     if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
     const bool only_group = (info.st_mode & S_IWOTH) == 0;
-    if (only_group && group_write && is_own_group(info.st_gid)) return {};
+    if (only_group && allow_group_writable && is_own_group(info.st_gid)) return {};
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(info.st_mode & 07777));
     if (!only_group) return cat({"other users may write to it (mode ", mode, "): run chmod go-w"});
@@ -166,10 +166,10 @@ inline result<bool> read_group_write(bool option) {
     return spool_usage_error({group_write_variable, "='", printable(word, 100), "' is neither on nor off"});
 }
 
-inline result<void> check_folder(int folder, const std::string& action, bool group_write) {
+inline result<void> check_folder(int folder, const std::string& action, bool allow_group_writable) {
     struct stat info {};
     if (::fstat(folder, &info) != 0) return spool_error(action, errno, errc::system);
-    const std::string fault = folder_fault(info, group_write);
+    const std::string fault = folder_fault(info, allow_group_writable);
     if (fault.empty()) return {};
     return spool_usage_error({"cannot ", action, ": ", fault});
 }
@@ -188,7 +188,7 @@ inline result<unique_fd> open_spool_folder(const spool_folders& spool, const cha
         if (errnum != ELOOP && errnum != ENOTDIR) return spool_error(action, errnum, errc::system);
         return spool_usage_error({"cannot ", action, ": not a directory"}, errnum);
     }
-    const result<void> safe = check_folder(out.get(), action, spool.group_write);
+    const result<void> safe = check_folder(out.get(), action, spool.allow_group_writable);
     if (!safe) return safe.error();
     return out;
 }
@@ -217,7 +217,7 @@ inline result<void> open_spool_root(spool_folders& out, const std::string& direc
         return spool_usage_error({"cannot ", action, ": it is a symbolic link of user ", static_cast<unsigned>(owner)});
     out.root = unique_fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!out.root) return spool_error(action, errno, errc::system);
-    result<void> safe = check_folder(out.root.get(), action, out.group_write);
+    result<void> safe = check_folder(out.root.get(), action, out.allow_group_writable);
     if (!safe) return safe;
     char* resolved = ::realpath(directory.c_str(), nullptr);
     if (resolved == nullptr) return spool_error(action, errno, errc::system);
@@ -237,12 +237,12 @@ inline bool sync_descriptor(int fd) noexcept {
 
 // `create`: also creates a missing root.
 inline result<ref<spool_folders>> open_spool_folders(const std::string& directory, bool create,
-                                                     bool group_write = false) {
+                                                     bool allow_group_writable = false) {
     ref<spool_folders> spool = make_ref<spool_folders>();
     spool_folders& out = *spool;
-    const result<bool> group = read_group_write(group_write);
+    const result<bool> group = read_group_write(allow_group_writable);
     if (!group) return group.error();
-    out.group_write = *group;
+    out.allow_group_writable = *group;
     bool created_root = false;
     const result<void> root = open_spool_root(out, directory, create, created_root);
     if (!root) return root.error();

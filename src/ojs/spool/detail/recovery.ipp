@@ -6,13 +6,26 @@
 #include "settle.ipp"
 
 namespace ojs::detail {
+// `refused`: a file in request/ that stays there. `recovered`: a dead worker's job was requeued or settled.
+// `owner_unknown`: a folder in processing/ stays. `result_dropped`: the disk is full.
+enum class spool_event_kind { refused, recovered, owner_unknown, result_dropped };
+inline constexpr const char* spool_messages[] = {
+    "cannot claim the spool file; it stays in request/", "a dead worker's job was recovered",
+    "jobs of another worker stay in processing/: cannot tell whether it is alive",
+    "a completed job is settled without its result"};
+
 // Reports events; repeated ones once. Used by one thread at a time.
 class spool_event_reporter {
   public:
     explicit spool_event_reporter(const spool_options& options) : options_(options) {}
 
     void report(spool_event_kind kind, const std::string& name, const std::string& reason) const {
-        if (options_.on_event) options_.on_event({kind, printable(name, 300), reason});
+        if (!options_.log) return;
+        options_.log({kind == spool_event_kind::recovered ? log_level::info : log_level::warn,
+                      spool_messages[static_cast<int>(kind)],
+                      {field("file", printable(name, 300)), field("reason", reason)},
+                      {},
+                      "spool"});
     }
     void report_once(spool_event_kind kind, const std::string& name, const std::string& reason) {
         if (reported_.size() > 10000) reported_.clear();
@@ -111,14 +124,14 @@ class spool_recovery {
         if (found.sys_errno != 0 && found.refused.empty()) return found.sys_errno == ENOENT;
         spool_claim claim;
         claim.name = name;
-        claim.job_id = options_.any_file ? name : id_from_name(name);
+        claim.job_id = options_.accept_any_file ? name : id_from_name(name);
         claim.is_marked = true;
         claim.max_attempts = static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
         spool_verdict verdict;
         verdict.target = spool_target::request;
         job_error failure = {"worker_lost", "the worker that ran the job died", true, "{}"};
         bool counts_as_run = true;
-        if (options_.any_file) {
+        if (options_.accept_any_file) {
             counts_as_run = read_orphan_sidecar(file, found.info, claim, verdict);
         } else if (!found.refused.empty()) {
             claim.is_opaque = true;  // replaced by something that no worker will claim

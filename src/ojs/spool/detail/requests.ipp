@@ -237,7 +237,7 @@ class spool_examiner {
         const bool is_fresh = age > -options_.incomplete_timeout && age < options_.incomplete_timeout;
         const auto size = static_cast<std::uint64_t>(file.info.st_size);
         std::string queue;
-        if (!options_.any_file && size > peek_size && size <= max_spool_file_size &&
+        if (!options_.accept_any_file && size > peek_size && size <= max_spool_file_size &&
             is_foreign(peek(file.fd.get()), queues, queue))
             return leave_to_others(name, file.info, queue, is_fresh);
         const writers writing = find_writers(file.fd.get());
@@ -246,7 +246,7 @@ class spool_examiner {
         out.name = name;
         out.info = file.info;
         examination wait = wait_for_writer(writing, file.info, age);
-        if (options_.any_file)
+        if (options_.accept_any_file)
             return writing != writers::none && wait.verdict == readiness::later ? wait : examine_any(spool, out);
         if (size <= max_spool_file_size && !read_all(file.fd.get(), out.text)) return examination_error(name, errno);
         if (is_foreign(out.text, queues, queue)) return leave_to_others(name, file.info, queue, is_fresh);

@@ -114,9 +114,9 @@ class option_visitor {
         const int place = place_in(value_, names);
         if (place < 0) return cat({"is not one of: ", names});
         if constexpr (std::is_class_v<Option>) {
-            constexpr dialect (*presets[])() = {dialect::graceful_shutdown, dialect::website, dialect::worker_protocol,
-                                                dialect::spot_controller};
-            out.use(presets[place]());
+            constexpr profile (*presets[])() = {profile::graceful_shutdown, profile::website, profile::worker_protocol,
+                                                profile::spot_controller};
+            out.apply_profile(presets[place]());
         } else {
             out = static_cast<Option>(place);
         }

@@ -159,7 +159,7 @@ class machine : public machine_log {
             if (own_changed) act_on(before);
             if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
             if (needs_mode_file(seen_, shared_seen_)) decide_mode();
-            const bool third = shared_seen_.stop_signals >= 3 && !settings.dialect.stop.first_signal_wins;
+            const bool third = shared_seen_.stop_signals >= 3 && !settings.profile.stop.first_signal_wins;
             if (seen_.stop_signals >= 3 || third) give_up();
             any = own_changed || shared_changed;
         }
@@ -194,7 +194,7 @@ class machine : public machine_log {
         const time_point end = drain_end == never ? never : drain_end + settings.times.stop_timeout + callback_time;
         for (time_point latest = stops_end; latest < end && !stops_end.compare_exchange_strong(latest, end);) continue;
         next_progress_ = steady_clock::now() + settings.progress_interval;
-        const milliseconds lead = settings.times.cancel_lead;
+        const milliseconds lead = settings.times.cancel_before_deadline;
         if (lead.count() > 0 && drain_end != never) cancel_at_ = drain_end - lead;
         begin_drain();
     }
@@ -225,7 +225,7 @@ class machine : public machine_log {
         const cause why = drain_cause(seen_, shared_seen_);
         const termination_mode mode = read_termination_mode(file);
         // A SIGUSR1 sent with the stop signal is handled after it, or by another thread at the same time.
-        if (settings.dialect.stop.first_signal_wins) ::poll(nullptr, 0, 10);
+        if (settings.profile.stop.first_signal_wins) ::poll(nullptr, 0, 10);
         const auto asked = [](lifecycle& of) { return lifecycle_access::requests(of, event::reclaim) > 0; };
         const bool is_requested = asked(phases.own) || asked(phases.shared);
         if (!is_requested) log.write(mode.is_reclaim() ? log_level::warn : log_level::info, describe_stop(mode));
@@ -414,7 +414,7 @@ class machine : public machine_log {
     time_point entered_ = {};       // the stage in progress
     time_point stage_end_ = never;  // when it ends if it is not over
     time_point stop_end_ = never;   // of the whole stop
-    time_point cancel_at_ = never;  // stop_times::cancel_lead before the drain ends
+    time_point cancel_at_ = never;  // stop_times::cancel_before_deadline before the drain ends
     time_point next_progress_ = never;
     unsigned signals_before_ = 0;  // the end of the drain
     bool has_given_up_ = false;    // after a third stop signal

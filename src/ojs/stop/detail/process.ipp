@@ -60,7 +60,7 @@ class run_claim {
         signal_options wanted;
         wanted.reclaim = !options.termination_mode_file.empty();
         wanted.stop_signals = options.stop_signals;
-        wanted.third_signal_exits = !options.dialect.stop.first_signal_wins;
+        wanted.third_signal_exits = !options.profile.stop.first_signal_wins;
         if (!drives_signals(target)) {
             result<signals> installed = signals::install(target, wanted);
             if (!installed) return installed.error();

@@ -35,7 +35,7 @@ inline steady_clock::duration report_time(steady_clock::duration left) noexcept 
 // When cancelled handlers are no longer waited for.
 inline time_point cancelling_ends(time_point now, cancel_reason reason, const stop_times& times,
                                   time_point report_deadline) noexcept {
-    milliseconds wait = reason == cancel_reason::spot_reclaim ? times.reclaim_wait : times.cancel_wait;
+    milliseconds wait = reason == cancel_reason::spot_reclaim ? times.reclaim_grace : times.cancel_grace;
     if (reason == cancel_reason::cancelled && wait.count() == 0) wait = milliseconds(1000);  // [WIRE 2]
     return min(now + wait, report_deadline - report_time(report_deadline - now));
 }
@@ -69,7 +69,7 @@ class stop_phase {
         : own(followed == nullptr ? options.signal_debounce : milliseconds(0)),
           shared(followed == nullptr ? idle_ : *followed),
           options_(options) {
-        lifecycle_access::set_first_signal_wins(own, followed == nullptr && options.dialect.stop.first_signal_wins);
+        lifecycle_access::set_first_signal_wins(own, followed == nullptr && options.profile.stop.first_signal_wins);
     }
 
     // False from the moment of a stop or quiet, even before the machine has noticed it.
@@ -106,7 +106,7 @@ class stop_phase {
         apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);
         // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
         const bool was_signalled = before.stop_signals > 0 || before.mode == stop_mode::reclaim;
-        const bool first_wins = options_.dialect.stop.first_signal_wins;
+        const bool first_wins = options_.profile.stop.first_signal_wins;
         apply_if(now.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
         apply_if(now.phase >= phase::draining, event::stop_request);
         apply_if(now.cancel_requested, event::cancel_request);

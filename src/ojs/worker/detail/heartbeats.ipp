@@ -84,7 +84,7 @@ class heartbeats : public reports {
         constexpr milliseconds pause{50};
         const time_point deadline = min(deadline_, deadline_after(milliseconds(500)));
         named_jobs unused;
-        const std::string& state = options.dialect.last_state;
+        const std::string& state = options.profile.last_state;
         result<void> sent = send_and_apply(state, true, nullptr, unused);
         while (!sent && sent.error().code != errc::rejected && !is_bad_token(sent.error()) &&
                deadline_after(pause) < deadline) {
@@ -98,7 +98,7 @@ class heartbeats : public reports {
 
     std::string current_state() const {
         if (phases.may_take()) return "running";
-        return phases.has_stop_begun() ? options.dialect.drain_state : "quiet";
+        return phases.has_stop_begun() ? options.profile.drain_state : "quiet";
     }
     time_point call_deadline() const {
         const milliseconds longest = max(interval_, milliseconds(1000));

@@ -27,7 +27,7 @@ inline job_report failed(job_error failure) {
 
 inline job_report unstarted(const worker_state& worker) {
     return make_fail(job_status::requeued, log_level::info,
-                     {worker.options.dialect.interrupted_error, "the worker is shutting down; the job was not started",
+                     {worker.options.profile.interrupted_error, "the worker is shutting down; the job was not started",
                       true, "{\"reason\":\"not_started\"}"},
                      true);
 }
@@ -48,10 +48,10 @@ inline job_report unstartable(const worker_state& worker, const active_job& job)
 inline job_report interrupted(const worker_state& worker, const active_job& job, cancel_reason reason,
                               std::string_view message) {
     const cause started = worker.phases.own.state().cause;
-    const ojs::dialect& dialect = worker.options.dialect;
+    const ojs::profile& profile = worker.options.profile;
     const milliseconds grace = worker.options.times.shutdown_grace_period;
-    const bool long_running = job.handler && job.handler->options.long_running;
-    const std::string& code = long_running ? dialect.long_running_error : dialect.interrupted_error;
+    const bool reports_shutdown_timeout = job.handler && job.handler->options.reports_shutdown_timeout;
+    const std::string& code = reports_shutdown_timeout ? profile.shutdown_timeout_error : profile.interrupted_error;
     if (message.empty()) message = "the worker is shutting down; the job was interrupted";
     const std::string details =
         cat({"{\"reason\":\"", to_string(reason), "\",\"elapsed_ms\":", milliseconds_since(job.since),
@@ -59,7 +59,7 @@ inline job_report interrupted(const worker_state& worker, const active_job& job,
              ",\"signal\":", started.signal != 0 ? cat({"\"", signal_name(started.signal), "\""}) : "null", "}"});
     job_report out =
         make_fail(job_status::interrupted, log_level::info, {code, cat({code, ": ", message}), true, details},
-                  dialect.requeue_interrupted || reason == cancel_reason::spot_reclaim);
+                  profile.requeue_interrupted || reason == cancel_reason::spot_reclaim);
     out.reason = reason;
     out.signal = started.signal;
     return out;

@@ -199,7 +199,7 @@ class worker_core final : public slots {
     int choose_status(bool /*all_ended*/) const override {
         const unique_lock held(guard);
         if (not_reported > 0 || was_stopped_stuck_) return exit_status::unreported;
-        return handlers == 0 ? exit_status::settled : options.dialect.stop.stuck_exit_status;
+        return handlers == 0 ? exit_status::settled : options.profile.stop.stuck_exit_status;
     }
     std::vector<log_field> fields_of(const work& one) const override { return job_fields(one); }
     std::vector<log_field> in_flight_fields(const work& one) const override {

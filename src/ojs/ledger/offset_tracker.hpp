@@ -1,4 +1,4 @@
-// completion_ledger: the position to commit in a queue whose items finish out of order.
+// offset_tracker: the position to commit in a queue whose items finish out of order.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ inline namespace v0_1_0 {
 /// acknowledgement, AMQP's multiple=true). One per partition or channel. Thread-safe, not async-signal-safe: each call
 /// takes a mutex, for a time that does not depend on the number of items. It keeps 40 bytes for each item in flight, to
 /// be used again by later ones.
-class completion_ledger {
+class offset_tracker {
     // An item in flight, between those begun before and after it.
     struct entry {
-        completion_ledger* ledger;
+        offset_tracker* ledger;
         entry* previous;
         entry* next;
         std::uint64_t prefix;  // next_position() while this is the oldest
@@ -25,7 +25,7 @@ class completion_ledger {
     };
 
   public:
-    /// An item in flight. Destroyed without done(), it is not finished: next_position() stops before it until forget(),
+    /// An item in flight. Destroyed without done(), it is not finished: next_position() stops before it until reset(),
     /// so that the queue delivers it again. Used by one thread at a time.
     class [[nodiscard]] ticket {
       public:
@@ -41,7 +41,7 @@ class completion_ledger {
         void done() noexcept { end(true); }  ///< the item is finished; leaves the ticket empty
 
       private:
-        friend class completion_ledger;
+        friend class offset_tracker;
         explicit ticket(entry* begun) noexcept : entry_(begun) {}
         void end(bool finished) noexcept {
             if (entry_ != nullptr) entry_->ledger->end(entry_, finished);
@@ -50,11 +50,11 @@ class completion_ledger {
         entry* entry_ = nullptr;
     };
 
-    completion_ledger() = default;
-    completion_ledger(const completion_ledger&) = delete;
-    completion_ledger& operator=(const completion_ledger&) = delete;
+    offset_tracker() = default;
+    offset_tracker(const offset_tracker&) = delete;
+    offset_tracker& operator=(const offset_tracker&) = delete;
     /// No ticket may be left. The ledger may be destroyed as soon as in_flight() has returned 0.
-    ~completion_ledger() {
+    ~offset_tracker() {
         while (free_ != nullptr) delete detail::exchange(free_, free_->next);
     }
 
@@ -80,20 +80,20 @@ class completion_ledger {
     }
 
     /// The position to commit: 1 above the highest that is finished together with all begun before it; 0: there is
-    /// none. Kafka commits this number, but not 0; a cumulative acknowledgement takes 1 less. Only forget() decreases
+    /// none. Kafka commits this number, but not 0; a cumulative acknowledgement takes 1 less. Only reset() decreases
     /// it. Commit in one thread, so that no commit overtakes a later one.
     std::uint64_t next_position() const noexcept {
         const detail::unique_lock held(mutex_);
         return detail::min(stop_, ends_.next->prefix);
     }
-    /// Tickets that have not ended, including those begun before forget().
+    /// Tickets that have not ended, including those begun before reset().
     std::uint64_t in_flight() const noexcept {
         const detail::unique_lock held(mutex_);
         return in_flight_;
     }
     /// Resets the ledger when the partition is revoked or the consumer seeks: the next position may be any, and
     /// next_position() ignores the items begun so far.
-    void forget() noexcept {
+    void reset() noexcept {
         const detail::unique_lock held(mutex_);
         ends_ = {this, &ends_, &ends_, 0, ends_.epoch + 1};
         stop_ = UINT64_MAX;

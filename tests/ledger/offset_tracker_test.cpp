@@ -1,12 +1,12 @@
-// completion_ledger: the prefix that may be committed, whichever items finish first.
+// offset_tracker: the prefix that may be committed, whichever items finish first.
 #include <random>
 
 #include "test.hpp"
 
 namespace {
-using ticket = completion_ledger::ticket;
+using ticket = offset_tracker::ticket;
 
-// What the ledger promises, in the simplest words: all items since forget(), in the order they began.
+// What the ledger promises, in the simplest words: all items since reset(), in the order they began.
 struct naive_ledger {
     enum state { in_flight, finished, dropped };
     struct item {
@@ -26,8 +26,8 @@ struct naive_ledger {
 };
 }  // namespace
 
-TEST_CASE("completion_ledger: a ticket is movable, and only its last holder ends the item") {
-    completion_ledger ledger;
+TEST_CASE("offset_tracker: a ticket is movable, and only its last holder ends the item") {
+    offset_tracker ledger;
     ticket().done();
     ticket first = std::move(*ledger.begin(1));
     ticket moved = std::move(first);
@@ -45,12 +45,12 @@ TEST_CASE("completion_ledger: a ticket is movable, and only its last holder ends
     CHECK(ledger.next_position() == 3);
 }
 
-TEST_CASE("completion_ledger: random sequences of calls agree with a naive model") {
+TEST_CASE("offset_tracker: random sequences of calls agree with a naive model") {
     for (unsigned seed = 0; seed < 10000; ++seed) {
         INFO("seed " << seed);
         std::mt19937 random(seed);
         const auto below = [&](std::size_t limit) { return random() % limit; };
-        completion_ledger ledger;
+        offset_tracker ledger;
         naive_ledger model;
         struct held {
             ticket own;
@@ -63,7 +63,7 @@ TEST_CASE("completion_ledger: random sequences of calls agree with a naive model
         for (int step = 0; step < 40; ++step) {
             const std::size_t kind = below(40);
             if (kind == 0) {
-                ledger.forget();
+                ledger.reset();
                 model.items.clear();
                 for (held& each : tickets) each.current = false;
                 next = below(100);
@@ -87,9 +87,9 @@ TEST_CASE("completion_ledger: random sequences of calls agree with a naive model
     }
 }
 
-TEST_CASE("completion_ledger: once in_flight() is 0 the ledger may be destroyed while done() still runs") {
+TEST_CASE("offset_tracker: once in_flight() is 0 the ledger may be destroyed while done() still runs") {
     for (int round = 0; round < 1000; ++round) {
-        auto ledger = std::make_unique<completion_ledger>();
+        auto ledger = std::make_unique<offset_tracker>();
         ticket tickets[3];
         for (std::uint64_t i = 0; i < 3; ++i) tickets[i] = std::move(*ledger->begin(i));
         test::at_once(4, [&](int thread) {
