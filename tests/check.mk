@@ -97,7 +97,7 @@ $(RESULTS)/amalgamation: FORCE
 # Of the documents what needs no compiler.
 $(RESULTS)/texts: FORCE
 	@$(RUN) env PYTHONPATH=tests/tools python3 -B -m unittest test_budget test_changed test_clauses \
-	    $(addprefix test_docs.,Names Sizes Backend Configuration LogsAndMetrics)
+	    $(addprefix test_docs.,Names Sizes Tables Backend Configuration LogsAndMetrics)
 $(RESULTS)/tools: FORCE
 	@$(RUN) python3 -B -m unittest discover -s tests/tools
 # Jobs behind a network that fails, then workers without the relay: short runs; `make account` has some of 10,000.

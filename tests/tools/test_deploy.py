@@ -22,7 +22,7 @@ REPORTING = 5  # what a worker needs after its grace period, in seconds
 
 COMPOSE = "docker-compose.yml"
 WORKER = "kubernetes/deployment.yaml"
-ECS = "ecs-task-definition.json"  # without comments: the reasons are in docs/operating.md
+ECS = "ecs-task-definition.json"  # without comments: the reasons are in docs/deploying.md
 SIDECAR = "kubernetes/proxy-sidecar.yaml"
 SPOT, NORMAL = CONTROLLERS = ["kubernetes/controller-spot.yaml", "kubernetes/controller-normal.yaml"]
 DEPLOYMENTS = [WORKER, *CONTROLLERS]

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ def parse_json(block):
     keys = []
     json.loads(block.text, object_pairs_hook=lambda pairs: keys.extend(name for name, _ in pairs))
     # tests/process/launcher_admin.cpp runs the one of docs/launcher.md
-    readers = {"docs/spot.md": "tools/controller.cpp", "docs/launcher.md": "src/ojs/launcher/launcher_options.ipp"}
+    readers = {"docs/deploying.md": "tools/controller.cpp", "docs/launcher.md": "src/ojs/launcher/launcher_options.ipp"}
     if reader := readers.get(block.where.split(":")[0]):
         for key in keys:
             assert f'"{key}"' in read(reader), f"{reader} reads no {key}"
@@ -229,8 +230,25 @@ class Names(unittest.TestCase):
 
 
 class Sizes(unittest.TestCase):
-    def test_reports_beside_the_tests_stay_short(self):
-        self.assertLessEqual(sum(read(path).count("\n") for path in REPORTS if path.startswith("tests/")), 400)
+    def test_documents_keep_within_their_limits(self):
+        def lines(paths):
+            return sum(read(path).count("\n") for path in paths)
+
+        self.assertLessEqual(len(PAGES), 12)
+        self.assertLessEqual(lines(PAGES), 2_300)
+        self.assertLessEqual(lines(["README.md"]), 150)
+        self.assertLessEqual(lines(path for path in REPORTS if path.startswith("tests/")), 400)
+
+
+class Tables(unittest.TestCase):
+    def test_the_columns_that_the_source_decides_are_current(self):
+        run([sys.executable, "-B", ROOT / "tools/doc_tables.py", "--check"])
+
+    def test_each_exit_status_has_a_row(self):
+        constants = re.findall(r"inline constexpr int \w+ = (\d+);", read("src/ojs/stop/stoppable.hpp"))
+        self.assertGreater(len(constants), 5)
+        rows = re.findall(r"(?m)^\| (\d+)(?:\+n)? \|", read("README.md"))
+        self.assertEqual(constants, rows)
 
 
 class Backend(unittest.TestCase):
@@ -260,7 +278,10 @@ class Configuration(unittest.TestCase):
 
 class LogsAndMetrics(unittest.TestCase):
     # Where a document names log lines: texts of several words in code, but for commands.
-    SECTIONS = {"operating": r"(?ms)^## First aid$(.*?)^## ", "launcher": r"(?ms)^## No launcher answers$(.*)"}
+    SECTIONS = {
+        "operating": r"(?ms)^## (?:First aid|Log lines)$(.*?)^## ",
+        "launcher": r"(?ms)^## No launcher answers$(.*)",
+    }
 
     def test_those_that_a_document_names_are_there(self):
         source = read_headers()
@@ -269,7 +290,7 @@ class LogsAndMetrics(unittest.TestCase):
             metrics = set(re.findall(r"`(ojs_\w+?)(?:\{|`)", text))
             if document == "launcher":
                 self.assertEqual(metrics, set(re.findall(r'"(ojs_launcher_\w+)"', source)) - {"ojs_launcher_build_info"})
-            code = re.findall(r"`([a-zA-Z]\w* [\w ,:;]+)`", re.sub(FENCED, "", re.search(section, text)[1]))
+            code = re.findall(r"`([a-zA-Z]\w* [\w ,:;]+)`", re.sub(FENCED, "", "".join(re.findall(section, text))))
             messages = {each for each in code if not re.search(r"^(launcher|worker) |\b(ID|GROUP)\b", each)}
             self.assertGreater(min(len(metrics), len(messages)), 10)
             self.assertEqual([], [each for each in sorted(metrics) if f'"{each}"' not in source])

@@ -44,7 +44,7 @@ inline void show_phase(metrics_page& page, const machine_state& worker, phase no
         const auto shown = static_cast<phase>(each);
         page.sample(shown == now ? 1 : 0, label("phase", to_string(shown)));
     }
-    page.single("ojs_worker_ready", "gauge", "Whether the worker runs, and its backend has answered: as /readyz.",
+    page.single("ojs_worker_ready", "gauge", "Whether the worker runs, and its backend has responded: as /readyz.",
                 is_ready(worker, now) ? 1 : 0);
     page.single("ojs_workers_active", "gauge", "Running workers: 1 while this one fetches.",
                 now == phase::running ? 1 : 0);
@@ -74,7 +74,7 @@ inline void show_outcomes(metrics_page& page, const worker_report& so_far, std::
 }
 
 inline void show_requests(metrics_page& page, const worker_metrics& metrics) {
-    page.single("ojs_worker_backend_up", "gauge", "Whether the latest heartbeat or FETCH was answered; of a loop 1.",
+    page.single("ojs_worker_backend_up", "gauge", "Whether the latest heartbeat or FETCH got a response; of a loop 1.",
                 metrics.backend_up ? 1 : 0);
     page.family("ojs_worker_heartbeats_total", "counter", "Heartbeats, by result.");
     page.sample(read_counter(metrics.beats_ok), label("result", "ok"));
