@@ -19,7 +19,7 @@ $(BUILD)/pickup: bench/pickup.cpp ojs_shutdown.hpp $(wildcard extensions/*.hpp)
 	    $(call where,hiredis,-lhiredis) $(if $(LIBPQ),-lpq)
 
 SCALE ?= 1
-account: deps deps-check deps-adapters  ## the runs behind docs/reliability.md, two hours; a trial: make account SCALE=0.01
+account: deps deps-check deps-adapters  ## the runs behind docs/evidence.md, two hours; a trial: make account SCALE=0.01
 	$(call build,$(addprefix test/header-separate/,$(SUITES)) test/src/weak_memory)
 	@python3 -B bench/account/account.py --scale $(SCALE)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The runs behind docs/reliability.md, one after another, with what each counted:
+"""The runs behind docs/evidence.md, one after another, with what each counted:
 
     account.py [--scale X] [--seed N] [--only NAME,NAME...]
 
