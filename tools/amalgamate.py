@@ -27,6 +27,7 @@ PRODUCTS = {
     "memory": (["memory"], ["shutdown"]),
     "spool": (["spool"], ["shutdown"]),
     "events": (["events"], ["shutdown"]),
+    "client": (["client"], ["shutdown"]),
     "process": (["process"], ["shutdown"]),
     "coordinator": (["coordinator"], ["server"]),
     "launcher": (["launcher"], ["process", "coordinator"]),

@@ -1,5 +1,6 @@
 // The library with every extension that needs no other library.
 #pragma once
+#include <ojs_client.hpp>
 #include <ojs_events.hpp>
 #include <ojs_launcher.hpp>
 #include <ojs_ledger.hpp>

@@ -58,6 +58,8 @@ ojs::http_response push(backend& on, const incoming& in);
 ojs::http_response push_batch(backend& on, const incoming& in);
 ojs::http_response info(backend& on, const incoming& in);
 ojs::http_response cancel(backend& on, const incoming& in);
+ojs::http_response list_queues(backend& on, const incoming& in);
+ojs::http_response queue_stats(backend& on, const incoming& in);
 ojs::http_response list_dead_letters(backend& on, const incoming& in);
 ojs::http_response retry_dead_letter(backend& on, const incoming& in);
 ojs::http_response remove_dead_letter(backend& on, const incoming& in);

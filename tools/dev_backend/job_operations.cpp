@@ -1,4 +1,4 @@
-// PUSH, INFO, CANCEL, and dead letters.
+// PUSH, INFO, CANCEL, queues, and dead letters.
 #include <set>
 #include <string>
 #include <utility>
@@ -69,6 +69,25 @@ ojs::http_response cancel(backend& on, const incoming& in) {
     if (has_ended(found.state)) throw refusal{409, "conflict", std::string("the job has ended already: ") + previous};
     on.jobs.cancel(found);
     return json_response(200, open_envelope(found, "{\"job\":").text("previous_state", previous).str() + "}");
+}
+
+ojs::http_response list_queues(backend& on, const incoming&) {
+    const store::lock held(on.jobs.mutex());
+    std::vector<std::string> shown;
+    for (const auto& [name, counts] : on.jobs.count_by_queue())
+        shown.push_back(json_object().text("name", name).text("status", "active").str());
+    return json_response(200, json_object().raws("queues", shown).str());
+}
+
+ojs::http_response queue_stats(backend& on, const incoming& in) {
+    const store::lock held(on.jobs.mutex());
+    const auto queues = on.jobs.count_by_queue();
+    const auto found = queues.find(in.id);
+    if (found == queues.end()) throw refusal{404, "not_found", "no job was ever in this queue"};
+    json_object counts;
+    for (std::size_t i = 0; i < state_names.size(); ++i) counts.number(state_names[i], found->second[i]);
+    return json_response(200,
+                         json_object().text("queue", in.id).text("status", "active").raw("stats", counts.str()).str());
 }
 
 ojs::http_response list_dead_letters(backend& on, const incoming&) {

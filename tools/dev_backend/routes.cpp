@@ -34,6 +34,8 @@ constexpr route routes[] = {
     {"POST", "/ojs/v1/jobs/batch", "enqueue jobs: all or none", &push_batch},
     {"GET", "/ojs/v1/jobs/{id}", "show a job", &info},
     {"DELETE", "/ojs/v1/jobs/{id}", "cancel a job", &cancel},
+    {"GET", "/ojs/v1/queues", "list the queues that had a job", &list_queues},
+    {"GET", "/ojs/v1/queues/{name}/stats", "how many jobs of a queue are in which state", &queue_stats},
     {"GET", "/ojs/v1/queues/{name}/events", "stream an event when jobs become available", &stream_queue_events},
     {"GET", "/ojs/v1/events", "list lifecycle events", &list_events},
     {"GET", "/ojs/v1/dead-letter", "list dead letters", &list_dead_letters},

@@ -103,6 +103,12 @@ std::vector<const job*> store::dead_letters() const {
     return out;
 }
 
+std::map<std::string, store::state_counts> store::count_by_queue() const {
+    std::map<std::string, state_counts> out;
+    for (const auto& [id, each] : jobs_) ++out[each->queue][static_cast<std::size_t>(each->state)];
+    return out;
+}
+
 // The only function that changes a job's state: keeps queues, owners, timers and counts consistent.
 void store::move(job& moved, job_state next) {
     if (moved.state == job_state::available) available_[moved.queue].erase(&moved);

@@ -77,6 +77,8 @@ class store {
 
     std::size_t pushed() const { return jobs_.size(); }
     std::int64_t requeued() const { return requeued_; }
+    using state_counts = std::array<std::int64_t, state_names.size()>;
+    std::map<std::string, state_counts> count_by_queue() const;
     std::int64_t count_in(job_state state) const { return in_state_[static_cast<std::size_t>(state)]; }
     const std::map<std::string, worker>& workers() const { return workers_; }
     const event_feed& feed() const { return feed_; }
@@ -116,7 +118,7 @@ class store {
     timers<worker> worker_timers_;
     std::condition_variable timers_changed_;
     ojs::time_point wakes_at_ = never;
-    std::array<std::int64_t, state_names.size()> in_state_{};
+    state_counts in_state_{};
     std::int64_t requeued_ = 0;
     std::string directive_for_new_ = "running";
     std::int64_t last_turn_ = 0;
