@@ -520,13 +520,6 @@ CORE_USE = """\
     if (signals) signals->wait();                     // SIGTERM, SIGINT, SIGTSTP or SIGCONT"""
 
 
-EXTENSIONS = [
-    "Extensions, each a header ojs_NAME.hpp: ops (probes, metrics, systemd), spool (a",
-    "directory as the queue), server, process, coordinator, launcher, tls, river.",
-    "",
-]
-
-
 def banner(tree, template, names, layers, picojson, merged):
     """The first screen of a header: how to use it, and how to find things in it."""
     generated = [
@@ -570,7 +563,7 @@ def main_banner(tree, names, generated, merged):
         "To compile the definitions only once, define OJS_SHUTDOWN_IMPLEMENTATION in one file, and",
         "OJS_SHUTDOWN_SEPARATE in all others, before they include this header.",
         "",
-        *(EXTENSIONS if has_worker and not extensions else []),
+        *(extensions_but(MAIN) if has_worker and not extensions else []),
         "To find a module, search for '==== core/' or '==== core/lifecycle'; definitions (.ipp) come last.",
         "Folders within a module are internal." + (" Begin with worker/worker." if has_worker else ""),
     ]
@@ -584,9 +577,16 @@ def extension_banner(tree, template, generated):
         f"Version {tree.version()}, an extension of ojs_shutdown.hpp. Copy it next to these, of the same version:",
         *wrap(", ".join(needs)),
         *generated,
+        *extensions_but(template.product),
         "Separate form: the file that defines OJS_SHUTDOWN_IMPLEMENTATION must include this header too.",
         "",
     ]
+
+
+def extensions_but(product):
+    """The other headers that there are."""
+    names = [each for each in PRODUCTS if each not in (MAIN, product)]
+    return [*wrap("Extensions, each a header ojs_NAME.hpp: " + ", ".join(sorted(names)) + "."), ""]
 
 
 def wrap(text):

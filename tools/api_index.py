@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the API reference by doxygen. Its first page is an index by header, from the XML of a first run.
+"""Makes the API reference by doxygen. Its first page is an index from the XML of a first run: the names of a worker program, then
+all names by header.
 
     api_index.py            build/api/index.html, or $BUILD/api/index.html
-    api_index.py --check    fails if a public name has no comment or is in no header, or the main header has too many;
-                            exits with 77 without doxygen
+    api_index.py --check    fails if a public name is in no header or has no comment, if the first sentence of a comment does not
+                            say what the name is or does, or if the main header has too many names; exits with 77 without doxygen
 """
 
 import itertools
@@ -23,10 +24,30 @@ INDEX = ROOT / BUILD / "api.md"
 MOST_NAMES = 450  # of the main header
 HEAD = """# Public names
 
-Look up a public name by the header and the part that declares it. Each has the first sentence of its comment.
+The names of a worker program come first. All names follow, by the header and the part that declares them. Each has the first
+sentence of its comment.
 """
+# What the author of a worker needs first; the links lead to the rest.
+WORKER_NAMES = """
+    worker worker::worker() worker::register_handler() worker::run() worker::start() worker::stop() worker::stop_and_cancel()
+    worker::wait() worker::stopped() stoppable::quiet() stoppable::resume() stoppable::request_stop() stoppable::stopped_token()
+    stoppable::report() stoppable::exit_code() worker_report exit_status::settled exit_status::usage exit_status::unavailable
+    exit_status::unreported
+    job_context job_context::arg() job_context::arg_or() job_context::require_arg() job_context::args() job_context::args_json()
+    job_context::meta() job_context::id() job_context::type() job_context::attempt() job_context::job() job_context::token()
+    job_context::sleep_for() job_context::on_cancel() job_context::cancel_requested() job_context::stop_requested()
+    job_context::abandoned() job_context::deadline() job_context::extend_lease() job_context::save_checkpoint()
+    job_context::checkpoint() outcome outcome::done() outcome::retry() outcome::discard() outcome::interrupted() handler_options
+    worker_options worker_options::from_environment() worker_options::url worker_options::queues loop_options::concurrency
+    loop_options::times stop_times loop_options::log loop_options::extensions worker_options::transports
+    worker_options::on_unknown_type loop_options::on_transition validate() report_startup_error() phase result error errc
+""".split()
+# A first sentence that begins like this says nothing without the code around it; a field may begin with a preposition.
+UNCLEAR = re.compile(r"(?:it|the rest|as|all|see|every call|likewise|not|also|or|and)\b", re.IGNORECASE)
+UNCLEAR_UNLESS_FIELD = re.compile(r"(?:for|of|to|with|in|on|from|only)\b", re.IGNORECASE)
 # What the compiler writes too, and so needs no comment.
 SPECIAL = re.compile(r"(?:.*::)?(?:\w+::operator=\(.*|(\w+)::~?\1\((?:(?:const )?\1 &.*|\).*))")
+COLUMNS = "| name | kind | meaning |\n|---|---|---|\n"
 KINDS = {"define": "macro", "variable": "field", "typedef": "type"}
 
 
@@ -41,6 +62,19 @@ def sentence_of(element):
     words = text_of(element.find("briefdescription")) or text_of(element.find("detaileddescription"))
     sentence = re.split(r"(?<=\w\.) (?=[A-Z])", " ".join(words.split()))[0]
     return re.sub(r"(`[^`]*`)|([|<>*])", lambda found: found[1] or "\\" + found[2], sentence)
+
+
+def fault_of(kind, sentence):
+    """Why the first sentence of a comment does not say what the name is or does; "": it does."""
+    if not sentence:
+        return "has no comment: write `/// ...` above it or `///< ...` behind it"
+    words = re.sub(r" \(`.*`\)$", "", sentence)  # without the enumerators
+    is_field = kind in ("field", "value")
+    if found := UNCLEAR.match(words) or (not is_field and UNCLEAR_UNLESS_FIELD.match(words)):
+        return f'begins with "{found[0]}": say what it is or does'
+    if words.endswith((":", ",", ";")):
+        return f'is cut: "{words}"'
+    return "" if is_field or " " in words or re.search(r"[^\w.-]", words) else f'is one word: "{words}"'
 
 
 def is_public(element):
@@ -91,11 +125,11 @@ def head_of(part):
 
 
 def index():
-    """Returns the text of the index, how many names have no comment, and how many the main header has."""
+    """Returns the text of the index, how many names have no comment that says what they are, and how many the main header has."""
     found = {}
     for file, *row in rows():
         found.setdefault(file, []).append(row)
-    out, counts = [HEAD], {}
+    out, first, counts = [], dict.fromkeys(WORKER_NAMES), {}
     tree, missing = amalgamate.Tree(ROOT), 0
     for template in tree.templates.values():
         out.append(f"\n## {template.output}\n")
@@ -107,15 +141,19 @@ def index():
                     names[name] = (sentence, kind, link, line)
             if names:
                 out.append(f"\n### {part.removesuffix('.hpp')}\n\n{head_of(tree.parts[part])}\n\n")
-                out.append("| name | kind | meaning |\n|---|---|---|\n")
+                out.append(COLUMNS)
             counts[template.product] += len(names)
             for name, (sentence, kind, link, line) in names.items():
                 out.append(f"| [{name}]({link}) | {kind} | {sentence} |\n")
-                if not sentence:
-                    print(f"src/ojs/{part}:{line}: `{name}` has no comment: write `/// ...` above it or `///< ...` behind it")
+                if name in first:
+                    first[name] = first[name] or out[-1]
+                if fault := fault_of(kind, sentence):
+                    print(f"src/ojs/{part}:{line}: `{name}` {fault}")
                     missing += 1
     assert not found, f"in no header: {', '.join(found)}"
-    return "".join(out), missing, counts[amalgamate.MAIN]
+    gone = [name for name, row in first.items() if not row]
+    assert not gone, f"no names of a worker program: {', '.join(gone)}"
+    return "".join([HEAD, "\n## The names of a worker program\n\n", COLUMNS, *first.values(), *out]), missing, counts[amalgamate.MAIN]
 
 
 def run_doxygen():

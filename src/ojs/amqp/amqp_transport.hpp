@@ -27,7 +27,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 /// Options of RabbitMQ's queues.
 struct amqp_options {
-    /// As OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
+    /// The broker's, in the form of OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
     /// it.
     std::string url;
     std::string default_type = "message";  ///< job::type of a message without the property `type`

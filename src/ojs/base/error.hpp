@@ -57,7 +57,7 @@ inline error invalid(std::string text) { return {errc::invalid_argument, 0, std:
 template <class T>
 class [[nodiscard]] result {
   public:
-    /// Not by value: Clang 12 would copy a local T that is returned.
+    /// Takes a reference: from a value, Clang 12 would copy a local T that is returned.
     result(T&& value) : has_value_(true), value_(std::move(value)) {}
     result(const T& value) : has_value_(true), value_(value) {}
     result(ojs::error failure) : error_(std::move(failure)) {}
@@ -72,7 +72,7 @@ class [[nodiscard]] result {
     T* operator->() noexcept { return check(), &value_; }
     const T* operator->() const noexcept { return check(), &value_; }
     T value_or(T fallback) const { return has_value_ ? value_ : std::move(fallback); }  ///< never aborts
-    const ojs::error& error() const noexcept { return error_; }                         ///< only of an error
+    const ojs::error& error() const noexcept { return error_; }                         ///< why; aborts if a value
 
   private:
     void check() const noexcept {

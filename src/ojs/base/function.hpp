@@ -42,7 +42,7 @@ template <class R, class... Args>
 class function<R(Args...)> {
   public:
     function() = default;
-    function(std::nullptr_t) {}  ///< empty
+    function(std::nullptr_t) {}  ///< makes none
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
         if (detail::is_empty<std::decay_t<F>>(callable)) return;

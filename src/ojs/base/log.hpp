@@ -12,7 +12,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// In ascending order; `off` logs nothing.
+/// Levels of records, ascending; `off` logs none.
 enum class log_level { debug, info, warn, error, off };
 /// How a record is written: `logfmt` as name=value throughout, `json` by the OJS logging specification [LOG 5],
 /// `automatic` as text on a terminal, else as json.
@@ -32,7 +32,7 @@ struct log_field {
 
 /// What happened, as data. Tokens never appear in a record; job arguments do only if a handler's error quotes them.
 struct log_record {
-    log_level level = log_level::info;  ///< not `off`
+    log_level level = log_level::info;  ///< any but `off`
     std::string message;                ///< constant text to search for; values are in `fields`
     std::vector<log_field> fields;      ///< in the order in which text shows them
     std::string worker_id;              ///< the worker it is about; not in text format
@@ -90,7 +90,7 @@ void write_line(int fd, const std::string& line, log_format format = log_format:
 void limit_log_wait(std::chrono::milliseconds total) noexcept;
 }  // namespace detail
 
-/// For a log_hook: writes a line and its newline as the logger does. All lines together wait for up to a second plus a
+/// Writes a line and a newline as the logger does, for a log_hook. All lines together wait for up to a second plus a
 /// tenth of the elapsed time; then they are dropped. Causes no signal. Thread-safe.
 inline void write_log_line(int fd, const std::string& line) { detail::write_line(fd, line); }
 

@@ -53,7 +53,7 @@ class shutdown_coordinator {
     /// Listens when this returns. A Shutdown request is event::stop_request with cause_kind::rpc for `life`, which must
     /// outlive this. Errors: invalid_argument, busy (a live socket or another file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
-    /// For a worker, with options from the environment and the worker's log: calls report_ready() once the backend has
+    /// Starts one for a worker, with options from the environment and the worker's log. Calls report_ready() once the backend has
     /// answered, report_finished() when the worker has stopped (BLOCKED unless its status is 0); in_flight_requests are
     /// its active jobs. `life` is the worker's lifecycle. In a Shutdown, jobs are cancelled at the launcher's maximum
     /// if the worker's grace period is longer. Declare it after the worker. Errors: as start(), and from_environment().
@@ -102,12 +102,12 @@ class shutdown_coordinator {
     /// drain, or without a function.
     bool on_shutdown(std::string name, function<void()> step, detail::any_ms timeout);
 
-    /// For programs without a worker, once: waits until `life` drains (RPC, signal or call), calls `drain`, notifies
+    /// Runs a program without a worker, once: waits until `life` drains (RPC, signal or call), calls `drain`, notifies
     /// the launcher, and returns. The token is cancelled at the maximum, by a second stop signal, and with `abort`. An
     /// error of `drain` is reported as BLOCKED and returned; the launcher will end the process. Also works without a
     /// launcher. errc::cancelled: `abort` was cancelled before a shutdown was requested.
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& abort = {});
-    /// For programs with their own loop: the drain has ended. May be repeated.
+    /// Says that the drain has ended, for programs with their own loop. May be repeated.
     void report_finished(std::string message = {});
 
   private:

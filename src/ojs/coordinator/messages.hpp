@@ -60,15 +60,15 @@ struct shutdown_status_request {
 
 /// The work that is left.
 struct shutdown_metrics {
-    std::int32_t in_flight_requests = 0;           ///< or jobs
-    std::int32_t open_connections = 0;             ///< of clients
+    std::int32_t in_flight_requests = 0;           ///< requests or jobs
+    std::int32_t open_connections = 0;             ///< connections of clients
     std::int64_t buffered_bytes = 0;               ///< bytes not yet flushed
     std::vector<std::string> blocking_operations;  ///< "waiting for Kafka flush"
 };
 
 /// The response to a shutdown_status_request.
 struct shutdown_status {
-    shutdown_state state = shutdown_state::running;  ///< of the shutdown
+    shutdown_state state = shutdown_state::running;  ///< how far the shutdown is
     std::string message;                             ///< for people
     shutdown_metrics metrics;                        ///< what is left
     bool need_more_time = false;                     ///< than the grace period
@@ -98,11 +98,11 @@ struct readiness_check {
     bool passed = false;  ///< true: does not prevent READY
 };
 
-/// All must pass before a process is ready.
+/// The checks that must pass before a process is ready.
 struct readiness_checks {
     bool grpc_server_ready = false;              ///< its server listens, with any protocol
     bool backend_connected = false;              ///< a connection is open
-    bool backend_warmed = false;                 ///< and warmed up
+    bool backend_warmed = false;                 ///< the backend is warmed up
     std::vector<readiness_check> custom_checks;  ///< of duplicate names, the last is sent
 };
 

@@ -64,9 +64,9 @@ class cancel_token {
   public:
     cancel_token() = default;
 
-    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  ///< see also seen()
-    cancel_reason reason() const noexcept;                                       ///< why
-    /// Sleeps. True when the time has passed; false, at once, when cancelled.
+    bool cancelled() const noexcept { return reason() != cancel_reason::none; }  ///< true once cancelled
+    cancel_reason reason() const noexcept;                                       ///< why it is cancelled
+    /// Sleeps until the deadline. True when the time has passed; false, at once, when cancelled.
     [[nodiscard]] bool sleep_until(time_point deadline) const;
     /// Like sleep_until().
     [[nodiscard]] bool sleep_for(detail::any_duration<> time) const { return sleep_until(deadline_after(time)); }
@@ -78,7 +78,7 @@ class cancel_token {
     /// holds it again when it returns or `ready` throws. The canceller must not hold the lock.
     template <class Condition, class Lock, class Predicate>
     [[nodiscard]] bool wait(Condition& condition, Lock& lock, Predicate ready) const;
-    /// To poll for POLLIN: readable once cancelled. All copies of the token share it: never read or close it. -1, which
+    /// A descriptor to poll, readable once cancelled. All copies of the token share it: never read or close it. -1, which
     /// poll skips, for a token without a source. errc::system: out of descriptors.
     result<int> fd() const;
     /// True once a member above has reported the cancellation (a descriptor does): the work has seen it.
@@ -115,10 +115,10 @@ class cancel_source {
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
-    cancel_token token() const noexcept { return cancel_token(state_); }  ///< of any number
+    cancel_token token() const noexcept { return cancel_token(state_); }  ///< a new token
     /// Ends the waits, and calls the callbacks in order. True the first time; later reasons are ignored.
     bool cancel(cancel_reason reason);
-    /// Whether cancel() was called. Unlike the token, it does not mark it as seen.
+    /// Whether cancel() was called. Does not count as having seen it, unlike cancel_token::cancelled().
     bool requested() const noexcept { return reason() != cancel_reason::none; }
     cancel_reason reason() const noexcept;  ///< none: not requested
 

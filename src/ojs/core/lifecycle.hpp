@@ -9,7 +9,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// In the order in which a process passes through them.
+/// What a process goes through, in this order.
 enum class phase : std::uint8_t {
     running,   ///< fetches jobs and runs them
     quiet,     ///< fetches nothing, runs what it has; only quiet can go back, to running
@@ -128,13 +128,13 @@ class lifecycle {
     /// True if it changed anything. Async-signal-safe, keeps errno.
     bool apply(ojs::event event, ojs::cause cause) noexcept;
 
-    /// Async-signal-safe. Sequentially consistent with apply(), see drain_barrier::enter().
+    /// The phase. Async-signal-safe, sequentially consistent with apply(), see drain_barrier::enter().
     ojs::phase phase() const noexcept { return static_cast<ojs::phase>(word_.load() & 7U); }
     lifecycle_state state() const noexcept;  ///< a snapshot, with the guarantees of phase()
     /// The number of report requests. Async-signal-safe.
     std::uint32_t report_requests() const noexcept { return requests_[static_cast<int>(event::report_request)]; }
 
-    void set_signal_debounce(detail::any_ms gap) noexcept;  ///< as the constructor
+    void set_signal_debounce(detail::any_ms gap) noexcept;  ///< sets that of the constructor
 
     /// Writes 8 bytes to `notify_fd`, an eventfd or a pipe, after every change. False: all 16 slots are taken.
     bool subscribe(int notify_fd) noexcept;

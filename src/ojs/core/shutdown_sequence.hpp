@@ -22,7 +22,7 @@ inline const char* to_string(step_status status) noexcept {
 
 /// The outcome of one step.
 struct step_result {
-    std::string name;                           ///< as passed to add()
+    std::string name;                           ///< the name given to add()
     step_status status = step_status::running;  ///< how it ended
     std::chrono::milliseconds took{0};          ///< from its start
     std::string error;                          ///< why it failed or threw
@@ -51,14 +51,14 @@ struct sequence_options {
 ///     steps.run();
 class shutdown_sequence {
   public:
-    /// `call` takes a const step_context& or nothing, and returns nothing or a result<void>. False if it is empty.
+    /// Adds a step that takes a const step_context& or nothing, and returns nothing or a result<void>. False if empty.
     template <class Step>
     bool add(std::string name, Step&& call, detail::any_ms timeout = no_limit) {
         return add_step({std::move(name), as_call(std::forward<Step>(call)), timeout});
     }
     /// Runs all steps once. Steps added meanwhile are for the next run.
     std::vector<step_result> run(const sequence_options& options = {});
-    std::size_t size() const noexcept { return steps_.size(); }  ///< steps of the next run()
+    std::size_t size() const noexcept { return steps_.size(); }  ///< number of steps of the next run()
     std::chrono::milliseconds timeout() const noexcept;          ///< the longest that all of them may take
 
   private:

@@ -19,9 +19,8 @@ class signal_claim;
 struct signal_options {
     /// Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
     bool reclaim = false;
-    /// The signals that request a stop. An existing handler for SIGHUP stays. errc::invalid_argument: an empty list;
-    /// SIGKILL and SIGSTOP; faults (SIGSEGV, ...); signals with another meaning (SIGTSTP, SIGCONT, SIGTTIN, SIGPIPE,
-    /// SIGCHLD, SIGTTOU, SIGURG; with `reclaim` SIGUSR1).
+    /// The signals that request a stop. An existing handler for SIGHUP stays. errc::invalid_argument: an empty list, or a
+    /// signal with another meaning (SIGKILL, SIGSEGV, SIGTSTP, SIGPIPE, SIGCHLD, ...; with `reclaim` SIGUSR1).
     std::vector<int> stop_signals{SIGTERM, SIGINT};
     /// The third stop signal ends the process by _exit(128 + n) in the handler. If `target` has subscribers, such as a
     /// worker, which exits by itself, the first one after a second does. False: `target` alone notes it.
@@ -61,7 +60,7 @@ class [[nodiscard]] signals {
     signals(signals&& other) noexcept = default;
     signals& operator=(signals&& other) noexcept = default;
 
-    /// To poll, not to read: readable while wait() has signals to return. -1 if this object holds nothing.
+    /// A descriptor to poll, not to read: readable while wait() has signals. -1 if this object holds nothing.
     int fd() const noexcept;
     /// The next signal; number 0 at the deadline or once `until` is cancelled. For one thread at a time.
     received_signal wait(time_point deadline = time_point::max(), const cancel_token& until = {});

@@ -12,7 +12,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// For worker_options::http_events.
+/// Makes the worker listen to the events of its queues: the value of worker_options::http_events.
 detail::http_opener queue_events();
 }  // namespace v0_1_0
 }  // namespace ojs

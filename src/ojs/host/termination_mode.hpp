@@ -18,10 +18,10 @@ enum class termination_evidence : std::uint8_t {
 /// What the file says.
 struct termination_mode {
     termination_evidence evidence = termination_evidence::missing;  ///< what was found
-    std::string found;            ///< likewise, for the log: "File /tmp/termination-type not found"
+    std::string found;            ///< that for the log: "File /tmp/termination-type not found"
     std::int64_t changed_ms = 0;  ///< when it was last written or put there, ms since 1970; 0: unknown
 
-    bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  ///< all but normal
+    bool is_reclaim() const noexcept { return evidence != termination_evidence::normal; }  ///< false: normal
 };
 
 /// Reads a regular file of at most 4 KiB; never a FIFO, device or socket. Thread-safe; not async-signal-safe.

@@ -14,7 +14,7 @@ namespace ojs {
 inline namespace v0_1_0 {
 /// The full service name, as in a request's path.
 inline constexpr const char* manager_service = "prism.interfaces.ProcessManagerInterface";
-/// It also serves StopProcess, which is ShutdownProcess, and GetProcessStatus under this name. [RFC-041 "Admin
+/// A second service name, for StopProcess, which is ShutdownProcess, and GetProcessStatus. [RFC-041 "Admin
 /// Delegated Shutdown"]
 inline constexpr const char* admin_service = "prism.interfaces.AdminService";
 
@@ -88,7 +88,7 @@ struct process_status_request {
 struct process_status {
     std::string process_id;                           ///< id of the process
     std::string group;                                ///< name of its group
-    instance_state state = instance_state::spawning;  ///< as the launcher sees it
+    instance_state state = instance_state::spawning;  ///< what the launcher sees
     std::int32_t pid = 0;                             ///< process ID; 0: not started
     std::string message;                              ///< its last message, or the reason for its state
     readiness_response readiness;                     ///< its last readiness response
@@ -103,8 +103,8 @@ struct shutdown_group_request {
     std::string reason;                     ///< for the log
     bool dry_run = false;                   ///< only reports what would be drained
     bool force = false;                     ///< skips the drain: SIGTERM now, then SIGKILL
-    std::int32_t grace_period_seconds = 0;  ///< as in shutdown_process_request
-    std::int32_t max_shutdown_seconds = 0;  ///< likewise
+    std::int32_t grace_period_seconds = 0;  ///< that of shutdown_process_request
+    std::int32_t max_shutdown_seconds = 0;  ///< that of shutdown_process_request
 };
 
 /// The response to a shutdown_group_request.

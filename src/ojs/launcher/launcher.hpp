@@ -55,7 +55,7 @@ class launcher {
     std::vector<std::string> groups() const;
     /// errc::rejected: no such group.
     result<group_info> group(const std::string& name) const;
-    /// Also one of the last 32 processes of each group that exited. errc::rejected: no such process.
+    /// One process, also of the last 32 of each group that exited. errc::rejected: no such process.
     result<process_info> process(const std::string& id) const;
     /// Starts the shutdown of a process, which is not restarted; no effect if it has exited. errc::rejected: no such
     /// process.

@@ -29,8 +29,8 @@ constexpr bool is_stopping(instance_state state) noexcept {
 /// A shutdown request. A time of 0 means the value of shutdown_timeouts; its max_duration is the maximum of both.
 struct shutdown_options {
     std::string reason;                         ///< for the log and the process
-    std::chrono::milliseconds grace_period{0};  ///< as shutdown_timeouts::grace_period
-    std::chrono::milliseconds max_duration{0};  ///< as shutdown_timeouts::max_duration
+    std::chrono::milliseconds grace_period{0};  ///< replaces shutdown_timeouts::grace_period
+    std::chrono::milliseconds max_duration{0};  ///< replaces shutdown_timeouts::max_duration
 };
 
 /// The timeouts of a shutdown; the defaults are the protocol's. [WIRE 4]
@@ -75,7 +75,7 @@ struct process_options {
 struct process_info {
     std::string id;                                   ///< PREFIX-N
     std::string group;                                ///< name of its group
-    instance_state state = instance_state::spawning;  ///< as the launcher sees it
+    instance_state state = instance_state::spawning;  ///< what the launcher sees
     bool routable = false;                            ///< is ready, and its last readiness response confirms it
     pid_t pid = 0;                                    ///< 0: not started
     std::string address;                              ///< of its coordinator; empty: it has none
@@ -144,7 +144,7 @@ struct rollout_options {
     std::chrono::milliseconds canary_wait{0};  ///< how long the canaries must stay ready
     /// Called after canary_wait, in the thread that called rollout(); an error rolls back.
     function<result<void>(const std::vector<process_info>&)> canary_check;
-    /// As retry_options::max_retries; -1: the configuration's retries and back-off.
+    /// Replaces retry_options::max_retries; -1: the configuration's retries and back-off.
     int retries = -1;
     std::chrono::milliseconds initial_backoff{1000};  ///< before the first retry
     std::chrono::milliseconds max_backoff{30000};     ///< upper bound of the back-off
@@ -217,7 +217,7 @@ struct launcher_options {
 /// errc::invalid_argument for an invalid group; the error names the field. Thread-safe.
 result<void> check_group(const group_options& group);
 
-/// Reads the RFC's launcher-config.yaml as JSON (`yq -o json` converts it), with the same keys and some of ours:
+/// Reads the RFC's launcher-config.yaml as JSON (`yq -o json` converts it), with the same keys and some of ours.
 ///
 ///     {"admin": "unix:/run/kv/admin.sock", "socket_folder": "/run/kv",
 ///      "state_file": "/run/kv.state", "reap_orphans": true, "orphan_grace_period": "10s",

@@ -33,7 +33,7 @@ class [[nodiscard]] item {
     /// Cancelled at the end of the grace period, by a second stop signal, or because on_renew() has lost the item
     /// (cancel_reason::revoked): hand the item back to its queue. Never for none.
     cancel_token token() const noexcept;
-    /// It is settled, or handed back if its token was seen to be cancelled. Idempotent.
+    /// Ends the item: settled, or handed back if its token was seen cancelled. Idempotent.
     void end() noexcept;
 
   private:
@@ -74,8 +74,8 @@ class consumer {
 
 /// A loop of your own that stops as a worker does: its event table, times, termination-mode file, log lines and exit
 /// statuses hold, for items of any queue. Construct it in the first line of main: a stop signal during start-up is kept.
-/// Or give it a lifecycle to follow: several may share one, and one installer of signals. run() and advance() report
-/// what is wrong with the options. The destructor ends a loop that has begun, and restores the signals.
+/// Several may follow one lifecycle. run() and advance() report invalid options. The destructor ends a loop that has
+/// begun, and restores the signals.
 ///
 ///     ojs::loop loop;
 ///     loop.add_consumers(8, [](ojs::consumer& consumer) {
@@ -90,7 +90,7 @@ class consumer {
 ///     return loop.run();
 class loop : public stoppable {
   public:
-    loop() : loop(loop_options::from_environment(), nullptr) {}  ///< with the options of the environment
+    loop() : loop(loop_options::from_environment(), nullptr) {}  ///< reads the environment
     explicit loop(loop_options options) : loop(result<loop_options>(std::move(options)), nullptr) {}
     loop(loop_options options, lifecycle& shared) : loop(result<loop_options>(std::move(options)), &shared) {}
     ~loop();
@@ -110,13 +110,13 @@ class loop : public stoppable {
     /// Instead of run() and add_consumers(), in an event loop of your own: call it first, when fd() is readable, and at
     /// deadline(). Never blocks. False: the loop has ended; return exit_code(). One thread.
     bool advance();
-    int fd() const noexcept;               ///< to poll for POLLIN
+    int fd() const noexcept;               ///< readable when advance() is due
     time_point deadline() const noexcept;  ///< time_point::max(): none
     // This and the rest is thread-safe.
     bool accepting() const noexcept;    ///< false: quiet, or it stops
     cancel_token intake_token() const;  ///< cancelled as soon as accepting() is false; a new one after a resume
-    item begin(std::string id);         ///< as consumer::begin()
-    std::size_t active_items() const;   ///< in flight
+    item begin(std::string id);         ///< puts an item in flight
+    std::size_t active_items() const;   ///< those in flight
 
   private:
     loop(result<loop_options> options, lifecycle* shared);

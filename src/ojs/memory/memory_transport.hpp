@@ -28,7 +28,7 @@ struct memory_entry {
 };
 }  // namespace detail
 
-/// All functions are thread-safe.
+/// A queue in this process, for tests. Every function is thread-safe.
 class memory_transport : public transport {
   public:
     /// Keeps the last `max_settled` completed or discarded jobs for jobs(); older ones are removed.
@@ -38,7 +38,7 @@ class memory_transport : public transport {
     /// Adds a job and returns its id.
     std::string push(std::string type, std::string args_json = "[]", std::int64_t max_attempts = 3,
                      std::string queue = "default");
-    /// All jobs kept, in the order of push().
+    /// The jobs kept, in the order of push().
     std::vector<memory_job> jobs() const;
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override;

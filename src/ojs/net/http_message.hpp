@@ -13,7 +13,7 @@ struct http_header {
     std::string value;  ///< when received: trimmed
 };
 
-using http_headers = std::vector<http_header>;  ///< in the order of the message
+using http_headers = std::vector<http_header>;  ///< headers in the message's order
 
 /// The value of the first header of that name; empty if there is none. Thread-safe.
 std::string_view find_header(const http_headers& headers, std::string_view name) noexcept;

@@ -31,7 +31,7 @@ class json_view {
     /// For text known to be JSON. On other text the members return something or nothing, safely.
     explicit json_view(std::string_view json) noexcept : text_(detail::trim_blanks(json, " \t\n\r")) {}
 
-    /// For untrusted text. errc::bad_response, which names the line and never quotes the text, unless all of it is one
+    /// Checks untrusted text. errc::bad_response, which names the line and never quotes the text, unless all of it is one
     /// JSON value [RFC 8259] in UTF-8 of at most `max_bytes`, nested at most 100 deep, whose numbers fit a double.
     [[nodiscard]] static result<json_view> parse(std::string_view text, std::size_t max_bytes = 16 * 1024 * 1024);
 
@@ -42,7 +42,7 @@ class json_view {
     /// errc::invalid_argument: another type. An integer has 64 bits, neither fraction nor exponent.
     result<std::string> string() const;
     result<double> number() const;         ///< nearest double
-    result<std::int64_t> integer() const;  ///< exact
+    result<std::int64_t> integer() const;  ///< an exact one
     result<bool> boolean() const;          ///< true or false
     /// T is picojson::value, array or object, for files that include `<picojson.h>`. Errors: as of parse();
     /// errc::invalid_argument: another type. Numbers become doubles.
@@ -51,10 +51,10 @@ class json_view {
 
     /// json_type::none if there is none. Of several members of one name, the last counts.
     json_view member(std::string_view name) const;
-    json_view element(std::size_t index) const;  ///< of an array; the first is 0
+    json_view element(std::size_t index) const;  ///< one of an array; from 0
     /// `for (const auto& [key, value] : view)`: the members of an object, or the elements of an array (without keys).
     detail::json_iterator begin() const;
-    detail::json_iterator end() const noexcept;  ///< see begin()
+    detail::json_iterator end() const noexcept;  ///< ends begin()'s range
 
   private:
     std::string_view text_;

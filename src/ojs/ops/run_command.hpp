@@ -7,7 +7,8 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// For main, once the options are complete, before signals are installed and threads started:
+/// Runs a command of the program's arguments. Call it in main, once the options are complete, before signals are installed
+/// and threads started:
 ///
 ///     if (const auto status = ojs::run_command(argc, argv, options)) return *status;
 ///

@@ -53,7 +53,7 @@ struct child_stream {
     static child_stream lines(function<void(std::string_view)> on_line) {
         return {child_stream_kind::lines, {}, std::move(on_line)};
     }
-    /// For errors only: the same as the output.
+    /// The child's output, of which its errors become a part: for child_options::errors only.
     static child_stream output() { return {child_stream_kind::output, {}, {}}; }
 
     child_stream_kind kind;                    ///< set by the functions above
@@ -110,7 +110,7 @@ struct child_options {
 struct child_exit {
     int code = 0;              ///< its exit status, 0 to 255; 0 if a signal ended it
     int signal = 0;            ///< the signal that ended it, or 0
-    bool core_dumped = false;  ///< it left a core file
+    bool core_dumped = false;  ///< true: a core file was left
 
     bool ok() const noexcept { return code == 0 && signal == 0; }  ///< exit status 0
     /// "exit status 3", "killed by SIGKILL"; explains 126, 127 and 128+n. Thread-safe.
@@ -152,14 +152,14 @@ class child_process {
     /// Kills a running child as kill() does. Does nothing in a process forked meanwhile.
     ~child_process();
 
-    pid_t pid() const noexcept;  ///< also the id of its group; 0: no child
+    pid_t pid() const noexcept;  ///< the id of the child and of its group; 0: no child
     /// Becomes readable when the child has ended, for a poll loop. Do not read from it. -1: no child.
     int fd() const noexcept;
     /// Our ends of streams that are pipe(); else -1. They block, and belong to this object. Writing to a child that has
     /// closed its input raises SIGPIPE.
     int input() const noexcept;
-    int output() const noexcept;  ///< as input()
-    int errors() const noexcept;  ///< as input()
+    int output() const noexcept;  ///< our end of the output, like input()
+    int errors() const noexcept;  ///< our end of the errors, like input()
     /// Closes the child's input. No other thread may write to it meanwhile.
     void close_input() noexcept;
 
@@ -167,7 +167,7 @@ class child_process {
     /// errc::timed_out at the deadline; errc::cancelled once `token` is cancelled (both: the child may still run);
     /// errc::system without a free descriptor for the token.
     result<child_exit> wait(time_point deadline = time_point::max());
-    result<child_exit> wait_until(time_point deadline, const cancel_token& token);  ///< see wait()
+    result<child_exit> wait_until(time_point deadline, const cancel_token& token);  ///< wait() that `token` ends
 
     /// Sends a signal to the group. errc::system: ESRCH once it has ended, ECHILD if other code took the status.
     result<void> signal(int number);
@@ -184,7 +184,7 @@ class child_process {
     detail::ref<detail::child_state> state_;
 };
 
-/// For a custom fork(): resets the child's signal dispositions and then empties its signal mask. Fork with all signals
+/// Resets the signal dispositions of a child made by fork(), then empties its signal mask. Fork with all signals
 /// blocked, and call it in the child before exec(). Async-signal-safe.
 void child_reset() noexcept;
 }  // namespace v0_1_0

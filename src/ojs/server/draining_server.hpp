@@ -115,7 +115,7 @@ class draining_server {
 
     /// The addresses it listens on, comma-separated, each in the form of http_server::address().
     const std::string& address() const noexcept;
-    std::uint16_t port() const noexcept;  ///< of the first address; 0 for unix:
+    std::uint16_t port() const noexcept;  ///< that of the first address; 0 of a Unix socket
     /// The listening sockets, to hand to a successor; -1 once closed.
     std::vector<int> listeners() const;
     bool draining() const noexcept;   ///< drain() has begun: not ready. Thread-safe

@@ -29,7 +29,7 @@ class http_server : private draining_server {
         return http_server(std::move(*started));
     }
 
-    /// With the chosen port: "127.0.0.1:40123", "[::1]:40123" or "unix:/path", whose port() is 0.
+    /// The address, with the chosen port: "127.0.0.1:40123", "[::1]:40123" or "unix:/path", whose port() is 0.
     using draining_server::address;
     using draining_server::port;
 

@@ -32,7 +32,7 @@ struct spool_options {
     /// Every regular file is a job of type "file", whatever it holds; its id is its name, its queue "default".
     /// A job that removes its own file is completed.
     bool accept_any_file = false;
-    /// Also runs files that are named as backups, temporary or partial files are: NAME~, NAME.bak, NAME.part, ...
+    /// Runs files with the names of backups, temporary and partial files, too: NAME~, NAME.bak, NAME.part, ...
     bool accept_backup_names = false;
     /// A file that is no complete job counts as malformed once it has not changed for so long; another user's, whose
     /// writer is not visible, after 10 s.

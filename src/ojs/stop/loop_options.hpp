@@ -43,9 +43,8 @@ struct platform_grace {
 /// A protocol profile: which of the published documents a worker follows where they differ. By default the
 /// specification's text. [WIRE 1]
 struct profile {
-    std::string interrupted_error = "ShutdownError";  ///< type and code of an interrupted job [GS-005]
-    std::string shutdown_timeout_error =
-        "ShutdownTimeout";                 ///< type and code for reports_shutdown_timeout handlers [GS 7.2]
+    std::string interrupted_error = "ShutdownError";         ///< type and code of an interrupted job [GS-005]
+    std::string shutdown_timeout_error = "ShutdownTimeout";  ///< for reports_shutdown_timeout [GS 7.2]
     bool requeue_interrupted = true;       ///< an interrupted job uses up no attempt, if the backend supports that
     std::string drain_state = "quiet";     ///< `state` while draining and stopping [GS 5.3]
     std::string last_state = "terminate";  ///< `state` of the last heartbeat
@@ -75,7 +74,7 @@ struct loop_options {
     std::chrono::milliseconds container_grace_period{0};  ///< SIGTERM to SIGKILL, to warn; 0: unset [GS 6.3]
     std::chrono::milliseconds prestop_delay{0};           ///< the preStop hook's part of it; 0: none
     std::string worker_id;                                ///< empty: "worker_" and a UUIDv7
-    ojs::profile profile;                                 ///< see apply_profile()
+    ojs::profile profile;                                 ///< set by apply_profile()
     detail::platform_grace platform_grace{"", {}};        ///< chosen by from_environment() for the platform
     detail::extension_list<detail::worker_extension_factory> extensions;  ///< options.extensions.add(ojs::ops())
     log_options log;                                                      ///< level, format and hook
@@ -87,8 +86,7 @@ struct loop_options {
     void apply_profile(ojs::profile preset);
 
     /// Returns the defaults, overridden by the environment (docs/options.md has the table), or the first error, with
-    /// variable and value. If neither grace period is set, it fits into the default of Kubernetes, Amazon ECS, Cloud Run
-    /// and Heroku, minus reporting (stop_timeout, at least 5 s) and the preStop hook.
+    /// variable and value. If neither grace period is set, it fits that of the platform (docs/deploying.md).
     /// For tests: `lookup` replaces the environment, and `root` is the prefix of paths that identify a container.
     static result<loop_options> from_environment(const environment_lookup& lookup = nullptr,
                                                  const std::string& root = "");

@@ -18,16 +18,16 @@ inline namespace v0_1_0 {
 /// Exit statuses of run(), and so of a program that returns them from main.
 namespace exit_status {
 inline constexpr int settled = 0;  ///< every claimed job was acked, failed or requeued
-inline constexpr int usage = 64;   ///< not started, until a change: of an option, no handler, signals not available
+inline constexpr int usage = 64;   ///< start refused until a change: an option, no handler, another's signals
 inline constexpr int stuck = 70;   ///< a handler did not return, with river_profile(); a loop's consumer threw [River]
-inline constexpr int unavailable = 71;   ///< not started, for now: a port in use, an absent disk, no descriptors
+inline constexpr int unavailable = 71;   ///< start refused for now: a port in use, an absent disk
 inline constexpr int unreported = 75;    ///< a job was not reported, or stuck handlers stopped the worker
 inline constexpr int signal_base = 128;  ///< plus the number of the third stop signal
 }  // namespace exit_status
 
 /// How the claimed jobs ended. At the end of a stop, claimed = completed + failed + requeued + gone + unreported.
 struct worker_report {
-    std::uint64_t claimed = 0;            ///< all of them
+    std::uint64_t claimed = 0;            ///< the sum
     std::uint64_t completed = 0;          ///< ACK
     std::uint64_t failed = 0;             ///< FAIL that uses up an attempt
     std::uint64_t interrupted = 0;        ///< runs, of these jobs, cut short by the stop or outcome::interrupted()
@@ -61,11 +61,11 @@ class stoppable {
         return add_step(std::move(name), function<void()>(std::forward<F>(step)), timeout);
     }
 
-    /// Cancelled once it has ended: to wait for that along with other things. [River Stopped()]
+    /// A token that is cancelled once it has ended. [River Stopped()]
     cancel_token stopped_token() const;
-    /// Or that of the shared lifecycle, up to the drain, if that is further.
+    /// Its phase; up to the drain that of the shared lifecycle, if further.
     ojs::phase phase() const noexcept;
-    /// So far. Of a loop, `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled,
+    /// The counts so far. Of a loop, `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled,
     /// `gone` the lost ones; the others are in flight, or `unreported` at the end of the stop.
     worker_report report() const;
     int exit_code() const noexcept;  ///< what run() returns, once it has ended

@@ -56,7 +56,7 @@ struct stop_request_call {
 /// Keeps a cancel_source linked to a std::stop_token, see cancel_on(). Neither copied nor moved.
 using stop_registration = std::stop_callback<detail::stop_request_call>;
 
-/// Cancels `source` with `reason` once `token` is requested to stop, as long as the returned object lives:
+/// Cancels `source` with `reason` once `token` is requested to stop, as long as the returned object lives.
 ///
 ///     std::jthread thread([](std::stop_token stop) {
 ///         ojs::cancel_source source;

@@ -13,7 +13,7 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// All files are PEM. tls_openssl() reads them; the first connection after one has changed reads it again, certificate
+/// The PEM files of a TLS client. tls_openssl() reads them; the first connection after one has changed reads it again, certificate
 /// and key both: the previous pair is used until they match.
 struct tls_options {
     std::string ca_file;           ///< trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
@@ -23,7 +23,7 @@ struct tls_options {
     std::string server_name;       ///< the name that the certificate must contain; empty: the URL's host
 };
 
-/// For the option https_stream of worker_options and http_client_options. Error: invalid_argument, naming the file that
+/// Makes the option https_stream of worker_options and http_client_options. Error: invalid_argument, naming the file that
 /// cannot be used. Thread-safe.
 result<stream_factory> tls_openssl(tls_options options = {});
 }  // namespace v0_1_0

@@ -97,7 +97,7 @@ class job_context {
     /// errc::bad_response: json_view::parse() rejects it.
     template <class T>
     result<T> arg(std::size_t index, std::string_view member = {}) const;
-    /// All arguments, as picojson::array or value.
+    /// The arguments, as picojson::array or value.
     template <class T>
     result<T> args() const {
         return json_view(args_json()).as<T>();
@@ -135,11 +135,11 @@ class job_context {
     bool cancel_requested() const noexcept { return token().cancelled(); }
     /// The stop reports the job without its handler, which comes last: it may soon run elsewhere, so change no more.
     bool abandoned() const noexcept;
-    /// See cancel_token::on_cancel.
+    /// Like cancel_token::on_cancel().
     cancel_registration on_cancel(function<void()> callback) const { return token().on_cancel(std::move(callback)); }
     /// Sleeps; returns false at once when cancelled.
     [[nodiscard]] bool sleep_for(detail::any_duration<> duration) const { return token().sleep_for(duration); }
-    ojs::cancel_token token() const noexcept;  ///< of this job, for calls that take one
+    ojs::cancel_token token() const noexcept;  ///< the job's, for calls that take one
 
     /// Saves `state_json`, any JSON text, for the next run of this job, and replaces the previous one; "null": none. The
     /// FAIL carries it, as `meta.checkpoint`; a run that ends without one, as by SIGKILL, loses it. errc::invalid_argument:

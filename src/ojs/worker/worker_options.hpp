@@ -50,19 +50,19 @@ struct worker_options : loop_options {
     std::string url = "http://127.0.0.1:8080";            ///< http://, unix:/, or a scheme of `transports`
     detail::extension_list<transport_scheme> transports;  ///< transports.add(ojs::spool()) adds a scheme
     std::vector<std::string> queues = {"default"};        ///< to fetch from
-    std::chrono::milliseconds heartbeat_interval{5000};   ///< or half of the shortest lease, if that is less
+    std::chrono::milliseconds heartbeat_interval{5000};   ///< at most half of the shortest lease
     std::chrono::milliseconds poll_interval{1000};        ///< after a FETCH that found nothing, at most
     std::chrono::milliseconds visibility_timeout{30000};  ///< how long a claim holds without a heartbeat
     std::chrono::milliseconds request_timeout{5000};      ///< for one request, from connect to the last byte
     std::vector<std::string> labels;                      ///< sent to the backend
     std::string auth_token;                               ///< sent as a bearer token; never logged
     std::string auth_token_file;                          ///< with a token that is replaced; over auth_token
-    http_headers headers;                                 ///< as http_client_options::headers
+    http_headers headers;                                 ///< sent with every request
     stream_factory https_stream;                          ///< connects https:// URLs; empty: they are refused
     detail::http_opener http_events;  ///< queue_events(): the backend announces new jobs; empty: it is polled
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
 
-    /// As loop_options::from_environment(). The URL is checked at the start, when `transports` is complete.
+    /// Like that of loop_options. The URL is checked at the start, when `transports` is complete.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
                                                    const std::string& root = "");
 };

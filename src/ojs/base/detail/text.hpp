@@ -158,7 +158,7 @@ inline void append_escaped(std::string& out, std::string_view text, bool is_json
     }
 }
 
-// At most `max` bytes of `text` for a log line.
+// At most `max` bytes of `text`, escaped for a log line: up to four times as many.
 inline std::string printable(std::string_view text, std::size_t max = 200) {
     std::string out;
     append_escaped(out, text.substr(0, max), false);
