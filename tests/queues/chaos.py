@@ -1,5 +1,5 @@
 """Consumers of a broker that are stopped in every way while they work, and then an account of every message: check() for
-queues_test.py. A row for each program is in docs/queues.md.
+queues_test.py. A row for each program is in docs/backends.md.
 
 A consumer prints "done ID" when it has processed a message, before it settles it. The files it prints to are the account:
 a message that no line names, after the broker has no more to deliver, is lost; one that two lines name was doubled.

@@ -180,7 +180,7 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.program = Path(folder.name) / "worker"
-        source = re.search(r"(?ms)^```cpp\n(.*?)^```", (ROOT / "README.md").read_text()).group(1)
+        source = (ROOT / "examples/hello_worker.cpp").read_text()
         headers = [f"-I{ROOT}", f"-I{ROOT}/extensions"]
         subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", *headers, "-x", "c++", "-", "-o", self.program],
                        input=source, text=True, check=True)
@@ -192,7 +192,7 @@ class Commands(unittest.TestCase):
         self.addCleanup(out.kill)
         return out
 
-    def test_the_program_of_the_readme_has_every_command(self):
+    def test_the_worker_of_the_readme_has_every_command(self):
         ends = {("--signal", "quiet", "--wait"): (0, "sent quiet"), ("--doctor",): (1, "backend-unreachable")}
         self.assertEqual(commands(), {(), ("--init",), *ends})
         for arguments in commands() - {*ends}:

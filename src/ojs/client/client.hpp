@@ -39,7 +39,7 @@ struct job_unique_policy {
 
 /// A job to enqueue. [OJS core 5]
 struct enqueue_request {
-    std::string type;               ///< as "mail.send": names of a-z, 0-9, _ with dots between, up to 255 bytes
+    std::string type;               ///< such as "mail.send": names of a-z, 0-9, _ with dots between, up to 255 bytes
     std::string args_json = "[]";   ///< a JSON array
     std::string queue = "default";  ///< of a-z, 0-9, - and ., up to 128 bytes
     std::string id;                 ///< new_job_id(), follow_up_id() or another UUIDv7; empty: the server's choice
@@ -60,7 +60,7 @@ struct job_info {
 
 /// A queue as the server shows it: how many jobs are in which state.
 struct queue_info {
-    std::string name;            ///< as enqueue_request::queue
+    std::string name;            ///< the name in enqueue_request::queue
     std::string status;          ///< "active" or "paused"
     std::int64_t available = 0;  ///< its depth: jobs that may be fetched now
     std::int64_t active = 0;     ///< claimed by workers

@@ -1,6 +1,6 @@
 // river_transport: River's queue in PostgreSQL, by libpq. Link with -lpq.
 //
-// A worker in C++ shares the tables of River (riverqueue/river) with River's own clients in Go; see docs/river.md.
+// A worker in C++ shares the tables of River (riverqueue/river) with River's own clients in Go; see docs/backends.md.
 #pragma once
 
 #include <chrono>
