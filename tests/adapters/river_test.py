@@ -315,7 +315,7 @@ class Crashes(Adapter):
         self.assertEqual(self.db.state(locked), "running")
         other.ask("ROLLBACK")
         self.accounted_for([locked, *jobs], worker)
-        self.assertNotIn("ACK failed", worker.said())
+        self.assertNotIn("cannot report a completed job", worker.said())
 
     def test_a_standby_takes_over(self):
         self.server = with_river(self.addCleanup)

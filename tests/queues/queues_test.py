@@ -88,7 +88,7 @@ class Refusals(unittest.TestCase):
         self.broker.ctl("set_disk_free_limit", "1000000000000000")
         process = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="1s", OJS_STOP_TIMEOUT="1s", OJS_REQUEST_TIMEOUT="1s")
         self.await_done(process, "good")
-        self.await_log(process, "FAIL failed.*(memory|disk)")
+        self.await_log(process, "cannot report a failed job.*(memory|disk)")
         self.assertIn(self.stop(process), (0, 75))
         self.broker.ctl("set_disk_free_limit", "1000000")
         self.assertTrue(eventually(lambda: self.broker.left(QUEUE) == 1), self.broker.left(QUEUE))

@@ -281,7 +281,8 @@ OJS_SHUTDOWN_INLINE result<signals> signals::install(lifecycle& target, signal_o
     signals out;
     out.claim_ = detail::make_ref<detail::signal_claim>(std::move(*unread));
     if (!out.claim_->active())
-        return error{errc::busy, 0, "the signals of this process already have an installer; share its lifecycle"};
+        return error{errc::busy, 0,
+                     "ojs::signals is already installed in this process; pass its lifecycle to the second worker"};
     if (!process.fork_handler_set.exchange(true)) pthread_atfork(nullptr, nullptr, detail::forget_parent);
     process.repeat_gap_ms = detail::lifecycle_access::repeat_gap_ms(target);
     process.target = &target;

@@ -185,7 +185,7 @@ class launcher_body : public ref_counted {
         if (opened) opened = admin_.start(groups, *context_);
         if (opened) opened = serve_children(groups);
         if (opened && !life_.subscribe(wake_->notifier.notify_fd()))
-            opened = error{errc::busy, 0, "the lifecycle has no room for another listener"};
+            opened = error{errc::busy, 0, "more than 16 descriptors subscribe to this lifecycle"};
         return opened;
     }
     result<void> serve_children(const process_groups& groups) {

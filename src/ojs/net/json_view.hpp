@@ -117,7 +117,7 @@ result<T> read_picojson(std::string_view json) {
     Value out;
     std::string fault;
     parse(out, json.begin(), json.end(), &fault);
-    if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON"};
+    if (!fault.empty()) return error{errc::bad_response, 0, "picojson cannot read the JSON: " + fault};
     if constexpr (std::is_same_v<T, Value>) {
         return result<T>(std::move(out));
     } else {

@@ -205,7 +205,7 @@ OJS_SHUTDOWN_INLINE result<void> run_as_init(init_options options) {
     ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
     if (program == 0) return {};
     return error{errc::system, failed,
-                 detail::cat({"cannot start the program below PID 1: ", detail::errno_text(failed)})};
+                 detail::cat({"as PID 1, cannot fork the program: ", detail::errno_text(failed)})};
 }
 }  // namespace v0_1_0
 }  // namespace ojs

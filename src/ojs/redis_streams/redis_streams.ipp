@@ -198,7 +198,7 @@ class redis_transport final : public transport {
         if (!from.is_valid) return failure(errc::bad_response, "the claims are not readable");
         if (buried > 0)
             log("entries moved to the dead stream: their last attempt did not end",
-                {field("stream", key), field("count", buried)}, request);
+                {field("stream", key), field("dead_stream", cat({key, ".dead"})), field("count", buried)}, request);
         if (recovered == 0) state.recover_at = recover_at;
         if (out.size() >= request.count) state.fetch_at = time_point::min();
         return refused.empty() ? result<void>() : refusal(refused);

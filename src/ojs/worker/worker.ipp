@@ -32,7 +32,8 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     detail::run_claim claim;
     const result<void> started = core->start(&claim);
     if (!started) {
-        core->log.write(log_level::error, "cannot start the worker", {detail::field("error", started.error().text)});
+        if (!core->options.log.hook) return report_startup_error(started.error());
+        core->log.write(log_level::error, "cannot start", {detail::field("error", started.error().text)});
         return detail::start_status(started.error());
     }
     core->run_to_end();

@@ -90,7 +90,9 @@ class coordinator_body final : public ref_counted {
         wake_.notify();  // its thread asks from now on
         worker_ended_ = worker.stopped_token().on_cancel([this] {
             if (worker_->exit_code() == 0) return finish("the worker has ended");
-            fail(cat({"the worker has ended with status ", worker_->exit_code()}));
+            const int status = worker_->exit_code();
+            fail(cat({"the worker has ended with status ", status,
+                      status == exit_status::unreported ? " (jobs are unreported)" : ""}));
         });
     }
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
@@ -264,7 +266,8 @@ class coordinator_body final : public ref_counted {
     }
     result<void> check_process_id(const std::string& process_id) const {
         if (process_id.empty() || options_.process_id.empty() || process_id == options_.process_id) return {};
-        return error{errc::rejected, 0, cat({"this is process ", options_.process_id})};
+        return error{errc::rejected, 0,
+                     cat({"the request is for process ", printable(process_id), "; this is ", options_.process_id})};
     }
 
     ojs::phase phase() const noexcept { return worker_ != nullptr ? worker_->phase() : life_.phase(); }

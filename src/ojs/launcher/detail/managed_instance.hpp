@@ -281,7 +281,8 @@ class managed_instance final : public instance {
             change(instance_event::ready, message);
         }
         if (answer.state != readiness_state::ready && state() <= instance_state::ready)
-            log_state(was_routable ? log_level::warn : log_level::debug, "waiting for ready", message,
+            log_state(was_routable ? log_level::warn : log_level::debug,
+                      was_routable ? "process no longer ready" : "waiting for ready", message,
                       {field("readiness", to_string(answer.state))});
     }
     void on_poll_failed(const error& why) {

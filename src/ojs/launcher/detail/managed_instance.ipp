@@ -201,7 +201,8 @@ class address_space_reserve {
 OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed,
                                                          const logger& log) {
     const address_space_reserve reserve;
-    if (!reserve.is_mapped()) return error{errc::unavailable, ENOMEM, "out of memory"};
+    if (!reserve.is_mapped())
+        return error{errc::unavailable, ENOMEM, "no 8 MiB of address space are left to start a process"};
     const ref<managed_instance> out = make_ref<managed_instance>(spec, std::move(changed), log);
     const result<void> started = out->start();
     if (!started) return started.error();

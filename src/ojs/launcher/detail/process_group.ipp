@@ -280,6 +280,7 @@ inline void process_group::advance_rollout(time_point now, pending_actions& acti
             log_rollout(actions, log_level::error, "rollout failed; rolling back");
             actions.records.back().fields.push_back(field("old_instance", oldest_of_old()));
             actions.records.back().fields.push_back(field("new_instance", r.report.failed_id));
+            actions.records.back().fields.push_back(field("reason", r.report.error));
             break;
         case rollout::failure_step::give_up: begin_ending(rollout_result::rolled_back); break;
     }

@@ -306,7 +306,7 @@ class state_file : public ref_counted {
         if (!file || file->text.size() > max_state_file) return refusal("it is not a state file");
         if (file->info.st_uid != ::geteuid()) return refusal("it belongs to another user");
         const result<launcher_state> state = read_message<launcher_state>(file->text);
-        if (!state) return refusal("it is not the state of a launcher");
+        if (!state) return refusal("it is not the state of a launcher; move it away to start without it");
         folders_ = state->socket_folders;
         if (state->boot_id.empty() || state->pid_namespace.empty())
             return refusal("it names no boot, or no PID namespace");

@@ -17,7 +17,8 @@ struct loop_item : work {
 class loop_core final : public held_options<loop_options>, public machine {
   public:
     loop_core(loop_options given, lifecycle* followed)
-        : held_options{std::move(given)}, machine(options, "loop", followed, "item", "item has not ended in time") {}
+        : held_options{std::move(given)},
+          machine(options, "loop", followed, "item", "item has not ended in time; its queue will deliver it again") {}
 
     // Claims the signals.
     void prepare() {

@@ -25,7 +25,9 @@ class event_queue {
         epoll_ = unique_fd(::epoll_create1(EPOLL_CLOEXEC));
         if (!epoll_ || !control(EPOLL_CTL_ADD, changed_.fd(), nullptr, EPOLLIN)) {
             const int failed = errno;
-            return error{errc::system, failed, cat({"cannot wait for sockets: ", errno_text(failed)})};
+            return error{errc::system, failed,
+                         cat({"cannot create an epoll descriptor: ", errno_text(failed),
+                              failed == EMFILE ? "; raise ulimit -n" : ""})};
         }
 #endif
         return {};

@@ -187,7 +187,7 @@ class spool_owner : public ref_counted {
 // A second lock on our own file must be refused; otherwise locks do not work here.
 inline result<void> check_locks_work(int folder) {
     unique_fd again = open_owner_file(folder);
-    if (!again) return spool_error("open its own lock file", errno, errc::system);
+    if (!again) return spool_error("open processing/OWNER/.owner again", errno, errc::system);
     if (try_lock(folder, again) == EWOULDBLOCK) return {};
     return error{errc::unsupported, 0, "spool: file locks do not work on this file system: use a local one"};
 }
@@ -231,11 +231,11 @@ inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool
         return written.error();
     }
     unique_fd lock = open_owner_file(folder.get());
-    if (!lock) return errno == ENOENT ? removed : spool_error("open its lock file", errno, errc::system);
+    if (!lock) return errno == ENOENT ? removed : spool_error("open processing/OWNER/.owner", errno, errc::system);
     const int errnum = try_lock(folder.get(), lock);
     if (errnum == EWOULDBLOCK || (errnum == 0 && !is_linked(lock.get()))) return removed;
     ref<spool_owner> out = make_ref<spool_owner>(name, spool, std::move(folder), owner_lock(std::move(lock)));
-    if (errnum != 0) return spool_error("lock a file in processing/", errnum, errc::unsupported);
+    if (errnum != 0) return spool_error("lock processing/OWNER/.owner", errnum, errc::unsupported);
     const result<void> works = check_locks_work(out->folder());
     if (!works) return works.error();
     sync_descriptor(spool->processing.get());

@@ -28,7 +28,8 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
                   cat({"the drain (", format_duration(drain), ") and the reports after it (", format_duration(reports),
                        ") need more than the ", format_duration(granted), " that ",
                        is_set ? "the container grants" : cat({platform->name, " grants by default"})}),
-                  "raise that time, and set OJS_CONTAINER_GRACE_PERIOD to it, or lower OJS_SHUTDOWN_GRACE_PERIOD");
+                  cat({"raise it to ", format_duration(capped_sum(drain, reports)),
+                       " and set OJS_CONTAINER_GRACE_PERIOD to that, or lower OJS_SHUTDOWN_GRACE_PERIOD"}));
 }
 
 inline void check_parents(const logger& log, const container_info& info, const container_probe& probe) {

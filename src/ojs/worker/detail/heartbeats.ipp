@@ -67,9 +67,10 @@ class heartbeats : public reports {
             if (sent) sent_state_ = state;
             end_calls(missing.empty() ? 1 : 0);
         }
-        if (!sent && !is_outdated && !is_bad_token(sent.error()))
-            log.write(log_level::warn, "heartbeat failed", {field("error", sent.error().text)});
-        note_response(sent, begun_at);
+        const bool is_outage = note_response(sent, begun_at);
+        if (!sent && !is_outdated)
+            log.write(is_outage ? log_level::debug : log_level::warn, "heartbeat failed",
+                      {field("error", sent.error().text)});
         if (!missing.empty()) query_claims(missing);
     }
     // With the guard held.

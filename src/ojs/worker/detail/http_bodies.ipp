@@ -120,6 +120,7 @@ inline job read_claimed_job(std::string_view source) {
 
 inline constexpr std::size_t max_surplus_jobs = 1000;  // beyond those requested, because each takes memory
 
+inline constexpr const char* no_jobs = "the response has no array `jobs`, or more than one";
 inline error refused_response(std::string_view why) {
     return {errc::bad_response, 0, cat({why, "; jobs it may have claimed come back after their visibility timeout"})};
 }
@@ -141,10 +142,10 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
                     cat({"the response has more than ", jobs.size(), " jobs; ", requested, " were requested"}));
             jobs.push_back(read_claimed_job(entry->value.text()));
         }
-        if (!entry.is_complete()) return refused_response("`jobs` of the response is no array");
+        if (!entry.is_complete()) return refused_response(no_jobs);
     }
     if (!at.is_complete()) return refused_response("the response is not a complete JSON object");
-    if (lists != 1) return refused_response("the response does not have one array `jobs`");
+    if (lists != 1) return refused_response(no_jobs);
     return jobs;
 }
 

@@ -122,7 +122,7 @@ class reports : public worker_state {
         }
         held.unlock();
         if (!is_bad_token(failure))
-            log.write(log_level::warn, report.ack ? "ACK failed" : "FAIL failed",
+            log.write(log_level::warn, report.ack ? "cannot report a completed job" : "cannot report a failed job",
                       {field("job_id", job.job.id), field("error", failure.text),
                        field("retry_in_ms", max(-milliseconds_since(retry_at), 0LL))});
         held.lock();

@@ -142,11 +142,14 @@ class slots : public heartbeats {
         if (fetched || fetched.error().code != errc::cancelled)
             call_extensions([status](worker_extension& extension) { extension.on_fetch(status); });
         if (fetched) is_connected = true;
-        note_response(fetched, sent);
+        const bool is_outage = note_response(fetched, sent);
         const bool is_unreadable = !fetched && fetched.error().code == errc::bad_response;
-        if ((failed && !is_bad_token(fetched.error())) || is_unreadable)
+        if (failed || is_unreadable)
             log.write(
-                is_unreadable ? log_level::error : log_level::warn, "FETCH failed",
+                is_unreadable ? log_level::error
+                : is_outage   ? log_level::debug
+                              : log_level::warn,
+                "FETCH failed",
                 {field("error", fetched.error().text),
                  field("may_have_claimed", may_have_claimed(fetched.error()) ? text_part(count) : text_part(""))});
     }

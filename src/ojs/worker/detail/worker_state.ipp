@@ -48,14 +48,15 @@ class worker_state : public held_options<worker_options>, public machine {
             return error{errc::disconnected, 0, cat({"the transport threw: ", thrown_text()})};
         }
     }
-    // For each FETCH, heartbeat, ACK and FAIL: logs the start and the end of an outage.
+    // For each FETCH, heartbeat, ACK and FAIL: logs the start and the end of an outage. True: it is part of one.
     template <class T>
-    void note_response(const result<T>& response, time_point sent_at) {
+    bool note_response(const result<T>& response, time_point sent_at) {
         const std::string_view outage = response ? "" : outage_of(response.error());
-        if (!response && outage.empty() && response.error().http_status == 0) return;  // it may not have been sent
+        if (!response && outage.empty() && response.error().http_status == 0)
+            return false;  // it may not have been sent
         const time_point now = steady_clock::now();
         unique_lock held(guard);
-        if (!outage.empty() && (outage == outage_ || latest_response_ >= sent_at)) return;
+        if (!outage.empty() && (outage == outage_ || latest_response_ >= sent_at)) return outage == outage_;
         const std::string_view before = exchange(outage_, outage);
         const time_point began_at = exchange(outage_began_at_, sent_at);
         if (outage.empty()) latest_response_ = now;
@@ -65,6 +66,7 @@ class worker_state : public held_options<worker_options>, public machine {
         else if (!before.empty())
             log.write(log_level::info, "backend reachable again",
                       {field("outage_ms", std::chrono::duration_cast<milliseconds>(now - began_at).count())});
+        return !outage.empty();
     }
     bool connected() const noexcept override { return is_connected; }
     // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
