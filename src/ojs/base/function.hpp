@@ -11,15 +11,13 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-// Whether F compares with nullptr, as function pointers and std::function do, and so may be empty.
-template <class F, class = void>
-inline constexpr bool may_be_empty = false;
+// What compares with nullptr, as function pointers and std::function do, may be empty.
 template <class F>
-inline constexpr bool may_be_empty<F, decltype(static_cast<void>(std::declval<const F&>() == nullptr))> = true;
-
+auto is_empty(const F& callable, int) -> decltype(bool(callable == nullptr)) {
+    return callable == nullptr;
+}
 template <class F>
-bool is_empty([[maybe_unused]] const F& callable) {
-    if constexpr (may_be_empty<F>) return callable == nullptr;
+bool is_empty(const F& /*callable*/, long) {
     return false;
 }
 
@@ -45,7 +43,7 @@ class function<R(Args...)> {
     function(std::nullptr_t) {}  ///< makes none
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
-        if (detail::is_empty<std::decay_t<F>>(callable)) return;
+        if (detail::is_empty<std::decay_t<F>>(callable, 0)) return;
         body_ = detail::ref<body>(new holder<std::decay_t<F>>(std::forward<F>(callable)));
     }
 

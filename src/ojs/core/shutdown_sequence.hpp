@@ -73,7 +73,7 @@ class shutdown_sequence {
     template <class Step>
     static step_call as_call(Step&& step) {
         using target = std::decay_t<Step>;
-        if (detail::is_empty<target>(step)) return nullptr;
+        if (detail::is_empty<target>(step, 0)) return nullptr;
         return [call = target(std::forward<Step>(step))](const step_context& context) mutable -> result<void> {
             if constexpr (std::is_invocable_v<target&, const step_context&>)
                 return detail::call_as<result<void>>(call, context);

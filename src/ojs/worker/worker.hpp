@@ -31,7 +31,7 @@ job_handler make_handler(F&& callable) {
         static_assert(std::is_void_v<returned> || std::is_constructible_v<outcome, returned>,
                       "a handler returns nothing, a result (std::string of JSON or picojson::value) or an "
                       "ojs::outcome");
-        if (is_empty<body>(callable)) return nullptr;
+        if (is_empty<body>(callable, 0)) return nullptr;
         return job_handler(
             [body = body(std::forward<F>(callable))](job_context& job) mutable { return call_as<outcome>(body, job); });
     }

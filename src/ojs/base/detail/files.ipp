@@ -52,31 +52,27 @@ inline bool is_missing(const error& of) noexcept { return of.sys_errno == ENOENT
 class write_signals_blocked {
   public:
     write_signals_blocked() noexcept {
-        sigset_t raised;
-        sigemptyset(&raised);
-        for (const int number : numbers) sigaddset(&raised, number);
-        sigpending(&pending_before_);
-        pthread_sigmask(SIG_BLOCK, &raised, &previous_);
+        sigset_t pending;
+        sigpending(&pending);
+        sigemptyset(&raised_);
+        for (const int number : numbers)
+            if (sigismember(&pending, number) == 0) sigaddset(&raised_, number);
+        pthread_sigmask(SIG_BLOCK, &raised_, &previous_);
     }
     write_signals_blocked(const write_signals_blocked&) = delete;
     write_signals_blocked& operator=(const write_signals_blocked&) = delete;
     ~write_signals_blocked() {
         sigset_t pending;
         sigpending(&pending);
-        for (int number : numbers) {
-            sigset_t one;
-            sigemptyset(&one);
-            sigaddset(&one, number);
-            if (sigismember(&pending, number) == 1 && sigismember(&pending_before_, number) == 0)
-                sigwait(&one, &number);
-        }
+        for (int number : numbers)
+            if (sigismember(&pending, number) == 1 && sigismember(&raised_, number) == 1) sigwait(&raised_, &number);
         pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
     }
 
   private:
     static constexpr int numbers[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
 
-    sigset_t pending_before_;
+    sigset_t raised_;  // those of them that were not pending before
     sigset_t previous_;
 };
 

@@ -125,19 +125,11 @@ class loop_core final : public held_options<loop_options>, public machine {
         while (takings_.size() <= consumers.size()) takings_.push_back(make_taking());
         held.unlock();
         begin();
-        if (renew) status = start_counted(renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
-        for (std::size_t i = 0; i < consumers.size() && status; ++i)
-            status = start_counted(consuming_, "ojs-consumer", true, [this, i] { consume(i); });
-        if (!status) phases.apply(event::stop_request);
-    }
-    result<void> start_counted(std::size_t& count, const char* name, bool takes_signals, const function<void()>& body) {
-        unique_lock held(guard);
-        ++count;
-        held.unlock();
-        result<void> started = threads.start(name, takes_signals, body);
         held.lock();
-        if (!started) --count;
-        return started;
+        if (renew) status = threads.start(held, renewals_, "ojs-renew", false, [this] { renew_until_ended(); });
+        for (std::size_t i = 0; i < consumers.size() && status; ++i)
+            status = threads.start(held, consuming_, "ojs-consumer", true, [this, i] { consume(i); });
+        if (!status) phases.apply(event::stop_request);
     }
     void consume(std::size_t index) {
         consumer self(*this, index);
@@ -178,9 +170,7 @@ class loop_core final : public held_options<loop_options>, public machine {
                 const unique_lock held(guard);
                 if (detail::exchange(each->is_over, true)) continue;
                 ++counts.gone;
-                each->cancel.request(cancel_reason::revoked);
-                each->cancelled_at = steady_clock::now();
-                check_soon(each->cancelled_at + options.stuck_after);
+                if (each->cancel_alone(cancel_reason::revoked)) check_soon(each->cancelled_at + options.stuck_after);
             }
             log.write({log_level::warn, "item lost: another consumer may have it", fields_of(*each), {}});
             deliver_cancellation(*each);

@@ -283,7 +283,7 @@ class machine : public machine_log {
             case stage::reporting: return is_idle();
             case stage::parting: return has_parted();
             case stage::returning: return was_signalled || !may_return(now >= entered_ + return_time);
-            case stage::closing: return has_closed_;
+            case stage::closing: return closing_ == 0;
             case stage::ending: return threads.live() <= hung_threads();
             case stage::ready:
             case stage::over: break;
@@ -350,8 +350,9 @@ class machine : public machine_log {
     }
     // On another thread: this one must notice signals.
     void start_steps() {
-        has_closed_ = steps.size() == 0;
-        if (has_closed_ || threads.start("ojs-steps", false, [this] { run_steps(); })) return;
+        unique_lock held(guard);
+        if (steps.size() == 0 || threads.start(held, closing_, "ojs-steps", false, [this] { run_steps(); })) return;
+        held.unlock();
         run_steps();
     }
     void run_steps() {
@@ -359,7 +360,7 @@ class machine : public machine_log {
         std::vector<step_result> done = steps.run({no_limit, progress, settings.thread_stack_size});
         const unique_lock held(guard);
         counts.steps = std::move(done);
-        has_closed_ = true;
+        closing_ = 0;
         waker.notify();
     }
     void end_stop() {
@@ -420,7 +421,7 @@ class machine : public machine_log {
     bool has_given_up_ = false;    // after a third stop signal
     bool mode_is_decided_ = false;
     bool has_reclaim_source_ = false;      // SPOT_RECLAIM is in the termination-mode file
-    bool has_closed_ = false;              // guarded
+    std::size_t closing_ = 0;              // guarded; 1: the steps run
     atomic<unsigned> transitions_due_{0};  // calls of on_transition that have not returned
     std::size_t running_extensions_ = 0;   // those that were not stopped
 };

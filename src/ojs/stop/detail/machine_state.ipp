@@ -24,6 +24,12 @@ struct work : cancellable {
 
     // When its cancellation began, alone or with the others, at `all`. The machine's mutex is held.
     time_point cancelled_since(time_point all) const noexcept { return min(cancelled_at, all); }
+    // Likewise. Not by a stop.
+    bool cancel_alone(cancel_reason reason) {
+        if (!cancel.request(reason)) return false;
+        cancelled_at = steady_clock::now();
+        return true;
+    }
 
     const ojs::job job;  // of an item: id and queue
     const time_point since;

@@ -19,26 +19,27 @@ class machine_threads {
         for (const ref<entry>& each : all_) each->handle.detach();  // one of them may run this
     }
 
-    // With `takes_signals`, programs that it starts inherit an open mask.
-    result<void> start(const char* name, bool takes_signals, const function<void()>& body) {
-        const thread_options wanted{options_.thread_stack_size, takes_signals, name};
+    // With the guard held, and unlocked meanwhile. `count` is one more unless it fails. With `takes_signals`, programs
+    // that it starts inherit an open mask.
+    result<void> start(unique_lock& held, std::size_t& count, const char* name, bool takes_signals,
+                       const function<void()>& body) {
         const ref<entry> added = make_ref<entry>();
-        {
-            const unique_lock held(guard_);
-            ++live_;
-        }
+        ++live_;
+        ++count;
+        held.unlock();
         result<thread> started = thread::start(
             [this, added, body, owner = ref<ref_counted>(&owner_)] {
                 body();
-                const unique_lock held(guard_);
+                const unique_lock ended(guard_);
                 added->has_ended = true;
                 --live_;
                 if (is_closed_) waker_.notify();
             },
-            wanted);
-        const unique_lock held(guard_);
+            {options_.thread_stack_size, takes_signals, name});
+        held.lock();
         if (!started) {
             --live_;
+            --count;
             return started.error();
         }
         added->handle = std::move(*started);
@@ -101,14 +102,11 @@ class machine_threads {
 
     // If no thread serves the pool, the urgent ones do its tasks, or this one, which keeps those in order that must be.
     result<void> start_server(unique_lock& held, pool& of) {
-        ++of.threads;
         ++of.idle;
-        held.unlock();
-        result<void> started = start("ojs-service", false, [this, &of] { serve(of); });
-        held.lock();
+        result<void> started = start(held, of.threads, "ojs-service", false, [this, &of] { serve(of); });
         if (started) return started;
         --of.idle;
-        if (--of.threads > 0) return started;
+        if (of.threads > 0) return started;
         pool& urgent = pools_[0];
         while (!of.tasks.empty()) {
             if (urgent.threads == 0 || of.max == 1) {

@@ -85,11 +85,6 @@ struct active_job : work {
         return true;
     }
     // For its own timeout or by the backend, not by a stop.
-    bool cancel_alone(cancel_reason reason) {
-        if (!cancel.request(reason)) return false;
-        cancelled_at = steady_clock::now();
-        return true;
-    }
     bool cancelled_alone() const noexcept {
         const cancel_reason reason = cancel.reason();
         return reason == cancel_reason::timeout || reason == cancel_reason::revoked;

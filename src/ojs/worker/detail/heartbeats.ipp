@@ -123,12 +123,11 @@ class heartbeats : public reports {
         call_extensions([&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         if (!response) return response.error();
         is_connected = true;
-        for (named_job& each : jobs) each.is_renewed = contains(response->jobs_extended, each.job->job.id);
-        renew_leases(jobs, leased_at, sent_at);
-        for (const named_job& each : jobs) {
+        for (named_job& each : jobs) {
+            each.is_renewed = contains(response->jobs_extended, each.job->job.id);
             if (response->claims_lost && !each.is_renewed) lose(*each.job, each.claims);
         }
-        if (!response->claims_lost) missing = find_missing(jobs);
+        renew_leases(jobs, leased_at, sent_at, missing);
         // "running" resumes nothing: backends send it with every response. [WIRE]
         if (response->directive == directive::quiet) phases.apply(event::quiet_request, cause_kind::directive);
         if (response->directive == directive::terminate) phases.apply(event::stop_request, cause_kind::directive);
@@ -147,28 +146,21 @@ class heartbeats : public reports {
         }
         return out;
     }
-    // One that is over is renewed only if the response names its job.
-    void renew_leases(const named_jobs& jobs, milliseconds leased_at, time_point sent_at) noexcept {
-        const unique_lock held(guard);
-        for (const named_job& each : jobs) {
-            if (each.is_renewed || !each.job->lease_expired()) each.job->extend_lease(leased_at);
-            if (each.is_renewed) each.job->listed_at = sent_at;
-            lists_jobs_ = lists_jobs_ || each.is_renewed;
-        }
-    }
-    // Each is queried once; the next heartbeat takes the rest.
-    named_jobs find_missing(const named_jobs& jobs) {
+    // A lease that is over is renewed only if the response names its job. Each missing job is queried once; the next
+    // heartbeat takes those beyond the limit.
+    void renew_leases(const named_jobs& jobs, milliseconds leased_at, time_point sent_at, named_jobs& missing) {
         constexpr std::size_t max_queries = 8;
-        named_jobs out;
         const unique_lock held(guard);
+        for (const named_job& each : jobs) lists_jobs_ = lists_jobs_ || each.is_renewed;
         for (const named_job& each : jobs) {
             active_job& job = *each.job;
-            if (!lists_jobs_ || each.is_renewed || job.is_taken || job.queried_at > job.listed_at) continue;
-            if (out.size() >= max_queries) break;
+            if (each.is_renewed || !job.lease_expired()) job.extend_lease(leased_at);
+            if (each.is_renewed) job.listed_at = sent_at;
+            const bool is_queried = job.is_taken || job.is_lost || job.queried_at > job.listed_at;
+            if (!lists_jobs_ || each.is_renewed || is_queried || missing.size() >= max_queries) continue;
             job.queried_at = steady_clock::now();
-            out.push_back(each);
+            missing.push_back(each);
         }
-        return out;
     }
     void query_claims(const named_jobs& jobs) {
         const time_point deadline = deadline_after(min(options.request_timeout, milliseconds(2000)));

@@ -134,14 +134,11 @@ class reports : public worker_state {
     void end_account(active_job& job, job_status ended) {
         const unique_lock held(guard);
         if (exchange(job.is_over, true)) return;
-        switch (ended) {
-            case job_status::completed: ++counts.completed; break;
-            case job_status::failed: ++counts.failed; break;
-            case job_status::interrupted: break;
-            case job_status::requeued: ++counts.requeued; break;
-            case job_status::gone: ++counts.gone; break;
-            case job_status::unreported: count_unreported(job.job.id); break;
-        }
+        if (ended == job_status::unreported) return count_unreported(job.job.id);
+        constexpr std::uint64_t worker_report::*by_status[] = {&worker_report::completed, &worker_report::failed,
+                                                               &worker_report::interrupted, &worker_report::requeued,
+                                                               &worker_report::gone};
+        ++(counts.*by_status[static_cast<std::size_t>(ended)]);
     }
     // A job without a run has no duration.
     void notify_settled(const active_job& job, const job_report& report) {

@@ -49,12 +49,7 @@ class slots : public heartbeats {
     // ---- threads: the guard is held, and unlocked meanwhile ----
 
     result<void> start_thread(unique_lock& held) {
-        ++threads_;
-        held.unlock();
-        result<void> started = threads.start("ojs-job", true, [this] { serve(); });
-        held.lock();
-        if (!started) --threads_;
-        return started;
+        return threads.start(held, threads_, "ojs-job", true, [this] { serve(); });
     }
     // If the system has no more threads for now, fewer jobs are fetched.
     void add_thread(unique_lock& held) {
