@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-REPORTS = sorted(str(path.relative_to(ROOT)) for root in ("bench", "tests", "tools") for path in (ROOT / root).rglob("*.md"))
+REPORTS = sorted(str(path.relative_to(ROOT)) for root in ("bench", "src", "tests", "tools") for path in (ROOT / root).rglob("*.md"))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES, *REPORTS]
 COMPILER = [os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", "-fsyntax-only"]
 FORM = ["-DOJS_SHUTDOWN_SEPARATE=1"]
@@ -237,7 +237,7 @@ class Sizes(unittest.TestCase):
         self.assertLessEqual(len(PAGES), 12)
         self.assertLessEqual(lines(PAGES), 2_300)
         self.assertLessEqual(lines(["README.md"]), 150)
-        self.assertLessEqual(lines(path for path in REPORTS if path.startswith("tests/")), 400)
+        self.assertLessEqual(lines(path for path in REPORTS if path.startswith("tests/")), 450)
 
 
 class Tables(unittest.TestCase):
