@@ -106,7 +106,8 @@ class worker_world : public system {
         std::optional<ojs::worker> worker;
         int status = -1;
         std::size_t handlers = 0;  // that run
-        bool is_stuck = false;     // it stopped because of that
+        std::size_t long_ones = 0;
+        bool is_stuck = false;  // it stopped because of that
         bool is_closed = false, is_in_transition = false;
         bool has_seen_end = false;                   // a callback of stopped_token(), after the last transition
         ojs::lifecycle_state latest;                 // that on_transition was given
@@ -120,6 +121,8 @@ class worker_world : public system {
     void block() {
         if (chosen_.blocks && dice().one_in(2)) sleep_for(some_time(9 * second));
     }
+    std::int64_t max_jobs() const { return seed_ % 7 == 0 ? 3 : 0; }
+    std::size_t max_long() const { return seed_ % 4; }  // max_concurrency of type "long"; 0: none
     ojs::outcome handle(member& one, ojs::job_context& job);
     void save(member& one, ojs::job_context& job);
     void wait(ojs::job_context& job);
@@ -283,10 +286,12 @@ ojs::outcome worker_world::handle(member& one, ojs::job_context& job) {
     handler_run& run = record.runs[one.id];
     if (run.ack_is_due) violate(job.id() + " runs again while its ACK is due");
     run = {};
-    ++one.handlers;
-    const std::shared_ptr<void> ended(nullptr, [&one](void*) { --one.handlers; });
-
     const std::string& type = record.type;
+    const std::size_t is_long = type == "long" ? 1 : 0;
+    ++one.handlers;
+    one.long_ones += is_long;
+    if (max_long() > 0 && one.long_ones > max_long()) violate("more than max_concurrency jobs of a type run");
+    const std::shared_ptr<void> ended(nullptr, [&one, is_long](void*) { --one.handlers, one.long_ones -= is_long; });
     if (type == "quick") sleep_for(some_time(20 * millisecond));
     if (type == "deaf") sleep_for(record.timeout > 0ms ? second : some_time(3 * second));
     if (type == "saves") save(one, job);
@@ -321,6 +326,8 @@ ojs::worker_options worker_world::options_of(member& one) {
     out.visibility_timeout = std::chrono::milliseconds(backend_.lease / millisecond);
     out.request_timeout = std::chrono::milliseconds(request_timeout / millisecond);
     out.stuck_after = 500ms;
+    out.exit_when_idle = seed_ % 5 == 0 ? 3s : 0s;
+    out.max_jobs = max_jobs();
     out.worker_id = one.id;
     out.log.hook = [this, &one](const ojs::log_record& record) {
         const outside calm;
@@ -460,7 +467,7 @@ bool worker_world::has_free_slot(const member& one) {
     const ojs::worker& on = *one.worker;
     // By signals alone a worker is as its lifecycle.
     const ojs::phase phase = chosen_.by_run && shared_ ? shared_->phase() : on.phase();
-    return phase == ojs::phase::running && on.phase() < ojs::phase::draining &&
+    return max_jobs() == 0 && phase == ojs::phase::running && on.phase() < ojs::phase::draining &&
            on.active_jobs() + one.handlers < static_cast<std::size_t>(chosen_.slots);
 }
 // A worker with a free slot then fetches at once.
@@ -539,7 +546,8 @@ void worker_world::open(member& one) {
                                chosen_.freezes_for + (chosen_.late_threads + chosen_.slow_threads) * slowness;
     for (const char* type :
          {"quick", "long", "fails", "throws", "deaf", "saves", "waits", "calls", "malformed", "refused"})
-        one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); });
+        one.worker->register_handler(type, [this, &one](ojs::job_context& job) { return handle(one, job); },
+                                     {false, type == std::string("long") ? max_long() : 0});
     one.worker->on_shutdown("step", [] { sleep_for(some_time(50 * millisecond)); });
     const auto at_end = [this, &one] {
         const outside calm;

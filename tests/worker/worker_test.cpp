@@ -105,15 +105,15 @@ TEST_CASE("worker: an exception of a handler is a retryable FAIL with a printabl
 TEST_CASE("worker: each kind of outcome is reported as its own ACK or FAIL") {
     const struct {
         outcome returned;
-        detail::outcome_kind kind;
+        outcome_kind kind;
         const char* report;
         const char* text;  // the result, or the error's message
-    } rows[] = {{outcome::done("{\"a\":1}"), detail::outcome_kind::done, "ack", "{\"a\":1}"},
-                {outcome::done(), detail::outcome_kind::done, "ack", ""},
-                {outcome(), detail::outcome_kind::implicit, "ack", ""},
-                {outcome::retry("later"), detail::outcome_kind::retry, "fail handler_error", "later"},
-                {outcome::discard("never"), detail::outcome_kind::discard, "fail handler_error final", "never"},
-                {outcome::interrupted("no disk"), detail::outcome_kind::interrupted, "fail ShutdownError requeue",
+    } rows[] = {{outcome::done("{\"a\":1}"), outcome_kind::done, "ack", "{\"a\":1}"},
+                {outcome::done(), outcome_kind::done, "ack", ""},
+                {outcome(), outcome_kind::implicit, "ack", ""},
+                {outcome::retry("later"), outcome_kind::retry, "fail handler_error", "later"},
+                {outcome::discard("never"), outcome_kind::discard, "fail handler_error final", "never"},
+                {outcome::interrupted("no disk"), outcome_kind::interrupted, "fail ShutdownError requeue",
                  "ShutdownError: no disk"}};
     for (const auto& each : rows) {
         CAPTURE(each.text);

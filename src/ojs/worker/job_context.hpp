@@ -16,9 +16,10 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-namespace detail {
-// implicit: the handler returned nothing.
+/// The kinds of outcome. `implicit`: the handler returned nothing.
 enum class outcome_kind { implicit, done, retry, discard, interrupted };
+
+namespace detail {
 struct outcome_data {
     outcome_kind kind = outcome_kind::implicit;
     std::string text;  // the result or the reason
@@ -31,7 +32,7 @@ class [[nodiscard]] outcome : public detail::outcome_data {
   public:
     outcome() = default;
     /// Completed, with a result: ACK.
-    outcome(std::string result_json) : outcome(detail::outcome_kind::done, std::move(result_json)) {}
+    outcome(std::string result_json) : outcome(outcome_kind::done, std::move(result_json)) {}
     outcome(const char* result_json) : outcome(std::string(result_json)) {}
     outcome(std::nullptr_t) = delete;
     template <class V, detail::if_picojson<V> = 0>
@@ -40,16 +41,14 @@ class [[nodiscard]] outcome : public detail::outcome_data {
     /// Completed: ACK, with a result if one is given.
     static outcome done(outcome result = std::string()) { return result; }
     /// Failed: FAIL, retryable.
-    static outcome retry(std::string reason) { return {detail::outcome_kind::retry, std::move(reason)}; }
+    static outcome retry(std::string reason) { return {outcome_kind::retry, std::move(reason)}; }
     /// Failed for good: FAIL, not retryable.
-    static outcome discard(std::string reason) { return {detail::outcome_kind::discard, std::move(reason)}; }
+    static outcome discard(std::string reason) { return {outcome_kind::discard, std::move(reason)}; }
     /// Returned early because of its cancellation: FAIL, as the cancellation's reason requires.
-    static outcome interrupted(std::string reason = {}) {
-        return {detail::outcome_kind::interrupted, std::move(reason)};
-    }
+    static outcome interrupted(std::string reason = {}) { return {outcome_kind::interrupted, std::move(reason)}; }
 
   private:
-    outcome(detail::outcome_kind how, std::string why) : outcome_data{how, std::move(why)} {}
+    outcome(outcome_kind how, std::string why) : outcome_data{how, std::move(why)} {}
 };
 
 namespace detail {
@@ -203,10 +202,18 @@ result<T> job_context::arg(std::size_t index, std::string_view member) const {
 /// Options of worker::register_handler().
 struct handler_options {
     bool reports_shutdown_timeout = false;  ///< interrupted jobs are reported as ShutdownTimeout [GS 7.2]
+    /// Jobs of this type that the worker runs at a time; 0: as many as it has slots. Up to 100 more wait, claimed, for
+    /// their turn, and go back as jobs without a handler do, which uses no attempt. No limit over several workers.
+    std::size_t max_concurrency = 0;
 };
+
+/// Runs the rest of the wrappers and the handler, and returns its outcome (`kind`, and as `text` the result or reason) to
+/// look at; throws what the handler throws. See worker::wrap().
+using next_handler = function<const outcome&()>;
 
 namespace detail {
 using job_handler = function<outcome(job_context&)>;
+using handler_wrapper = function<void(job_context&, const next_handler&)>;
 }  // namespace detail
 }  // namespace v0_1_0
 }  // namespace ojs

@@ -63,6 +63,10 @@ class worker : public stoppable {
     bool register_handler(std::string type, F&& handler, handler_options options = {}) {
         return add_handler(std::move(type), detail::make_handler(std::forward<F>(handler)), options);
     }
+    /// Calls `around(job_context&, const next_handler& next)` for each job, the first one outermost. It calls next()
+    /// once: then the handler decides the outcome, also if `around` catches what it throws. What `around` itself throws
+    /// counts as thrown by the handler. False, and logged, after the start. Not thread-safe.
+    bool wrap(detail::handler_wrapper around);
 
     /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs signal
     /// handlers meanwhile, unless the program has done so for the shared lifecycle. Returns 64 if another handler of a

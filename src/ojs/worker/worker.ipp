@@ -27,6 +27,11 @@ OJS_SHUTDOWN_INLINE worker::~worker() {
 OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, detail::job_handler handler, handler_options options) {
     return core_->add_handler(std::move(type), std::move(handler), options);
 }
+OJS_SHUTDOWN_INLINE bool worker::wrap(detail::handler_wrapper around) {
+    if (!core_->accepts("wrap")) return false;
+    core_->wrappers.push_back(std::move(around));
+    return true;
+}
 OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_core> core = core_;  // at its end another thread may delete this
     detail::run_claim claim;

@@ -20,6 +20,8 @@ void visit_options(Options& o, Visit& visit) {
     visit("visibility_timeout", "OJS_VISIBILITY_TIMEOUT", o.visibility_timeout, 1000ms);
     visit("request_timeout", "OJS_REQUEST_TIMEOUT", o.request_timeout, 10ms);
     visit("on_unknown_type", "OJS_ON_UNKNOWN_TYPE", o.on_unknown_type, "requeue fail discard");
+    visit("exit_when_idle", "OJS_EXIT_WHEN_IDLE", o.exit_when_idle, 0ms);
+    visit("max_jobs", "OJS_MAX_JOBS", o.max_jobs, 0, 1000000000);
     visit("labels", "OJS_LABELS", o.labels, text_kind::name);
     visit("auth_token", "OJS_AUTH_TOKEN", o.auth_token, text_kind::secret);
     visit("auth_token_file", "OJS_AUTH_TOKEN_FILE", o.auth_token_file, text_kind::path);

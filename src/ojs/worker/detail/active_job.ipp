@@ -11,6 +11,7 @@ struct registered_handler {
     std::string type;
     job_handler call;
     handler_options options;
+    std::size_t started = 0;  // guarded: jobs that run or are about to
 };
 
 // 0: the backend does not say.
@@ -93,6 +94,7 @@ struct active_job : work {
 
     const char* handler_state = "not started";  // for the log
 
+    bool is_held = false;        // not to be run for now
     bool is_taken = false;       // one thread reports it, and no other ever will
     bool has_begun = false;      // a thread has called its handler
     bool has_returned = false;   // and the handler has returned
@@ -105,7 +107,7 @@ struct active_job : work {
     std::string claim;           // of the latest claim, like the next
     std::int64_t attempt;        // 0: unknown
     std::string saved;           // the checkpoint, JSON of this run; empty: none
-    time_point due_at = never;   // when it times out; without a handler: when it is handed back
+    time_point due_at = never;   // when it times out; held: when it is handed back
     time_point listed_at{};      // when the latest heartbeat was sent whose response lists it
     time_point queried_at{};
 };

@@ -35,10 +35,12 @@ inline job_report unstarted(const worker_state& worker) {
 // Handed back, because another worker may have a handler (in a rollout), or may read what is malformed here. [WIRE 5, 7]
 inline job_report unstartable(const worker_state& worker, const active_job& job) {
     const bool is_malformed = !job.job.malformed.empty();
-    const unknown_type_action action = is_malformed ? unknown_type_action::requeue : worker.options.on_unknown_type;
+    const unknown_type_action action =
+        is_malformed || job.handler ? unknown_type_action::requeue : worker.options.on_unknown_type;
     job_error failure = {is_malformed ? "invalid_payload" : "unsupported",
                          is_malformed ? job.job.malformed
-                                      : cat({"no handler is registered for job type '", printable(job.job.type), "'"}),
+                                      : cat({job.handler ? "max_concurrency jobs run" : "no handler is registered",
+                                             " for job type '", printable(job.job.type), "'"}),
                          action != unknown_type_action::discard, "{}"};
     if (action != unknown_type_action::requeue) return failed(std::move(failure));
     return make_fail(job_status::requeued, log_level::debug, std::move(failure), true);

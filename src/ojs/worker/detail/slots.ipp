@@ -12,6 +12,7 @@ class slots : public heartbeats {
 
     result<void> start_slots() {
         unique_lock held(guard);
+        busy_at_ = steady_clock::now();
         return start_thread(held);
     }
     // `concurrency`, or fewer if threads are missing.
@@ -102,7 +103,8 @@ class slots : public heartbeats {
     std::size_t free_slots() const noexcept {
         const std::size_t room = limit_ + min<std::size_t>(held_jobs, 100);
         const std::size_t used = in_flight.size() + requested_ + unreturned.size();
-        return used < room ? min(room - used, limit_) : 0;
+        const std::size_t left = max_jobs_ - min(max_jobs_, started_ + requested_);
+        return used < room ? min(room - used, min(limit_, left)) : 0;
     }
 
     void fetch(unique_lock& held, std::size_t count) {
@@ -123,6 +125,7 @@ class slots : public heartbeats {
         const time_point now = steady_clock::now();
         limit_of_fetch_.note(count, fetched, now);
         const bool failed = !schedule_.schedule_next(fetched, hints, is_announced, now);
+        note_idle(!response || claimed > 0, now);
         while (ready_.size() > idle_ + 1 && threads_ < limit_) add_thread(held);
         if (has_leader_) leader_due_.notify_one();      // the due time may have changed
         if (ready_.size() > 1) slot_due_.notify_one();  // hooks may block this thread
@@ -185,15 +188,16 @@ class slots : public heartbeats {
         const bool is_requeued = is_malformed || options.on_unknown_type == unknown_type_action::requeue;
         const bool is_refused = phases.has_stop_begun() || (!job->handler && !is_requeued);
         job->is_taken = is_refused;
-        if (!is_refused && job->handler) ready_.push_back(job);
-        const bool is_first_held = !is_refused && !job->handler && hold(*job);
+        const bool is_held = !is_refused && (!job->handler || is_full(*job->handler));
+        if (!is_refused && !is_held) make_ready(job);
+        const bool is_first_held = is_held && hold(*job);
         held.unlock();
         log_job(*job, log_level::debug, "job fetched");
         if (is_refused)
             return_unrun(job);
         else if (is_malformed)
             log_job(*job, log_level::error, "the job cannot be read; it is requeued", unstartable(*this, *job));
-        else if (is_first_held)
+        else if (is_first_held && !job->handler)
             log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
                       {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
         return true;
@@ -227,9 +231,39 @@ class slots : public heartbeats {
         request_renewal(sent, out->lease);
         return out;
     }
-    // A job without a handler goes back later, as the only worker would fetch it again at once: all together, after a
+    bool is_full(const registered_handler& handler) const noexcept {
+        const std::size_t limit = handler.options.max_concurrency;
+        return (limit > 0 && handler.started >= limit) || started_ >= max_jobs_;
+    }
+    void make_ready(const ref<active_job>& job) {
+        ++job->handler->started;
+        ++started_;
+        ready_.push_back(job);
+    }
+    // A job of that handler that waits for its turn becomes ready.
+    void end_turn(registered_handler& handler) {
+        --handler.started;
+        for (const ref<work>& each : in_flight) {
+            active_job& job = as_job(each);
+            if (!job.is_held || job.is_taken || job.handler != &handler || is_full(handler)) continue;
+            job.is_held = false;
+            job.due_at = never;
+            --held_jobs;
+            make_ready(ref<active_job>(&job));
+            if (has_leader_) leader_due_.notify_one();  // runs it, or fetches
+        }
+    }
+    // After a FETCH that found nothing, and after a run.
+    void note_idle(bool is_busy, time_point now) {
+        if (is_busy || !in_flight.empty()) busy_at_ = now;
+        const bool is_idle = options.exit_when_idle.count() > 0 && now - busy_at_ >= options.exit_when_idle;
+        is_done = is_idle || started_ >= max_jobs_;
+        if (is_done && in_flight.empty()) waker.notify();
+    }
+    // A job that cannot be run goes back later, as the only worker would fetch it again at once: all together, after a
     // back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
     bool hold(active_job& job) noexcept {
+        job.is_held = true;
         constexpr milliseconds max_delay{5000};
         const time_point now = steady_clock::now();
         const bool is_first = now >= held_until_ + max_delay;
@@ -259,6 +293,8 @@ class slots : public heartbeats {
         } else {
             report_if_free(held, *job, unstarted(*this));  // its claim is lost, or the stop was faster
         }
+        end_turn(*job->handler);
+        note_idle(true, steady_clock::now());
         schedule_.note_work_hint();
     }
     bool begin_job(active_job& job) noexcept {
@@ -278,12 +314,29 @@ class slots : public heartbeats {
             outcome got;
             {
                 const user_call inside(handler_calls);  // ends a child of fork() that returns
-                got = job.handler->call(context);
+                call_wrapped(0, job, context, got);
             }
             return returned(*this, job, std::move(got));
         } catch (...) {
             return thrown(*this, job, printable(thrown_text(), 2000));
         }
+    }
+    void call_wrapped(std::size_t at, active_job& job, job_context& context, outcome& got) {
+        if (at == wrappers.size()) return void(got = job.handler->call(context));
+        bool was_called = false;
+        std::exception_ptr thrown;
+        wrappers[at](context, [&]() -> const outcome& {
+            if (exchange(was_called, true)) return got;
+            try {
+                call_wrapped(at + 1, job, context, got);
+            } catch (...) {
+                thrown = std::current_exception();
+                throw;
+            }
+            return got;
+        });
+        if (thrown) std::rethrow_exception(thrown);
+        if (!was_called) throw std::logic_error("a wrapper has not called next()");
     }
     // Unless another thread reports it already.
     void report_if_free(unique_lock& held, active_job& job, job_report report) {
@@ -315,6 +368,9 @@ class slots : public heartbeats {
     bool lacks_threads_ = false;   // and the log says so
     fetch_schedule schedule_{options.poll_interval, options.heartbeat_interval};
     fetch_limit limit_of_fetch_{options.visibility_timeout + std::chrono::minutes(1)};
+    const std::size_t max_jobs_ = static_cast<std::size_t>(options.max_jobs > 0 ? options.max_jobs : -1);
+    std::size_t started_ = 0;                    // jobs with a handler, so far
+    time_point busy_at_;                         // when there was a job, or a FETCH failed
     time_point held_until_ = time_point::min();  // when held jobs go back
     milliseconds hold_delay_{0};
 };

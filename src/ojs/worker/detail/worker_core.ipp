@@ -155,6 +155,7 @@ class worker_core final : public slots {
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
+        stop_if_done();
         return min(check_jobs(now), min(retry_threads(now), send_due(now)));
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
@@ -224,7 +225,7 @@ class worker_core final : public slots {
     void check(const ref<active_job>& job, time_point now) {
         unique_lock held(guard);
         if (job->is_taken) return;
-        if (!job->handler && (now >= job->due_at || phases.has_stop_begun())) {
+        if (job->is_held && (now >= job->due_at || phases.has_stop_begun())) {
             job->is_taken = true;
             --held_jobs;
             held.unlock();
@@ -243,6 +244,13 @@ class worker_core final : public slots {
             log_job(*job, log_level::warn, "job cancelled: its timeout is over");
         }
         if (gets_stuck) handle_stuck(job);
+    }
+    void stop_if_done() {
+        unique_lock held(guard);
+        const bool stops = is_done && in_flight.empty();
+        held.unlock();
+        if (stops && phases.apply(event::stop_request))
+            log.write(log_level::info, "the worker stops by itself: max_jobs have ended, or it was idle");
     }
     // One that its own timeout or its backend has cancelled is reported; its slot stays taken. [WIRE 5]
     void handle_stuck(const ref<active_job>& job) {

@@ -186,11 +186,12 @@ class worker_state : public held_options<worker_options>, public machine {
     drain_barrier calls;            // to the transport
     drain_barrier handler_calls;
     atomic<bool> is_connected{false};      // the backend has responded
-    array<registered_handler> registered;  // before any thread starts
+    array<registered_handler> registered;  // before any thread starts, as the next
+    array<handler_wrapper> wrappers;
 
     // Guarded.
     beat_facts beats;
-    std::size_t held_jobs = 0;    // without a handler, for a while
+    std::size_t held_jobs = 0;    // without a handler, or more than may run, for a while
     bool is_abandoning = false;   // jobs are reported without their handlers
     unsigned report_changes = 0;  // of what a report that waits for its next try depends on
     std::size_t handlers = 0;     // threads that have called a handler and not left its job

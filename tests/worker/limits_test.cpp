@@ -1,0 +1,152 @@
+// What bounds a worker: jobs of a type at a time, jobs in all, time without one; and code around every handler.
+#include "recorder.hpp"
+
+using namespace recorder;
+
+namespace {
+// Runs until the worker ends by itself.
+std::string run_to_end(recorder::transport& wire, worker_options options, function<void(job_context&)> handler) {
+    worker one(options, wire);
+    one.register_handler("work", std::move(handler));
+    REQUIRE(one.start());
+    REQUIRE(one.wait(steady_clock::now() + guard));
+    return sums(one);
+}
+}  // namespace
+
+TEST_CASE("max_concurrency: at most so many jobs of a type run at a time, and others behind them run meanwhile") {
+    recorder::transport wire;
+    for (int i = 0; i < 12; ++i) wire.give(make_job("slow" + std::to_string(i), "slow"));
+    wire.give(make_job("quick", "work"));
+    worker_options options = recorder::options();
+    options.concurrency = 4;
+    options.max_jobs = 13;
+    std::atomic<int> running{0}, most{0}, ended{0}, before_quick{-1};
+    recorder::event quick;
+    worker one(options, wire);
+    const auto slow = [&](job_context&) {
+        most = std::max(most.load(), ++running);
+        CHECK(quick.wait());
+        --running;
+        ++ended;
+    };
+    one.register_handler("slow", slow, {false, 2});
+    one.register_handler("work", [&](job_context&) {
+        before_quick = ended.load();
+        quick.set();
+    });
+    REQUIRE(one.start());
+    REQUIRE(one.wait(steady_clock::now() + guard));
+    CHECK(most == 2);
+    CHECK(before_quick == 0);
+    CHECK(one.report().completed == 13);
+    CHECK(one.exit_code() == 0);
+}
+
+TEST_CASE("max_concurrency: a job that waits for its turn goes back after the back-off, and in a drain, unattempted") {
+    for (const bool drains : {false, true}) {
+        recorder::transport wire;
+        wire.give(make_job("a", "slow"));
+        wire.give(make_job("b", "slow"));
+        worker_options options = recorder::options();
+        options.concurrency = 2;
+        recorder::event begun;
+        worker one(options, wire);
+        one.register_handler("slow",
+                             [&](job_context& job) {
+                                 begun.set();
+                                 static_cast<void>(job.sleep_for(guard));
+                             },
+                             {false, 1});
+        REQUIRE(one.start());
+        REQUIRE(begun.wait());
+        if (drains) {
+            REQUIRE(wire.wait_for("fetch", 2));
+            CHECK(one.request_stop());
+        }
+        REQUIRE(wire.wait_for("fail", 1));
+        const call back = wire.calls("fail").front();
+        CHECK(back.id == "b");
+        CHECK(holds(back.text(), " requeue"));
+        one.stop_and_cancel(guard);
+    }
+}
+
+TEST_CASE("max_jobs: no more than so many jobs are run or claimed, and then the worker drains") {
+    recorder::transport wire;
+    for (const char* id : {"a", "b", "c", "d", "e"}) wire.give(make_job(id));
+    worker_options options = recorder::options();
+    options.concurrency = 2;
+    options.max_jobs = 3;
+    CHECK(run_to_end(wire, options, [](job_context&) {}) == "claimed 3 completed 3 exit 0");
+}
+
+TEST_CASE("exit_when_idle: the worker drains after that time without a job; time in a handler or an outage is none") {
+    recorder::transport wire;
+    wire.refuse("fetch", 3, {errc::unreachable, 0, "gone"});
+    wire.give(make_job("a"));
+    worker_options options = recorder::options();
+    options.exit_when_idle = 50ms;
+    time_point returned;
+    const std::string sum = run_to_end(wire, options, [&](job_context& job) {
+        static_cast<void>(job.sleep_for(200ms));
+        returned = steady_clock::now();
+    });
+    CHECK(sum == "claimed 1 completed 1 exit 0");
+    CHECK(steady_clock::now() - returned >= 50ms);
+}
+
+TEST_CASE("wrap: the first one is outermost; each sees the outcome, and what the handler throws, and changes neither") {
+    std::string order;
+    const auto around = [&](const char* name) {
+        return [&order, name](job_context& job, const next_handler& next) {
+            order += std::string(name) + job.id() + " ";
+            try {
+                const outcome& got = next();
+                order += got.kind == outcome_kind::done ? got.text : std::string("not done");
+                order += &next() == &got ? " " : " again ";
+            } catch (const std::runtime_error& error) {
+                order += std::string(error.what()) + " ";
+            }
+        };
+    };
+    recorder::transport wire;
+    wire.give(make_job("1"));
+    wire.give(make_job("2"));
+    worker_options options = recorder::options();
+    options.max_jobs = 2;
+    worker one(options, wire);
+    one.register_handler("work", [&](job_context& job) -> outcome {
+        if (job.id() == "2") throw std::runtime_error("bad");
+        return outcome::done("7");
+    });
+    CHECK(one.wrap(around("outer")));
+    CHECK(one.wrap(around("inner")));
+    REQUIRE(one.start());
+    CHECK_FALSE(one.wrap(around("late")));
+    REQUIRE(one.wait(steady_clock::now() + guard));
+    CHECK(order == "outer1 inner1 7 7 outer2 inner2 bad bad ");
+    CHECK(wire.calls("ack").front().result_json == "7");
+    CHECK(wire.settled("2") == "fail handler_error");
+}
+
+TEST_CASE("wrap: what it throws counts as thrown by the handler, and so does a next() that it did not call") {
+    for (const bool calls : {true, false}) {
+        recorder::transport wire;
+        wire.give(make_job("a"));
+        worker_options options = recorder::options();
+        options.max_jobs = 1;
+        worker one(options, wire);
+        bool called = false;
+        one.register_handler("work", [&](job_context&) { called = true; });
+        one.wrap([&](job_context&, const next_handler& next) {
+            if (!calls) return;
+            next();
+            throw std::runtime_error("of the wrapper");
+        });
+        REQUIRE(one.start());
+        REQUIRE(one.wait(steady_clock::now() + guard));
+        CHECK(called == calls);
+        CHECK(one.report().failed == 1);
+    }
+}
