@@ -184,7 +184,7 @@ TEST_CASE("rollout: canaries stay ready and pass canary_check first, or are roll
         const std::size_t running = fleet.running().size() + 1;
         rollout_options how;
         how.canary = row.canary;
-        how.canary_wait = 20ms;
+        how.canary_time = 20ms;
         texts checked;
         how.canary_check = [&](const std::vector<process_info>& canaries) {
             for (const process_info& each : canaries) checked.push_back(each.id);
@@ -223,8 +223,8 @@ TEST_CASE("rollout: a cancellation ends the new processes that are not available
         running_group kv(fleet, kv_group(2, 2, 1));
         rollout_options how;
         how.canary = row.canary;
-        how.retries = 1;
-        how.canary_wait = how.initial_backoff = how.max_backoff = 1h;
+        how.max_retries = 1;
+        how.canary_time = how.initial_backoff = how.max_backoff = 1h;
         const auto begun = kv.group->begin_rollout(kv_group(2, 2, 1), how);
         REQUIRE(begun);
         kv.turn_until(

@@ -325,8 +325,8 @@ class group_system final : public system {
         const ojs::group_options target = configuration();
         ojs::rollout_options options;
         options.canary = below(3);
-        options.canary_wait = std::chrono::milliseconds(below(500));
-        options.retries = below(3) - 1;
+        options.canary_time = std::chrono::milliseconds(below(500));
+        options.max_retries = below(3) - 1;
         options.initial_backoff = options.max_backoff = 200ms;
         options.canary_check = [this](const auto&) {
             sleep_for(some_time(800ms).count());

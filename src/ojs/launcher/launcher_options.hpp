@@ -141,11 +141,11 @@ struct group_options {
 struct rollout_options {
     std::string reason;                        ///< for the log and the processes
     int canary = 0;                            ///< number of processes to replace first
-    std::chrono::milliseconds canary_wait{0};  ///< how long the canaries must stay ready
-    /// Called after canary_wait, in the thread that called rollout(); an error rolls back.
+    std::chrono::milliseconds canary_time{0};  ///< how long the canaries must stay ready
+    /// Called after canary_time, in the thread that called rollout(); an error rolls back.
     function<result<void>(const std::vector<process_info>&)> canary_check;
     /// Replaces retry_options::max_retries; -1: the configuration's retries and back-off.
-    int retries = -1;
+    int max_retries = -1;
     std::chrono::milliseconds initial_backoff{1000};  ///< before the first retry
     std::chrono::milliseconds max_backoff{30000};     ///< upper bound of the back-off
     bool dry_run = false;                             ///< only reports what would be drained

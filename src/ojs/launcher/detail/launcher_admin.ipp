@@ -286,9 +286,9 @@ class launcher_admin {
         rollout_options out;
         out.reason = request.reason;
         out.canary = request.canary;
-        out.canary_wait = std::chrono::seconds(request.canary_seconds);
+        out.canary_time = std::chrono::seconds(request.canary_seconds);
         const retry_options found = retry_of(policy, configured);
-        out.retries = request.retries > 0 ? request.retries : found.max_retries;
+        out.max_retries = request.retries > 0 ? request.retries : found.max_retries;
         out.initial_backoff = found.initial_backoff;
         out.max_backoff = found.max_backoff;
         return out;

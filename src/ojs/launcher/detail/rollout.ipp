@@ -205,7 +205,7 @@ struct rollout : ref_counted {
         if (available < needed) canary = canary_step::starting;
         if (available >= needed && canary == canary_step::starting) {
             canary = canary_step::watched;
-            watched_until = now + clamp_for_sum(options.canary_wait);
+            watched_until = now + clamp_for_sum(options.canary_time);
         } else if (canary == canary_step::watched && now >= watched_until) {
             canary = options.canary_check ? canary_step::check_due : canary_step::passed;
         }
@@ -273,13 +273,13 @@ struct rollout : ref_counted {
   private:
     void begin_stage(stage next) noexcept {
         current_stage = next;
-        retries_left = options.retries;
+        retries_left = options.max_retries;
         delays.reset();
         paused_until = time_point();
     }
     static rollout_options with_retries(rollout_options out, const retry_options& configured) {
-        if (out.retries != -1) return out;
-        out.retries = configured.max_retries;
+        if (out.max_retries != -1) return out;
+        out.max_retries = configured.max_retries;
         out.initial_backoff = configured.initial_backoff;
         out.max_backoff = configured.max_backoff;
         return out;
@@ -312,7 +312,7 @@ inline result<void> check_rollout(const group_options& current, const group_opti
     result<void> valid = check_group(target);
     if (!valid) return valid;
     if (target.name != current.name) return fault("a rollout cannot rename a group");
-    if (options.canary < 0 || options.retries < -1) return fault("canary and retries must not be negative");
+    if (options.canary < 0 || options.max_retries < -1) return fault("canary and retries must not be negative");
     if (options.max_backoff < options.initial_backoff) return fault("max_backoff is below initial_backoff");
     if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
     return {};
