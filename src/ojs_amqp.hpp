@@ -26,9 +26,8 @@ static_assert(false, "ojs_amqp.hpp is version 0.1.0, ojs_shutdown.hpp is version
 #include "set_inline.hpp"
 
 // clang-format off
-#include "ojs/amqp/detail/connection.ipp"
-#include "ojs/amqp/detail/message.ipp"
 #include "ojs/amqp/detail/link.ipp"
+#include "ojs/amqp/detail/message.ipp"
 #include "ojs/amqp/detail/publisher.ipp"
 #include "ojs/amqp/amqp_transport.ipp"
 // clang-format on

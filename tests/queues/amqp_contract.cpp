@@ -28,6 +28,13 @@ std::string url_at(std::uint16_t port) { return "amqp://guest:guest@127.0.0.1:" 
 std::string queue_type() { return variable("OJS_TEST_QUEUE_TYPE", "classic"); }
 bool is_quorum() { return queue_type() == "quorum"; }
 
+// "MESSAGE NAME=VALUE ..."
+std::string line_of(const ojs::log_record& record) {
+    std::string out = record.message;
+    for (const ojs::log_field& each : record.fields) out += " " + each.name + "=" + each.value;
+    return out;
+}
+
 // A FETCH of no message: returns once a queue's connection has had a turn.
 ojs::result<std::vector<ojs::job>> await_turn(ojs::transport& wire, const ojs::worker_identity& worker,
                                               ojs::time_point deadline) {
@@ -109,8 +116,8 @@ class amqp_subject : public transport_contract::subject {
     std::shared_ptr<ojs::transport> connect(const ojs::worker_identity& as) override {
         for (const std::string& queue : as.queues) declare(queue);
         ojs::amqp_options options = options_at();
-        options.on_event = [](ojs::log_level level, const std::string& text) {
-            if (level != ojs::log_level::info) std::fprintf(stderr, "%s\n", text.c_str());
+        options.log = [](const ojs::log_record& record) {
+            if (record.level != ojs::log_level::info) std::fprintf(stderr, "%s\n", line_of(record).c_str());
         };
         return std::make_shared<paused_between_fetches>(share(ojs::open_amqp(options)));
     }
@@ -141,9 +148,9 @@ struct on_queue {
     on_queue() { declare(queue); }
 
     std::shared_ptr<ojs::transport> connect(ojs::amqp_options options) {
-        options.on_event = [this](ojs::log_level, const std::string& text) {
+        options.log = [this](const ojs::log_record& record) {
             const std::lock_guard<std::mutex> lock(mutex);
-            events += text + "\n";
+            log += line_of(record) + "\n";
         };
         return share(ojs::open_amqp(std::move(options)));
     }
@@ -152,15 +159,15 @@ struct on_queue {
         server.publish(queue, {id, body, "", "", 0, 0, {}});
     }
     int count() { return server.count(queue); }
-    bool has_event(const std::string& part) {
+    bool logged(const std::string& part) {
         const std::lock_guard<std::mutex> lock(mutex);
-        return events.find(part) != std::string::npos;
+        return log.find(part) != std::string::npos;
     }
 
     const std::string queue = transport_contract::new_queue();
     broker server{url_at(broker_port())};
     std::mutex mutex;
-    std::string events;
+    std::string log;
 };
 struct lone_worker : on_queue, transport_contract::lone_worker {
     explicit lone_worker(const ojs::amqp_options& options = options_at())
@@ -215,14 +222,14 @@ TEST_CASE("amqp_transport: a missing or deleted queue or a stream stops no other
     worker.publish("1", "one");
     const ojs::job held = worker.await_one();
     CHECK(held.body == "one");
-    CHECK(worker.has_event("queue " + missing + ": NOT_FOUND"));
-    CHECK(eventually([&] { return worker.has_event("queue " + stream + ": PRECONDITION_FAILED"); }));
+    CHECK(worker.logged("queue=" + missing + " error=NOT_FOUND"));
+    CHECK(eventually([&] { return worker.logged("queue=" + stream + " error=PRECONDITION_FAILED"); }));
     worker.declare(missing);
     worker.server.publish(missing, {"2", "two", "", "", 0, 0, {}});
     const ojs::job other = worker.await_one();
     CHECK(other.body == "two");
     worker.server.remove(missing);
-    CHECK(eventually([&] { return worker.has_event("the broker ended its consumer"); }));
+    CHECK(eventually([&] { return worker.logged("queue=" + missing + " error=the broker ended its consumer"); }));
     CHECK(worker.ack(held) == "accepted");
     static_cast<void>(worker.ack(other));
     worker.declare(missing);
@@ -331,6 +338,11 @@ TEST_CASE("amqp_transport: messages with the same message-id all run, also acros
     const ojs::job later = worker.await_one();  // the worker may still have the first
     CHECK(later.id != "same");
     CHECK(worker.ack(later) == "accepted");
+    for (int beats = 0; beats < 2; ++beats) CHECK(worker.beat(later));
+    worker.publish("same", "four");
+    const ojs::job last = worker.await_one();
+    CHECK(last.id == "same");
+    CHECK(worker.ack(last) == "accepted");
     worker.wire.reset();
     CHECK(worker.count() == 0);
 }
@@ -413,7 +425,8 @@ TEST_CASE("amqp_transport: messages that cannot be run leave the queue, uncounte
     worker.publish("good", "good");
     for (const ojs::job& each : worker.await(2)) CHECK(worker.requeue(each, "invalid_payload") == "accepted");
     CHECK(worker.server.take(worker.queue + ".dead").second.find("invalid_payload: no") == 0);
-    CHECK(worker.has_event(worker.queue + " is moved to " + worker.queue + ".dead: invalid_payload"));
+    CHECK(
+        worker.logged("queue=" + worker.queue + " dead_letter_queue=" + worker.queue + ".dead error=invalid_payload"));
     std::string last;  // of the newer ones a FETCH returns one, or both
     while (last != "good") {
         const ojs::job each = worker.await_one();

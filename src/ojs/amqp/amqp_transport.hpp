@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "../base/error.hpp"
-#include "../base/function.hpp"
+#include "../base/log.hpp"
 #include "../worker/transport.hpp"
 #include "../worker/worker_options.hpp"
 
@@ -27,8 +27,8 @@ namespace ojs {
 inline namespace v0_1_0 {
 /// Options of RabbitMQ's queues.
 struct amqp_options {
-    /// The broker's, in the form of OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672 and /. amqp() sets
-    /// it.
+    /// The broker's, in the form of OJS_URL in ojs_amqp.hpp's first lines, percent-encoded; default: guest, guest, 5672
+    /// and /. amqp() sets it.
     std::string url;
     std::string default_type = "message";  ///< job::type of a message without the property `type`
     /// Of a message without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any
@@ -45,9 +45,7 @@ struct amqp_options {
     bool use_dead_letter_exchange = false;
     /// Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
     std::chrono::seconds heartbeat{10};
-    /// Receives one line for each change of a queue, and for each message that leaves it without success. Called from any thread; must be
-    /// short, must not throw, and must not call the transport.
-    function<void(log_level level, const std::string& text)> on_event;
+    log_hook log;  ///< changes of a queue, messages that leave it without success; empty: the worker's log, with amqp()
 };
 
 /// RabbitMQ's queues for one worker, for worker's constructor. The worker connects. Claims end with their
@@ -57,8 +55,7 @@ struct amqp_options {
 /// destroy the transport.
 result<transport_ref> open_amqp(amqp_options options);
 
-/// The scheme amqp: for worker_options::transports, see the header's first lines. Events go to the worker's
-/// log, unless `on_event` is set.
+/// The scheme amqp: for worker_options::transports, see the header's first lines.
 transport_scheme amqp(amqp_options options = {});
 }  // namespace v0_1_0
 }  // namespace ojs

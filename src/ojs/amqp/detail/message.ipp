@@ -8,7 +8,7 @@
 #include "../../base/detail/text.hpp"
 #include "../../net/json_view.hpp"
 #include "../../stop/job.hpp"
-#include "connection.ipp"
+#include "link.ipp"
 
 namespace ojs::detail {
 namespace rabbitmq {
@@ -19,6 +19,7 @@ struct delivery {
     std::string properties;  // as they were encoded
     std::string body;
     std::uint64_t body_size = 0;
+    std::size_t fingerprint = 0;  // of the body, which moves to the worker
 
     std::string message_id, type, content_type, content_encoding;  // empty: none
     std::int64_t attempt = 1;
@@ -82,14 +83,10 @@ OJS_SHUTDOWN_INLINE void read_properties(const amqp_frame_t& frame, delivery& ou
     if ((found._flags & AMQP_BASIC_HEADERS_FLAG) != 0) read_headers(found.headers, out);
 }
 
-// "application/json", "application/json; charset=utf-8"
-OJS_SHUTDOWN_INLINE bool is_json_type(std::string_view content_type) {
-    return equals_ignore_case(trim_blanks(next_part(content_type, ";")), "application/json");
-}
-
 // Sets args_json, or why the job cannot be run.
 OJS_SHUTDOWN_INLINE void read_args(const delivery& from, job& out) {
-    if (!is_json_type(from.content_type)) return;
+    std::string_view type = from.content_type;  // "application/json; charset=utf-8"
+    if (!equals_ignore_case(trim_blanks(next_part(type, ";")), "application/json")) return;
     const result<json_view> parsed = json_view::parse(from.body, from.body.size());
     if (!parsed) {
         const std::string encoding = from.content_encoding.empty() ? "" : printable(" as " + from.content_encoding);
