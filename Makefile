@@ -67,7 +67,7 @@ endef
 # Makes objects that were built with other flags out of date.
 remember = $(call update,echo '$(1)')
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD) -name debian-13 -prune -o -name '*.d' -print 2>/dev/null)
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ api: deps-api  ## the API reference, build/api/index.html, by doxygen
 	@BUILD=$(BUILD) python3 -B tools/api_index.py
 deps:  ## what is missing to build and test, installed by apt-get or named
 	@CXX='$(CXX)' tools/deps.sh
-deps-adapters deps-api deps-check deps-container deps-coverage deps-format deps-kafka deps-mutants deps-observability deps-portability deps-queues: deps-%:  ## the same, and what the checks of that name need
+deps-adapters deps-api deps-check deps-container deps-coverage deps-debian deps-format deps-kafka deps-mutants deps-observability deps-portability deps-queues deps-subprojects: deps-%:  ## the same, and what the checks of that name need
 	@CXX='$(CXX)' tools/deps.sh $*
 clean:  ## remove build/
 	rm -rf $(BUILD)

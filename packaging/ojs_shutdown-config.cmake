@@ -26,7 +26,7 @@ target_link_libraries(ojs_shutdown::ojs_shutdown INTERFACE Threads::Threads)
 
 # Each extension: a target that links what it needs. Those that need no other library are compiled into `separate`.
 set(ojs_shutdown_definitions "#define OJS_SHUTDOWN_IMPLEMENTATION 1\n#include <ojs_shutdown.hpp>\n")
-foreach(extension IN ITEMS server ops memory spool events process coordinator launcher ledger tls river amqp redis_streams stop_token)
+foreach(extension IN ITEMS server ops memory spool events process coordinator launcher ledger client tls river amqp redis_streams stop_token)
     add_library(ojs_shutdown::${extension} INTERFACE IMPORTED GLOBAL)
     target_link_libraries(ojs_shutdown::${extension} INTERFACE ojs_shutdown::ojs_shutdown)
     if(extension STREQUAL "tls")

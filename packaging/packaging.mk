@@ -56,6 +56,23 @@ $(RESULTS)/compiled/%: $$(ELSEWHERE) FORCE | $(ZIG)/headers
 	@$(RUN) packaging/compile.sh $(BUILD)/compiled/$* '$(ELSEWHERE)' -- \
 	    $(ZIGCXX) -target $* $(COMMON) -Wall -Wextra -Werror -isystem $(ZIG)/headers $(HEADERS)
 
+# ---- Debian 13 -------------------------------------------------------------------------------------------------------
+
+# Newer compilers: the headers in every standard, and the unit tests, in an image of its own, which Makefile does not search
+# for .d files.
+DEBIAN := $(BUILD)/debian-13
+DEBIAN_CHECKS := $(addprefix debian-13/,g++ clang++)
+debian: deps deps-debian  ## g++ 14 and Clang 19: C++17 to 26 without a warning, the unit tests, in an image of Debian 13
+	$(call run_checks,$(DEBIAN_CHECKS))
+$(DEBIAN):
+	@echo "make    $@"
+	@packaging/debian.sh $@ true
+$(addprefix $(RESULTS)/,$(DEBIAN_CHECKS)): FORCE | $(DEBIAN)
+	@$(RUN) packaging/debian.sh $(DEBIAN) make -s newer BUILD=/build/$(@F) CXX=$(@F) \
+	    TEST_CXXFLAGS='-O0 -Wall -Wextra -Wno-missing-field-initializers -Werror'
+newer: FORCE
+	$(call run_checks,$(call each,warnings/$(CXX),$(NEWER)) header-separate/unit)
+
 # ---- make install ----------------------------------------------------------------------------------------------------
 
 # The variants of the main header stand alone, and have one include guard; another one after the small one is an error.
@@ -109,9 +126,9 @@ $(STATIC_PROGRAMS): $(RELEASE)/%: $(BUILD)/programs/$$(program).cpp $$(call sour
 	@$(LOWER) $(ZIGCXX) -target $(processor)-linux-musl -std=c++17 $(IMAGE) -isystem $(ZIG)/headers \
 	    $(HEADERS) $< $(image.$(program)) examples/deploy/no_demangler.cpp -o $@
 
-# What CMake, Conan and vcpkg fetch. Reproducible: the same bytes wherever it is made.
+# What CMake, Conan, Meson, Bazel and vcpkg fetch. Reproducible: the same bytes wherever it is made.
 ARCHIVE := $(RELEASE)/ojs_shutdown-$(VERSION).tar.gz
-$(ARCHIVE): CMakeLists.txt LICENSE ojs_shutdown.hpp $(wildcard extensions/*.hpp packaging/*.cmake packaging/*.in)
+$(ARCHIVE): BUILD.bazel CMakeLists.txt LICENSE MODULE.bazel meson.build ojs_shutdown.hpp $(wildcard extensions/*.hpp packaging/*.cmake packaging/*.in)
 	@mkdir -p $(@D)
 	@tar --sort=name --mtime='1980-01-01 UTC' --owner=0 --group=0 --numeric-owner --mode=u=rw,go=r \
 	    --transform='s|^|ojs_shutdown-$(VERSION)/|' -cf - $^ | gzip -9n >$@
@@ -136,3 +153,6 @@ $(CONAN)/bin/conan:
 	$(call fetch,$(CONAN),conan==2.34.0 'cyclonedx-python-lib[json-validation]==11.12.0')
 $(RESULTS)/recipes: tests/packaging/recipes_test.py $(ARCHIVE) $(SBOM) FORCE | $(CONAN)/bin/conan
 	@CONAN=$(abspath $(CONAN)/bin/conan) $(RUN_SCRIPT) $<
+# What `make nightly` has beside `packaging`.
+$(RESULTS)/subprojects: tests/packaging/subprojects_test.py $(ARCHIVE) FORCE
+	@$(RUN_SCRIPT) $<

@@ -19,7 +19,7 @@ BASE ?=
 NIGHTLY = $(sort $(CHECKS) $(foreach part,queues adapters container packaging,$(part.$(part))) $(KAFKA_CHAOS) variants fleet_sim \
     $(call each,asan tsan,process recovery) fallback/unit src/unit x86_64-linux-musl/unit $(WARNED) \
     $(addsuffix /portable,x86-linux-musl s390x-linux-gnu) $(addprefix warnings/g++/,optimised lto) \
-    compiled/aarch64-macos compiled/x86_64-freebsd $(call each,duress/busy duress/freezes,$(SUITES)))
+    compiled/aarch64-macos compiled/x86_64-freebsd $(DEBIAN_CHECKS) subprojects $(call each,duress/busy duress/freezes,$(SUITES)))
 RELEASE_CHECKS = $(PORTS:%=%/unit) $(addprefix compiled/,x86_64-macos aarch64-macos x86_64-freebsd) $(DURESS) \
     $(RIVER_DURESS) $(OBSERVABILITY) interop server packaging recipes
 
@@ -29,7 +29,7 @@ check: deps-check  ## all tests, the sanitizers, warnings of g++ and clang++, an
 	$(call run_checks,$(CHECKS))
 ci: deps-check $$(addprefix deps-,$$(filter-out packaging,$$(CHANGED)))  ## what CI runs: `make check`, and what the change since BASE concerns of queues, adapters, container, packaging
 	$(call run_checks,$(CHECKS) $(foreach part,$(CHANGED),$(part.$(part))))
-nightly: deps-check deps-container deps-adapters deps-queues deps-kafka deps-mutants  ## every part of ci, more configurations, an hour of fuzzing, simulation and mutants
+nightly: deps-check deps-container deps-debian deps-subprojects deps-adapters deps-queues deps-kafka deps-mutants  ## every part of ci, more configurations, an hour of fuzzing, simulation and mutants
 	$(call run_checks,$(NIGHTLY))
 	@$(MAKE) -s sim-proof
 	@$(MAKE) -s mutants N=60
@@ -68,12 +68,13 @@ warned.no-proc     := $(HEADERS) -DOJS_SHUTDOWN_USE_PROC=0
 warned.no-pidfd    := $(HEADERS) -DOJS_SHUTDOWN_USE_PIDFD=0 -DOJS_SHUTDOWN_USE_CLOSE_RANGE=0
 warned.no-inotify  := $(HEADERS) -DOJS_SHUTDOWN_USE_INOTIFY=0
 WARNED := $(addprefix warnings/,$(call each,g++ clang++,c++17 c++20 c++2b src) no-proc no-pidfd no-inotify)
+NEWER := c++17 c++20 c++23 c++26  # of the compilers of `make debian`
 # The programs too, as they are built; by Clang at night.
 $(RESULTS)/warnings/g++/c++17 $(RESULTS)/warnings/clang++/c++2b: \
     $(patsubst %,$(BUILD)/programs/%.cpp,$(PROGRAMS) $(TEST_PROGRAMS))
 # The header-only form, then the separate form.
 warn = $(if $(filter clang++/%,$*),$(CLANGXX),g++) $(SYNTAX) $(or $(warned.$(*F)),$(HEADERS) -std=$(*F))
-$(addprefix $(RESULTS)/,$(WARNED)): $(RESULTS)/warnings/%: FORCE
+$(RESULTS)/warnings/%: FORCE
 	@$(RUN) sh -c '$(warn) tests/link/first.cpp && $(warn) $(SEPARATE) tests/link/implementation.cpp $(filter %.cpp,$^)'
 # Some warnings (null dereference, uninitialised values, ignored results) come from the optimiser alone.
 $(RESULTS)/warnings/g++/optimised: FORCE

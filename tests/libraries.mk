@@ -86,23 +86,23 @@ river-bench: deps deps-adapters  ## jobs per second, compared with the same SQL 
 # Those of the account; empty: a fifth of the messages, and a stop of each kind.
 MESSAGES ?=
 STOPS ?=
-KAFKA := Loops.test_kafka_commits_nothing_behind_an_interrupted_message
+KAFKA := Loops.test_kafka_commits_no_offset_past_an_interrupted_message
 # Each has a broker of its own, so that they run side by side. Where a library is missing its tests are left out.
 QUEUES = $(addprefix queues/,stop_token \
-    $(call where,rabbitmq,$(addprefix Contract.test_rabbitmq_,classic quorum)) \
+    $(call where,rabbitmq,$(addprefix Contract.test_contract_passes_on_rabbitmq_,classic quorum)) \
     $(call where,rabbitmq,$(addprefix Chaos.test_amqp_,worker loop)) \
-    $(call where,hiredis,Contract.test_redis Chaos.test_redis_streams_worker Chaos.test_redis_streams_loop) \
+    $(call where,hiredis,Contract.test_contract_passes_on_redis Chaos.test_redis_streams_worker Chaos.test_redis_streams_loop) \
     $(call where,nats,Loops.test_nats_extends_the_ack_wait Chaos.test_nats_loop) \
     $(call where,rabbitmq,Refusals $(call where,hiredis,warnings)) $(call where,rdkafka,$(KAFKA)) \
     $(call where,grpc,GrpcDrain) $(call where,boost,AsioDrain))
 # Needs Kafka by Maven.
-KAFKA_CHAOS = $(call where,rdkafka,$(addprefix queues/,Loops.test_kafka_cancels_what_is_revoked Chaos.test_kafka_loop))
-needs.Loops.test_kafka_cancels_what_is_revoked := kafka_loop
+KAFKA_CHAOS = $(call where,rdkafka,$(addprefix queues/,Loops.test_kafka_cancels_messages_of_a_revoked_partition Chaos.test_kafka_loop))
+needs.Loops.test_kafka_cancels_messages_of_a_revoked_partition := kafka_loop
 queues-test: deps deps-queues  ## those, on private brokers: contracts, and an account of every message over stops of each kind
 	$(call run_checks,$(QUEUES) $(KAFKA_CHAOS))
-needs.Contract.test_rabbitmq_classic := amqp_contract amqp_tool
-needs.Contract.test_rabbitmq_quorum := amqp_contract amqp_tool
-needs.Contract.test_redis := redis_streams_contract
+needs.Contract.test_contract_passes_on_rabbitmq_classic := amqp_contract amqp_tool
+needs.Contract.test_contract_passes_on_rabbitmq_quorum := amqp_contract amqp_tool
+needs.Contract.test_contract_passes_on_redis := redis_streams_contract
 needs.Refusals := amqp_worker amqp_tool
 needs.Chaos.test_amqp_worker := amqp_worker amqp_tool
 needs.Chaos.test_amqp_loop := amqp_loop amqp_tool

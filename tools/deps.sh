@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing to build and test (with "check": also what `make check` needs; with "api",
-# "format", "container", "coverage", "adapters", "queues", "kafka", "mutants", "observability" and "portability" what those targets
-# need), and only that.
+# "format", "container", "coverage", "debian", "adapters", "queues", "kafka", "mutants", "observability", "portability" and
+# "subprojects" what those targets need), and only that.
 # Says nothing and touches no network when everything is there.
 set -eu
 CXX=${CXX:-c++}
@@ -52,6 +52,12 @@ missing() {
     case "${1:-}" in
         check | api) has_program doxygen || echo "doxygen doxygen" ;;
         coverage) has_program gcovr || echo "gcovr gcovr" ;;
+        debian) has_program mmdebstrap || echo "mmdebstrap mmdebstrap" ;;
+        subprojects)
+            has_program meson || echo "meson meson"
+            has_program bazel || echo "bazel-bootstrap bazel"
+            [ -e /usr/share/bazel/rules/java ] || echo "bazel-rules-java /usr/share/bazel/rules/java"
+            ;;
     esac
     if [ "${1:-}" = adapters ]; then
         has_header openssl/ssl.h || echo "libssl-dev <openssl/ssl.h>"

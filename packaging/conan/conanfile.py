@@ -1,4 +1,4 @@
-"""The recipe for Conan 2. In a checkout: conan create packaging/conan --build=missing
+"""The recipe for Conan 2. In a checkout: conan create packaging/conan
 
 For a collection: conandata.yml beside it, with the release's address and sum under sources and the version.
 """

@@ -99,7 +99,7 @@ class Work(Adapter):
         self.assertLessEqual(done["finalized_at"], done["now"])
         self.stop(worker)
 
-    def test_the_order_is_priority_then_time_then_id(self):
+    def test_jobs_run_by_priority_then_time_then_id(self):
         wanted = []
         for priority in (3, 1, 2):
             for age in (10, 30, 30, 20):
@@ -109,7 +109,7 @@ class Work(Adapter):
         self.all_final()
         self.assertEqual(list(self.trace().runs), [job for _, _, job in sorted(wanted)])
 
-    def test_only_what_is_available_and_due_is_run(self):
+    def test_only_available_jobs_that_are_due_are_run(self):
         others = {self.db.one("noop", priority=1, notify=False, **columns): columns["state"][0].strip("'") for columns in (
             {"state": ("'available'",), "scheduled_at": ("now() + interval '1 h'",)},
             {"state": ("'scheduled'",), "scheduled_at": ("now() + interval '1 h'",)},
@@ -124,7 +124,7 @@ class Work(Adapter):
         self.assertEqual({job: self.db.state(job) for job in others}, others)
         self.assertEqual(self.db.state(elsewhere), "available")
 
-    def test_a_failed_job_waits_as_long_as_river_says(self):
+    def test_a_failed_job_waits_by_rivers_retry_formula(self):
         # Errors count, attempts do not: a client may have raised or given them back.
         jobs = {self.db.one("fail", attempt=attempt, errors=(
             "ARRAY(SELECT jsonb_build_object('at', now(), 'attempt', n, 'error', 'old', 'trace', '') "
@@ -143,7 +143,7 @@ class Work(Adapter):
             self.assertEqual(last, {"attempt": attempt + 1, "error": "failed as asked", "trace": ""})
         self.assertEqual(len(waits), len(jobs), "no two wait equally long")
 
-    def test_what_a_handler_decides(self):
+    def test_cancel_discard_and_snooze_of_a_handler_set_the_state_of_the_job(self):
         worker = self.worker()
         for kind, state in (("cancel", "cancelled"), ("discard", "discarded")):
             row = self.becomes(self.db.one(kind), state, worker)
@@ -152,7 +152,7 @@ class Work(Adapter):
         self.assertEqual((row["attempt"], row["errors"]), (0, None))
         self.assertAlmostEqual(row["scheduled_at"] - row["attempted_at"], 3600, delta=GUARD)
 
-    def test_what_is_due_is_made_available_without_a_leader(self):
+    def test_due_jobs_are_made_available_without_a_leader(self):
         columns = {"scheduled_at": ("now() - interval '1 s'",), "notify": False}
         due = [self.db.one("noop", state=state, **columns) for state in ("scheduled", "retryable") for _ in range(3)]
         soon = self.db.one("noop", state="scheduled", scheduled_at=("now() + interval '1 s'",), notify=False)
@@ -166,7 +166,7 @@ class Work(Adapter):
 class Notices(Adapter):
     """LISTEN, pauses, queues, cancellations by others."""
 
-    def test_notifications_wake_a_worker_that_polls_each_minute_also_after_its_connections_were_ended(self):
+    def test_notifications_wake_a_worker_also_after_a_reconnect(self):
         worker = self.worker(OJS_POLL_INTERVAL="60s")
         for _ in range(2):
             for _ in range(3):  # the first of them it finds as it begins to listen: nothing may have been missed
@@ -174,7 +174,7 @@ class Notices(Adapter):
             self.end_connections()
         self.becomes(self.db.one("noop"), "completed", worker)
 
-    def test_a_paused_queue_is_left_alone_until_it_is_resumed(self):
+    def test_no_job_of_a_paused_queue_runs_until_the_queue_is_resumed(self):
         for paused_first, notify in ((True, False), (False, True), (False, False)):
             with self.subTest(paused_first=paused_first, notify=notify):
                 if paused_first:
@@ -193,7 +193,7 @@ class Notices(Adapter):
                 self.becomes(held, "completed", worker)
                 self.stop(worker)
 
-    def test_a_running_job_is_cancelled_from_outside(self):
+    def test_a_cancel_request_in_the_database_cancels_a_running_job(self):
         for notify in (True, False):
             with self.subTest(notify=notify):
                 worker = self.worker()
@@ -210,7 +210,7 @@ class Notices(Adapter):
                 self.still_works(worker)
                 self.stop(worker)
 
-    def test_a_job_taken_away_while_it_runs_is_left_as_it_is(self):
+    def test_a_running_job_deleted_or_discarded_by_others_is_not_changed(self):
         worker = self.worker()
         deleted, taken = (self.begun(self.db.one("spin", {"ms": 1000})) for _ in range(2))
         self.db.ask(f"DELETE FROM river_job WHERE id = {deleted}")
@@ -232,7 +232,7 @@ class Stops(Adapter):
         self.stop(worker)
         self.assertEqual(self.db.state(job), "cancelled")
 
-    def test_a_killed_worker_leaves_its_jobs_to_others(self):
+    def test_jobs_of_a_killed_worker_are_rescued_by_another_worker(self):
         first = self.worker()
         jobs = [self.db.one("sleep", {"ms": LONG}) for _ in range(5)]
         asked = self.db.one("sleep", {"ms": LONG})
@@ -253,7 +253,7 @@ class Stops(Adapter):
         self.assertEqual((counts[asked], counts[last]), (1, 1))
         self.assertEqual(self.trace().overlaps, [])
 
-    def test_nobody_else_is_ever_rescued(self):
+    def test_jobs_of_go_clients_and_of_frozen_workers_are_never_rescued(self):
         columns = {"state": "running", "attempt": 1, "attempted_at": ("now() - interval '1 day'",), "notify": False}
         foreign = [self.db.one("noop", attempted_by=(owner,), **columns) for owner in (
             "NULL", "'{}'", "ARRAY['a-go-client']", "ARRAY['ojs:1:dead:x', 'a-go-client']", "ARRAY[NULL]", "ARRAY['ojs:']",
@@ -288,7 +288,7 @@ class Crashes(Adapter):
         self.assertEqual(trace.counts(), Counter({job: 1 for job in jobs}))
         self.assertEqual(self.db.rows("SELECT id, attempt, errors FROM river_job WHERE attempt <> 1 OR errors IS NOT NULL"), [])
 
-    def test_a_session_that_ends_at_a_statement_takes_its_lock_again(self):
+    def test_a_session_ended_during_a_statement_is_replaced_and_locked_again(self):
         worker = self.worker()
         job = self.begun(self.db.one("sleep", {"ms": LONG}))
         sessions = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'ojs session'"
@@ -302,7 +302,7 @@ class Crashes(Adapter):
         self.assertTrue(eventually(lambda: self.db.rows(f"{locked} ({sessions} AND pid <> {before})")), worker.said())
         self.assertEqual(self.trace().counts()[job], 1)
 
-    def test_a_row_that_others_lock_holds_up_no_other(self):
+    def test_a_row_locked_by_another_client_delays_no_other_job(self):
         worker = self.worker(OJS_CONCURRENCY="4", OJS_REQUEST_TIMEOUT="60s")
         other = postgres.Database(self.server, self.db.name)
         self.addCleanup(other.close)
@@ -317,7 +317,7 @@ class Crashes(Adapter):
         self.accounted_for([locked, *jobs], worker)
         self.assertNotIn("cannot report a completed job", worker.said())
 
-    def test_a_standby_takes_over(self):
+    def test_a_promoted_standby_serves_the_worker_and_no_job_is_lost(self):
         self.server = with_river(self.addCleanup)
         self.db = new_river(self.server)
         standby = postgres.Postgres(self.addCleanup, standby_of=self.server)
@@ -336,7 +336,7 @@ class Crashes(Adapter):
     def load(self, count=300):
         return self.db.insert("noop", count=count // 2) + self.db.insert("sleep", {"ms": 20}, count=count // 2)
 
-    def test_a_server_that_is_gone_for_longer_than_the_lease(self):
+    def test_an_outage_longer_than_the_lease_runs_no_job_twice_at_once(self):
         worker, other = self.worker(), self.worker()
         jobs = [self.db.one("spin", {"ms": 300}) for _ in range(3)] + [self.db.one("sleep", {"ms": 1500})]
         for job in jobs:
@@ -362,7 +362,7 @@ class BadInput(Adapter):
                        f"CREATE TRIGGER {name} BEFORE INSERT OR UPDATE ON river_job FOR EACH ROW "
                        f"WHEN (NEW.kind = '{kind}' AND NEW.state = '{state}') EXECUTE FUNCTION {name}();")
 
-    def test_a_row_that_cannot_be_claimed_keeps_no_other_from_it(self):
+    def test_a_row_that_cannot_be_claimed_does_not_block_other_claims(self):
         self.refuse("running")
         odd = self.db.one("odd", notify=False)
         jobs = [self.db.one("noop", attempted_by=(by,), notify=False)
@@ -373,7 +373,7 @@ class BadInput(Adapter):
         self.assertEqual((self.db.state(odd), self.db.job(odd)["attempt"]), ("available", 0))
         self.assertEqual(len(re.findall(rf"claim of job {odd}: .*P0001", worker.said())), 1, worker.said())
 
-    def test_rows_that_the_tables_refuse_keep_no_other_from_being_rescued(self):
+    def test_a_row_that_cannot_be_updated_does_not_block_other_rescues(self):
         self.refuse("retryable")
         self.refuse("available", kind="stuck")
         unique = {"unique_key": ("'\\x01'::bytea",), "unique_states": ("B'00000001'",), "notify": False}
@@ -391,7 +391,7 @@ class BadInput(Adapter):
         worker.prints(rf"rescue of job {odd}: .*P0001")
         worker.prints(rf"schedule of job {stuck}: .*P0001")
 
-    def test_a_report_that_is_refused_for_good_frees_its_slot(self):
+    def test_a_permanently_refused_report_frees_the_slot(self):
         self.refuse("completed", kind="sleep")
         odd = self.db.one("sleep", {"ms": 1}, notify=False)
         worker = self.worker(OJS_CONCURRENCY="1")
@@ -408,7 +408,7 @@ class BadInput(Adapter):
                        f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {name};")
         return self.db.url(user=name)
 
-    def test_nothing_is_claimed_that_cannot_be_reported(self):
+    def test_no_job_is_claimed_until_the_worker_has_its_connections(self):
         job = self.db.one("noop")
         worker = self.logged("too many connections", DATABASE_URL=self.role("few", limit=0))
         for limit, refusals in ((1, 1), (3, 1), (4, 3)):
@@ -419,7 +419,7 @@ class BadInput(Adapter):
         self.becomes(job, "completed", worker)
 
     @unittest.skipUnless(postgres.pooler(), "no pgbouncer")
-    def test_a_pooler_that_keeps_sessions_and_those_that_do_not(self):
+    def test_a_pooler_in_session_mode_works_and_other_modes_are_refused(self):
         job = self.db.one("noop")
         for mode in ("transaction", "statement"):
             with self.subTest(mode=mode):
@@ -440,7 +440,7 @@ class BadInput(Adapter):
         self.ends(worker, status)
         self.assertRegex(worker.said(), pattern)
 
-    def test_versions_of_the_tables(self):
+    def test_only_supported_versions_of_the_tables_are_accepted(self):
         self.refused("river_", DATABASE_URL=self.server.create().url())
         for version in (5, 9, 1000):
             self.db = new_river(self.server)
@@ -453,7 +453,7 @@ class BadInput(Adapter):
             with self.subTest(version=version):
                 self.becomes(self.db.one("noop"), "completed", self.worker())
 
-    def test_a_schema_whose_channel_would_be_too_long(self):
+    def test_a_schema_name_too_long_for_its_channel_is_refused(self):
         for size, fits in ((46, True), (47, False)):
             self.db = new_river(self.server)
             self.db.ask(f"ALTER SCHEMA public RENAME TO {'s' * size}")
@@ -462,13 +462,13 @@ class BadInput(Adapter):
                 with self.subTest(size=size, **variables):
                     self.alive(self.logged("worker started", **variables)) if fits else self.refused(f"s{{{size}}}", **variables)
 
-    def test_urls_that_mean_nothing(self):
+    def test_an_invalid_database_url_is_refused_at_start_up(self):
         for url in ("nonsense=1", "postgres://[", "user='x"):
             with self.subTest(url=url):
                 self.refused(r'"message":"cannot start"', DATABASE_URL=url)
         self.alive(self.logged(r"invalid port number", DATABASE_URL="host=/x port=99999"))
 
-    def test_a_wrong_password(self):
+    def test_a_wrong_password_is_logged_without_the_password(self):
         self.server.access("local all guarded scram-sha-256")
         self.db.ask("DROP ROLE IF EXISTS guarded")
         self.db.ask("CREATE ROLE guarded LOGIN PASSWORD 'right'")
@@ -476,7 +476,7 @@ class BadInput(Adapter):
         worker = self.logged("password authentication failed", DATABASE_URL=self.db.url(user="guarded", password="wrong"))
         self.assertNotIn("wrong", worker.said())
 
-    def test_a_database_that_refuses_is_worked_on_once_it_does_not(self):
+    def test_work_begins_once_the_database_grants_access(self):
         read_only = f"ALTER DATABASE {self.db.name} SET default_transaction_read_only = "
         reader = self.role("reader", rights="SELECT")
         for error, url, refuse, allow in (
@@ -493,7 +493,7 @@ class BadInput(Adapter):
                 self.becomes(job, "completed", worker)
                 self.stop(worker)
 
-    def test_what_cannot_be_claimed_is_named_and_left_as_it_is(self):
+    def test_rows_that_cannot_be_claimed_are_logged_and_not_changed(self):
         self.db.script("ALTER TABLE river_job ALTER args DROP NOT NULL; ALTER TABLE river_job ALTER metadata DROP NOT NULL;")
         weighs = {size: (f"jsonb_build_object('a', repeat('a', {size}))",) for size in (5000000, 4000000)}
         left = {self.db.one("noop", notify=False, **columns): columns.get("attempt", 0) for columns in (
@@ -513,7 +513,7 @@ class Contract(Adapter):
 
     SERVER = {"tcp": True}  # for its relay
 
-    def test_it_holds(self):
+    def test_river_transport_passes_the_transport_contract(self):
         url = self.server.url(dbname=self.db.name, host="127.0.0.1", sslmode="disable", gssencmode="disable")
         program = Program(self, BUILD / "river_contract", DATABASE_URL=url, OJS_TEST_PORT=str(self.server.port))
         self.assertEqual(program.process.wait(GUARD * 15), 0, program.said())
@@ -521,7 +521,7 @@ class Contract(Adapter):
 
 @unittest.skipIf(postgres.missing(), postgres.missing())
 class Chaos(unittest.TestCase):
-    def test_workers_are_stopped_and_killed_and_the_server_restarts(self):
+    def test_stops_kills_and_server_restarts_lose_no_job(self):
         chaos.check(self, "river_probe_worker", messages=1000)
 
 

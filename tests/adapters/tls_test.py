@@ -102,13 +102,13 @@ class Tls(unittest.TestCase):
 
 
 class Certificates(Tls):
-    def test_a_good_one_is_taken_by_name_and_by_address(self):
+    def test_a_valid_certificate_is_accepted_by_name_and_by_address(self):
         port = self.s_server()
         for host in ("localhost", "127.0.0.1", "LOCALHOST"):
             self.assertRegex(self.ask(port, host=host), r"\Aok 200 ")
         self.assertRegex(self.ask(port, "--name", "localhost", host="127.0.0.1"), r"\Aok 200 ")
 
-    def test_another_name_or_an_unknown_authority_is_refused(self):
+    def test_an_expired_foreign_or_untrusted_certificate_is_refused(self):
         own = (self.stranger.certificate, self.stranger.key)
         for why, pair, chain, host in (
             ("certificate has expired", self.middle.issue("expired", end="20210101000000Z"), None, "localhost"),
@@ -121,7 +121,7 @@ class Certificates(Tls):
             with self.subTest(why, pair=pair):
                 self.refused(self.s_server(pair, chain=chain), why, host=host)
 
-    def test_what_is_revoked_is_refused_a_leaf_as_well_as_an_authority(self):
+    def test_a_revoked_certificate_or_authority_is_refused(self):
         lists = self.folder / "lists.pem"
         lists.write_text(self.root.revocations())  # without that of the authority below it nobody is believed
         self.refused(self.s_server(), "unable to get certificate CRL", "--crl", lists)
@@ -141,7 +141,7 @@ class Certificates(Tls):
         for each in found[1:]:
             self.assertTrue(each.endswith("TLS: certificate revoked"), each)
 
-    def test_files_that_cannot_be_used_are_named(self):
+    def test_an_unusable_certificate_file_is_named_in_the_error(self):
         wrong = self.folder / "wrong.pem"
         wrong.write_text("no certificate\n")
         _, other_key = self.middle.issue("of-other-key")
@@ -162,7 +162,7 @@ class Certificates(Tls):
                 self.assertRegex(said, r"\Aerror invalid_argument TLS cannot use ")
                 self.assertIn(why, said)
 
-    def test_a_client_shows_its_own_where_it_is_asked(self):
+    def test_a_client_sends_its_certificate_if_the_server_requests_one(self):
         for version, code in (("-tls1_2", "unreachable .*handshake failed: TLS: "), ("-tls1_3", "(disconnected|unreachable) .*TLS: ")):
             port = self.mutual(version)
             self.assertRegex(self.ask(port), rf"\Aerror {code}the server requires a client certificate \(certificate_file, key_file\)")
@@ -171,7 +171,7 @@ class Certificates(Tls):
             pair = self.pair("unknown", by=self.stranger)
             self.assertRegex(self.ask(port, *pair), rf"\Aerror {code}the server refused the client certificate {pair[1]}: .*unknown ca")
 
-    def test_a_renewed_pair_is_shown_at_the_next_connection_once_both_files_are_renewed(self):
+    def test_a_renewed_client_certificate_is_used_once_its_key_is_renewed_too(self):
         for version in ("-tls1_2", "-tls1_3"):
             shown, other, bad = self.pair("shown"), self.pair("other"), self.pair("bad", by=self.stranger)
             request = self.stepwise(self.mutual(version), self.root.certificate, *shown)
@@ -192,13 +192,13 @@ class Certificates(Tls):
 
 
 class Connections(Tls):
-    def test_old_versions_are_refused(self):
+    def test_tls_versions_below_1_2_are_refused(self):
         for version in ("-tls1", "-tls1_1"):
             port = self.s_server(None, version, "-cipher", "ALL:@SECLEVEL=0")
             self.assertRegex(self.ask(port), r"\Aerror unreachable .*handshake failed: TLS: .*(version|protocol)")
 
     @unittest.skipUnless(shutil.which("faketime"), "no faketime")
-    def test_no_session_is_resumed_once_a_certificate_of_its_chain_has_expired(self):
+    def test_no_session_is_resumed_after_a_certificate_of_the_chain_expired(self):
         # What it gives to the program that it starts. The file says how far the program's clock is ahead.
         printed = subprocess.run(["faketime", "-f", "+0", "env"], capture_output=True, text=True, check=True).stdout
         ahead = self.folder / "ahead"
@@ -215,7 +215,7 @@ class Connections(Tls):
                 ahead.write_text("+61m")
                 self.assertRegex(request(), r"\Aerror unreachable .*: handshake failed: TLS: certificate has expired\Z")
 
-    def test_no_session_is_resumed_once_the_file_of_authorities_has_changed(self):
+    def test_no_session_is_resumed_after_the_ca_file_changed(self):
         root, stranger = (each.certificate.read_text() for each in (self.root, self.stranger))
         for version in ("-tls1_2", "-tls1_3"):
             ca = self.folder / f"changing{version}.pem"
@@ -235,7 +235,7 @@ class Connections(Tls):
             ca.unlink()  # it may be in the middle of a replacement
             self.assertEqual(request(), "Reused")
 
-    def test_a_child_made_by_fork_has_a_connection_of_its_own(self):
+    def test_a_forked_child_opens_a_connection_of_its_own(self):
         context, places = self.server_context(), itertools.count(1)
 
         def serve(connection):
@@ -247,12 +247,12 @@ class Connections(Tls):
         port = Peer(self, serve).port
         self.assertEqual(self.ask(port, "--fork", "yes", "--requests", 3).split("\n"), ["ok 200 1", "ok 200 2", "ok 200 1", ""])
 
-    def test_a_handshake_that_stalls_ends_with_the_deadline(self):
+    def test_a_stalled_handshake_fails_at_the_deadline(self):
         silent = Peer(self, lambda c: c.recv(1) and threading.Event().wait(GUARD))
         self.assertRegex(self.ask(silent.port, "--timeout", "300ms"),
                          r"\Aerror unreachable GET https://localhost:\d+/: the deadline passed during the handshake\n\Z")
 
-    def test_an_answer_that_is_cut_anywhere_is_none(self):
+    def test_a_truncated_response_is_never_accepted(self):
         port = self.s_server()  # whose answers have no length: they end with the connection
         whole = 0
 

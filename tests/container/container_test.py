@@ -149,7 +149,7 @@ class ScratchImage(unittest.TestCase):
         return container
 
     # [GS 4.3 (b)] [GS 8.1 (a)] [GS 8.2 (a)]
-    def test_as_pid_1_without_a_shell_it_serves_quiets_resumes_drains_and_exits_0(self):
+    def test_a_worker_as_pid_1_serves_quiets_resumes_drains_and_exits_0(self):
         container = self.start()
         self.backend.await_state(self.backend.push("noop"), "completed")
         storage.podman("exec", container, "/worker", "--signal", "quiet")
@@ -228,7 +228,7 @@ class Systemd(unittest.TestCase):
     def show(self, name):
         return self.run_in("/usr/bin/systemctl", "show", "--value", "-p", name, "ojs-launcher").stdout.strip()
 
-    def test_starts_rolls_and_stops(self):
+    def test_a_launcher_unit_starts_rolls_and_stops(self):
         self.run_in("/usr/bin/systemctl", "start", "ojs-launcher")
         self.assertEqual(self.show("StatusText"), "running, 2 processes ready")
         main = self.show("MainPID")
@@ -276,7 +276,7 @@ class ControllerAsDeployed(unittest.TestCase):
         return os.listdir(self.folder / "spool/request")
 
     # [Spot target (b)] [Spot use case 1]
-    def test_the_spot_hook_requeues_the_job(self):
+    def test_the_prestop_hook_of_a_spot_pod_requeues_the_job(self):
         command, hook = commands_of("controller-spot.yaml")
         self.start(command)
         done = storage.podman("exec", self.id, *hook, check=False)
@@ -287,7 +287,7 @@ class ControllerAsDeployed(unittest.TestCase):
         self.assertEqual((self.folder / "tmp/termination-type").read_text(), "SPOT_RECLAIM\n")
 
     # [Spot use case 3]
-    def test_marked_normal_it_drains(self):
+    def test_a_controller_after_mark_normal_completes_its_job(self):
         mark, command = commands_of("controller-normal.yaml")[:2]
         self.run_controller(*mark[1:], entrypoint=mark[0])
         self.start(command)

@@ -121,7 +121,7 @@ def free_port():
 
 
 class Files(unittest.TestCase):
-    def test_the_status_page_loads_nothing_else_and_keeps_no_token(self):
+    def test_the_status_page_loads_no_other_file_and_stores_no_token(self):
         page = PAGE.read_text()
         self.assertNotRegex(page, r"https?://|src=|href=\"(?!data:)|@import|innerHTML|localStorage|sessionStorage|cookie")
 
@@ -136,7 +136,7 @@ class Rules(unittest.TestCase):
         self.promtool("check", "rules", "--lint-fatal", ALERTS)
         self.promtool("check", "config", HERE / "prometheus.yml")
 
-    def test_each_rule_fires_when_it_should_and_not_before(self):
+    def test_each_alert_fires_at_its_threshold_and_not_before(self):
         self.assertEqual(set(re.findall(r"- alert: (\w+)", ALERTS.read_text())), set(RULES))
         with tempfile.TemporaryDirectory() as folder:
             tests = Path(folder) / "tests.yml"
@@ -268,7 +268,7 @@ class Scraped(unittest.TestCase):
         with urllib.request.urlopen(request, timeout=GUARD) as answer:
             os.kill(json.load(answer)["pid"], signal.SIGKILL)
 
-    def test_every_query_of_the_dashboard_gives_data(self):
+    def test_every_query_of_the_dashboard_returns_data(self):
         for expression in expressions():
             with self.subTest(expression):
                 if REPORTED_AT_THE_END & set(METRIC.findall(expression)):
@@ -276,13 +276,13 @@ class Scraped(unittest.TestCase):
                     continue
                 eventually(lambda: any(v > 0 for v in self.prometheus.values(expression)), "gives data above 0")
 
-    def test_what_is_asked_for_is_scraped(self):
+    def test_every_metric_in_rules_and_dashboard_is_scraped(self):
         names = set(self.prometheus.ask("label/__name__/values"))
         asked = set(METRIC.findall(" ".join(expressions()) + ALERTS.read_text()))
         self.assertGreater(len(asked), 20)
         self.assertEqual(asked - names, set())
 
-    def test_the_pages_pass_the_linter(self):
+    def test_metrics_pages_pass_promtool(self):
         for address in self.launcher.address, self.worker.address:
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=GUARD) as page:
                 done = subprocess.run(["promtool", "check", "metrics"], input=page.read(), capture_output=True, timeout=GUARD)

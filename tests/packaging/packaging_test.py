@@ -21,7 +21,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SBOM, SMALL, VERSION, Outside, run
+from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SBOM, SMALL, VERSION, Outside, documented, run
 
 HELLO = (ROOT / "examples/hello_worker.cpp").read_text()
 PROJECT = """\
@@ -33,13 +33,6 @@ HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_
                   *EXTENSIONS])
 LIBRARIES = {"tls": "openssl", "river": "libpq", "amqp": "rabbitmq-c", "redis_streams": "hiredis"}  # of extensions
 PACKAGE = ["share/ojs_shutdown/ojs_shutdown-config-version.cmake", "share/ojs_shutdown/ojs_shutdown-config.cmake"]
-DOCUMENT = (ROOT / "docs/start.md").read_text()
-
-
-def documented(word, language="cmake"):
-    """The block of the document with that word."""
-    (block,) = [each for each in re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL) if word in each]
-    return block
 
 
 def make(*words):
@@ -60,7 +53,7 @@ class Program(Outside):
 
 
 class Installed(Program):
-    def test_what_is_installed_names_no_destdir_and_is_uninstalled(self):
+    def test_installed_files_do_not_contain_destdir_and_uninstall_removes_them(self):
         where = ["PREFIX=/usr", f"DESTDIR={self.folder}"]
         prefix = self.folder / "usr"
         make("install", *where)
@@ -74,7 +67,7 @@ class Installed(Program):
         left = {str(path.relative_to(prefix)) for path in prefix.rglob("*")}
         self.assertEqual(left, {"include", "lib", "lib/pkgconfig", "share"})
 
-    def test_the_bundled_header_and_an_extension_are_all_to_copy(self):
+    def test_the_bundled_header_and_an_extension_compile_without_other_files(self):
         make(*(RELEASE / each for each in ["ojs_shutdown_bundled.hpp", "ojs_spool.hpp"]))
         shutil.copy(RELEASE / "ojs_shutdown_bundled.hpp", self.folder / "ojs_shutdown.hpp")
         shutil.copy(RELEASE / "ojs_spool.hpp", self.folder)
@@ -82,7 +75,7 @@ class Installed(Program):
         no_picojson = ROOT / "tests/compile/no_picojson"  # where picojson.h is an error
         self.assert_works(self.compile("-pthread", f"-I{no_picojson}"))
 
-    def test_the_loop_is_a_header_of_its_own(self):
+    def test_the_loop_compiles_from_ojs_shutdown_loop_hpp_alone(self):
         make("install", f"PREFIX={self.prefix}")
         example = (ROOT / "examples/own_loop.cpp").read_text()
         (self.folder / "hello.cpp").write_text(example.replace("ojs_shutdown.hpp", "ojs_shutdown_loop.hpp"))
@@ -101,14 +94,14 @@ class Dist(unittest.TestCase):
         (RELEASE / "stale").touch()
         make("dist")
 
-    def test_the_sums_are_those_of_all_files(self):
+    def test_sha256sums_covers_every_release_file(self):
         said = run(*documented("sha256sum", "sh").split("\n")[0].split(), cwd=RELEASE).split()
         programs = [f"{program}-{processor}" for program in self.MAX_BYTES for processor in self.PROCESSORS]
         files = [*HEADERS, *programs, ARCHIVE.name, SBOM.name, "RELEASE_NOTES.md", "LICENSE"]
         self.assertEqual(sorted(said), sorted(word for each in files for word in (f"{each}:", "OK")))
         self.assertEqual({path.name for path in RELEASE.iterdir()}, {*files, "SHA256SUMS"})
 
-    def test_the_sbom_has_the_hash_of_every_other_file_and_whose_code_is_in_it(self):
+    def test_the_sbom_lists_the_hash_and_components_of_every_release_file(self):
         bill = json.loads(SBOM.read_text())
         sums = dict(line.split()[::-1] for line in (RELEASE / "SHA256SUMS").read_text().splitlines())
         del sums[SBOM.name]
@@ -128,7 +121,7 @@ class Dist(unittest.TestCase):
             run("minisign", "-S", "-s", "key", "-m", "SHA256SUMS", cwd=folder)
             self.assertIn("verified", run(*verify.split(), cwd=folder))
 
-    def test_made_elsewhere_all_but_the_programs_is_the_same(self):
+    def test_a_release_built_in_another_folder_is_identical(self):
         names = [*HEADERS, ARCHIVE.name, "RELEASE_NOTES.md"]
         with tempfile.TemporaryDirectory(prefix="ojs-dist-") as elsewhere:
             release = Path(elsewhere) / "dist" / RELEASE.name
@@ -136,13 +129,13 @@ class Dist(unittest.TestCase):
             for each in names:
                 self.assertEqual((release / each).read_bytes(), (RELEASE / each).read_bytes(), each)
 
-    def test_the_notes_are_the_section_of_the_changelog(self):
+    def test_release_notes_equal_the_section_of_the_changelog(self):
         notes = (RELEASE / "RELEASE_NOTES.md").read_text()
         section = (ROOT / "CHANGELOG.md").read_text().split(f"## [{VERSION}]", 1)[1].split("\n", 1)[1]
         self.assertEqual(notes, section.split("\n## ")[0] if "\n## " in section else section)
         self.assertIn("### Added", notes)
 
-    def test_the_programs_run_are_static_and_small_and_know_no_place(self):
+    def test_released_programs_run_are_static_small_and_contain_no_build_path(self):
         for (name, max_bytes), processor in itertools.product(self.MAX_BYTES.items(), self.PROCESSORS):
             with self.subTest(name, processor=processor):
                 path = RELEASE / f"{name}-{processor}"
@@ -164,7 +157,7 @@ class Dist(unittest.TestCase):
 class PkgConfig(Program):
     NEEDS = ["pkg-config"]
 
-    def test_flags_and_version(self):
+    def test_pkg_config_gives_the_version_and_working_flags(self):
         make("install", f"PREFIX={self.prefix}")
         env = {**os.environ, "PKG_CONFIG_PATH": f"{self.prefix}/lib/pkgconfig"}
         self.assertEqual(run("pkg-config", "--modversion", "ojs_shutdown", env=env).strip(), VERSION)
@@ -203,7 +196,7 @@ class CMake(Program):
         run("cmake", "--build", self.folder / "out", "--target", "app")
         self.assert_works(self.folder / "out/app")
 
-    def test_find_package_finds_what_either_tool_installs(self):
+    def test_find_package_works_after_make_install_and_cmake_install(self):
         for name in [*PACKAGE, "include/ojs_shutdown.hpp"]:
             self.assertEqual((installed_by("make") / name).read_text(), (installed_by("cmake") / name).read_text())
         lines = documented("find_package")
@@ -212,12 +205,12 @@ class CMake(Program):
             with self.subTest(target, tool=tool):
                 self.build(lines.replace("ojs_shutdown::ojs_shutdown", f"ojs_shutdown::{target}"), tool)
 
-    def test_every_extension_has_a_target(self):
+    def test_cmake_has_a_target_for_every_extension(self):
         names = [re.fullmatch(r"ojs_(\w+)\.hpp", each).group(1) for each in EXTENSIONS]
         asked = "".join(f"if(NOT TARGET ojs_shutdown::{each})\nmessage(FATAL_ERROR {each})\nendif()\n" for each in names)
         self.configure("find_package(ojs_shutdown REQUIRED)\n" + asked, "make")
 
-    def test_two_folders_of_a_project_share_one_and_export_a_library_that_links_it(self):
+    def test_two_subprojects_can_use_the_package_and_export_a_library(self):
         part = self.folder / "part"
         part.mkdir()
         (part / "part.cpp").touch()
@@ -229,7 +222,7 @@ class CMake(Program):
                        "target_link_libraries(app PRIVATE part ojs_shutdown::separate)\n", "make")
         self.assertEqual(len(list((self.folder / "out").rglob("ojs_shutdown_separate.cpp"))), 1)
 
-    def test_only_a_compatible_version_is_found(self):
+    def test_find_package_accepts_only_a_compatible_version(self):
         major, minor, _ = VERSION.split(".")
         for asked in ["99.0", f"{major}.{int(minor) + 1}", f"{VERSION}.1", f"{int(major) + 1}.{minor}"]:
             with self.subTest(asked), self.assertRaisesRegex(AssertionError, f"version: {VERSION}"):
@@ -237,7 +230,7 @@ class CMake(Program):
         for asked in ["", f"{major}.{minor}", f"{VERSION} EXACT"]:
             self.configure(f"find_package(ojs_shutdown {asked} REQUIRED)\n", "make")
 
-    def test_fetch_content_by_url(self):
+    def test_fetch_content_by_url_builds_and_a_wrong_hash_fails(self):
         make(ARCHIVE)
         (self.folder / "third_party").mkdir()
         shutil.copy(ARCHIVE, self.folder / "third_party")
@@ -247,7 +240,7 @@ class CMake(Program):
             self.configure(lines.replace(placeholder, "0" * 64))
         self.build(lines.replace(placeholder, hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()))
 
-    def test_add_subdirectory(self):
+    def test_add_subdirectory_as_documented_builds(self):
         (self.folder / "third_party").mkdir()
         (self.folder / "third_party/ojs_shutdown").symlink_to(ROOT)
         self.build(documented("add_subdirectory"))

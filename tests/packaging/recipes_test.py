@@ -38,7 +38,7 @@ class Sbom(unittest.TestCase):
         python = Path(CONAN).parent / "python"
         return subprocess.run([python, "-c", VALIDATOR], input=text, capture_output=True, text=True).stderr
 
-    def test_it_has_the_schema_of_cyclonedx(self):
+    def test_the_sbom_is_valid_cyclonedx(self):
         text = SBOM.read_text()
         self.assertEqual(self.validated(text), "valid\n")
         self.assertIn("bogus", self.validated(text.replace('"SHA-256"', '"bogus"', 1)))
@@ -59,7 +59,7 @@ class Conan(Outside):
         return run(CONAN, *words, env=self.env, cwd=self.folder)
 
     def create(self, recipe, *more):
-        return self.conan("create", recipe, "--no-remote", "--settings=compiler.cppstd=17", "--settings=build_type=Debug",
+        return self.conan("create", recipe, "--settings=compiler.cppstd=17", "--settings=build_type=Debug",
                           f"--conf=tools.cmake.cmake_layout:test_folder={self.folder}/test",
                           "--conf=tools.cmake.cmaketoolchain:user_presets=", *more)
 
@@ -72,13 +72,13 @@ class Conan(Outside):
         for each in ["ojs_shutdown.hpp", *(f"extensions/{name}" for name in EXTENSIONS)]:
             self.assertEqual((where / "include" / Path(each).name).read_bytes(), (ROOT / each).read_bytes(), each)
 
-    def test_from_a_checkout(self):
+    def test_conan_creates_the_package_from_a_checkout(self):
         before = self.files(RECIPE)
         self.assertIn(VERDICT, self.create(RECIPE))
         self.assert_package_is_whole()
         self.assertEqual(self.files(RECIPE), before)
 
-    def test_from_a_release_as_in_a_collection(self):
+    def test_conan_creates_the_package_from_a_release_archive(self):
         recipe = self.folder / "all"
         shutil.copytree(RECIPE, recipe)
         sources = {VERSION: {"url": ARCHIVE.as_uri(), "sha256": hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()}}
@@ -86,14 +86,14 @@ class Conan(Outside):
         self.create(recipe, f"--version={VERSION}", "--test-folder=")  # the same files: the program above ran with them
         self.assert_package_is_whole()
 
-    def test_not_for_windows_nor_for_less_than_cpp17(self):
+    def test_conan_refuses_windows_and_cpp14(self):
         for setting, complaint in [("os=Windows", "POSIX"), ("compiler.cppstd=14", "17")]:
             with self.subTest(setting), self.assertRaisesRegex(AssertionError, f"Invalid.*\n*.*{complaint}"):
                 self.conan("create", RECIPE, "--no-remote", f"--settings={setting}", "--test-folder=")
 
 
 class Vcpkg(unittest.TestCase):
-    def test_its_port_names_this_version_and_targets_that_exist(self):
+    def test_the_vcpkg_port_has_this_version_and_existing_targets(self):
         port = json.loads((PORT / "vcpkg.json").read_text())
         self.assertEqual(port["version"], VERSION)
         self.assertEqual({each["name"] for each in port["dependencies"]}, {"vcpkg-cmake", "vcpkg-cmake-config"})

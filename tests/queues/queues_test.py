@@ -37,13 +37,13 @@ def started(test, kind, program):
 class Contract(unittest.TestCase):
     """The requirements of every transport, and the cases of this one."""
 
-    def test_rabbitmq_classic(self):
+    def test_contract_passes_on_rabbitmq_classic(self):
         self.run_contract("amqp_contract", RabbitMQ, OJS_TEST_QUEUE_TYPE="classic")
 
-    def test_rabbitmq_quorum(self):
+    def test_contract_passes_on_rabbitmq_quorum(self):
         self.run_contract("amqp_contract", RabbitMQ, OJS_TEST_QUEUE_TYPE="quorum")
 
-    def test_redis(self):
+    def test_contract_passes_on_redis(self):
         self.run_contract("redis_streams_contract", RedisServer)
 
     def run_contract(self, program, broker, **variables):
@@ -83,7 +83,7 @@ class Refusals(unittest.TestCase):
     def await_log(self, process, pattern):
         self.assertTrue(eventually(lambda: process.says(pattern)), process.log.read_text()[-3000:])
 
-    def test_with_a_full_disk(self):
+    def test_a_full_disk_of_the_broker_loses_no_message(self):
         self.broker.publish(QUEUE, ["good 0", "bad fail"])
         self.broker.ctl("set_disk_free_limit", "1000000000000000")
         process = self.worker(OJS_SHUTDOWN_GRACE_PERIOD="1s", OJS_STOP_TIMEOUT="1s", OJS_REQUEST_TIMEOUT="1s")
@@ -93,7 +93,7 @@ class Refusals(unittest.TestCase):
         self.broker.ctl("set_disk_free_limit", "1000000")
         self.assertTrue(eventually(lambda: self.broker.left(QUEUE) == 1), self.broker.left(QUEUE))
 
-    def test_with_a_consumer_timeout(self):
+    def test_a_consumer_timeout_of_the_broker_loses_no_message(self):
         self.broker.ctl("eval", "application:set_env(rabbit, consumer_timeout, 1000),"
                         "application:set_env(rabbit, channel_tick_interval, 200).")
         process = self.worker()
@@ -117,7 +117,7 @@ class Loops(unittest.TestCase):
         self.assertTrue(eventually(lambda: broker.left(QUEUE) == 0))
         self.assertEqual(broker.consumer(QUEUE)["delivered"]["consumer_seq"], 1)
 
-    def test_kafka_commits_nothing_behind_an_interrupted_message(self):
+    def test_kafka_commits_no_offset_past_an_interrupted_message(self):
         kafka = KafkaMock()
         kafka.start()
         kafka.publish(QUEUE, ["a 1", "bad fail", "long 60000"] + [f"m{i} 1" for i in range(20)])
@@ -131,7 +131,7 @@ class Loops(unittest.TestCase):
         self.assertNotIn("done long", consumer.said())
         self.assertEqual(kafka.left(QUEUE), 21)  # all but the two before it
 
-    def test_kafka_cancels_what_is_revoked(self):
+    def test_kafka_cancels_messages_of_a_revoked_partition(self):
         kafka = started(self, KafkaServer, "kafka_loop")
         kafka.publish(QUEUE, ["begun 1"] * kafka.partitions + ["long 60000"] * kafka.partitions)
         first = Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE), OJS_CONCURRENCY="8")
@@ -189,7 +189,7 @@ class AsioDrain(unittest.TestCase):
         with socket.socket() as client:
             return client.connect_ex(("127.0.0.1", self.port)) != 0
 
-    def test_sigterm_answers_requests_in_flight_and_refuses_new_ones(self):
+    def test_sigterm_completes_requests_in_flight_and_refuses_new_ones(self):
         self.server = Program(self, BUILD / "asio_drain", OJS_SIGNAL_DEBOUNCE="0")
         self.port = int(self.server.prints(r"listening on 127.0.0.1:(\d+)")[1])
         self.server.process.send_signal(signal.SIGTSTP)

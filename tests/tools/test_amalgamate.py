@@ -117,7 +117,7 @@ class AmalgamateTest(unittest.TestCase):
 
 
 class VariantTest(AmalgamateTest):
-    def test_a_header_after_a_variant_that_lacks_a_part_of_it_is_an_error(self):
+    def test_a_header_whose_includes_a_variant_left_out_is_an_error(self):
         whole, core, net = self.header(), self.header("--modules", "core"), self.header("--modules", "net")
         # What was asked for does not count, what is in it does.
         same_as_core = self.header("--modules", "base,core")
@@ -179,7 +179,7 @@ REFUSALS = {
 
 
 class RefusalTest(AmalgamateTest):
-    def test_each_names_the_place_and_the_fix(self):
+    def test_each_refusal_names_the_place_and_the_fix(self):
         for name, (edits, where, what, fix) in REFUSALS.items():
             with self.subTest(name):
                 self.setUp()
@@ -187,7 +187,7 @@ class RefusalTest(AmalgamateTest):
                     self.replace(f"src/{path}", old, new)
                 self.assert_refused(f"src/{where}", what, fix)
 
-    def test_what_is_allowed(self):
+    def test_allowed_constructs_are_not_refused(self):
         self.replace("src/ojs/core/gate.ipp", "{ return", "{\n    using namespace std;\n    return")
         self.replace("src/ojs/base/text.ipp", "<cstdio>", "<map>")
         self.write("src/ojs/net/detail/bits.ipp", '#include "../json.hpp"\nnamespace detail {\n}\n')

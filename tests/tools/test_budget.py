@@ -41,15 +41,15 @@ def faults(limits, lines_in):
 
 
 class Budget(unittest.TestCase):
-    def test_the_header_keeps_within_its_limits(self):
+    def test_the_main_header_is_within_its_limits(self):
         self.assertEqual(too_large(size_of((ROOT / "ojs_shutdown.hpp").read_text())), [])
 
-    def test_a_header_over_a_limit_is_named_with_both_numbers(self):
+    def test_the_error_for_a_header_over_its_limit_shows_size_and_limit(self):
         size = size_of("// why\n\nint a;  // a\n" * 3_001)
         self.assertEqual(size, {"lines": 9_003, "lines of code": 3_001, "kB": 63})
         self.assertEqual(too_large(size), ["9003 lines, its limit is 9000"])
 
-    def test_no_folder_exceeds_its_limit(self):
+    def test_no_test_folder_exceeds_its_limit(self):
         if found := list(faults(LIMITS, lines_in)):
             self.fail("\n".join(["merge or delete what another test notices too:", *found]))
 

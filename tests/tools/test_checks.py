@@ -12,7 +12,7 @@ CHECKS = Path(__file__).with_name("checks.py")
 
 
 class Count(unittest.TestCase):
-    def test_passed_failed_and_skipped_are_those_of_the_output(self):
+    def test_passed_failed_and_skipped_are_counted_from_the_output(self):
         doctest = "[doctest] test cases: 7 | 6 passed | {} failed | 2 skipped\n"
         unittests = "Ran 5 tests in 0.1s\n\n"
         for output, status, cases, expected in (
@@ -47,7 +47,7 @@ class Checks(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=120)  # fmt: skip
         return done.returncode, done.stdout.splitlines()
 
-    def test_the_sum_is_the_last_line_and_counts_what_could_not_be_built(self):
+    def test_the_last_line_is_the_total_and_counts_failed_builds(self):
         self.assertEqual((0, "2 passed, 0 failed"), self.last(*self.run_checks("format", "a/unit")))
         status, lines = self.run_checks("format", "build/unit")
         self.assertEqual((1, "1 passed, 1 failed"), self.last(status, lines))
@@ -56,7 +56,7 @@ class Checks(unittest.TestCase):
     def last(self, status, lines):
         return status, lines[-1]
 
-    def test_those_that_run_alone_have_none_beside_them(self):
+    def test_an_exclusive_check_runs_while_no_other_check_runs(self):
         seen = self.folder / "seen"
         look = f"if flock -n -s {self.folder}/results/.lock true; then echo shared; else echo alone; fi >>{seen}"
         self.run_checks("interop", "a/b", command=look)

@@ -21,10 +21,10 @@ TABLE = """\
 
 
 class Clauses(unittest.TestCase):
-    def test_the_document_is_current_and_has_each_tag(self):
+    def test_clauses_md_is_current_and_has_each_tag(self):
         self.assertEqual(0, clauses.main(check=True))
 
-    def test_tags_are_alone_in_a_comment(self):
+    def test_a_clause_tag_is_a_comment_of_its_own(self):
         source = "// [GS 5.1 (a)] [GS-001]\n    # [Spot crash]\n// see [GS 5.1 (c)]\nint list[3];  // [GS 5.1 (d)]\n"
         self.assertEqual(clauses.tags_of(source), {"GS 5.1 (a)", "GS-001", "Spot crash"})
 

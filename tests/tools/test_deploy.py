@@ -91,32 +91,32 @@ def duration(name, variable, fallback=None):
 class Budgets(unittest.TestCase):
     @for_each(WORKERS)
     # [GS 6.3 (a)] [GS 8.2 (b)]
-    def test_what_is_granted_holds_all_that_is_spent(self, name):
+    def test_the_granted_stop_time_covers_drain_and_reports(self, name):
         spent = duration(name, "OJS_PRESTOP_DELAY", 0) + duration(name, "OJS_SHUTDOWN_GRACE_PERIOD")
         # The specification's recommendation: 10 s more than the grace period.
         self.assertGreaterEqual(granted(name), spent + max(10, REPORTING, duration(name, "OJS_STOP_TIMEOUT", 5)))
 
     @for_each(WORKERS)
-    def test_the_worker_is_told_what_is_granted(self, name):
+    def test_ojs_container_grace_period_equals_the_granted_time(self, name):
         self.assertEqual(duration(name, "OJS_CONTAINER_GRACE_PERIOD"), granted(name))
 
-    def test_fargate_and_a_spot_machine_grant_no_more(self):
+    def test_fargate_and_spot_stop_times_are_within_the_platforms_maximum(self):
         for name in ECS, SPOT:
             self.assertLessEqual(granted(name), 120)
 
     # [Spot best practice 5]
-    def test_what_the_controller_is_granted_holds_its_grace_period(self):
+    def test_the_granted_stop_time_covers_the_controllers_grace_period(self):
         config = json.loads(read("kubernetes/controller-config.yaml").split("controller.json: |\n")[1].split("---")[0])
         self.assertGreaterEqual(granted(NORMAL), seconds(config["termination_grace_period"]) + REPORTING + 10)
         self.assertEqual(seconds(config["container_grace_period"]), granted(NORMAL))
 
     @for_each(WORKERS)
     # [GS 8.1 (b)]
-    def test_only_where_there_is_a_hook_is_there_time_for_it(self, name):
+    def test_prestop_delay_is_set_only_with_a_prestop_hook(self, name):
         self.assertEqual(duration(name, "OJS_PRESTOP_DELAY", 0) > 0, "preStop:" in without_comments(name))
 
     @for_each(MEMORY)
-    def test_the_memory_granted_is_enough_for_all_jobs_as_the_comment_has_it(self, name):
+    def test_the_memory_limit_covers_concurrency_as_the_comment_computes(self, name):
         comment = re.sub(r"\s*\n\s*# ", " ", read(name))
         own, job, total = map(int, re.search(r"(\d+) Mi?B? and (\d+) Mi?B? for each job.*? are (\d+)[;:.]", comment).groups())
         self.assertEqual(own + job * int(setting(name, "OJS_CONCURRENCY") or 10), total)
@@ -124,7 +124,7 @@ class Budgets(unittest.TestCase):
 
     @for_each(MEMORY)
     # [GS 6.2]
-    def test_the_grace_period_is_the_formula_of_the_specification(self, name):
+    def test_the_grace_period_follows_the_formula_of_the_specification(self, name):
         parts = re.search(r"longest job \((\d+)\), a heartbeat \((\d+)\), and a margin \((\d+)\)", read(name))
         job, heartbeat, margin = map(int, parts.groups())
         self.assertEqual(duration(name, "OJS_SHUTDOWN_GRACE_PERIOD"), job + heartbeat + margin)
@@ -140,10 +140,10 @@ def variables_read():
 
 class Names(unittest.TestCase):
     @for_each(WORKERS)
-    def test_every_variable_is_one_the_worker_reads(self, name):
+    def test_deployments_set_only_variables_that_the_worker_reads(self, name):
         self.assertLessEqual(set(re.findall(r"\bOJS_[A-Z_]+\b", without_comments(name))), variables_read())
 
-    def test_every_flag_is_one_the_program_has(self):
+    def test_deployments_use_only_flags_that_the_programs_have(self):
         for program in "worker", "controller":
             known = set(re.findall(r"--[a-z-]+", (ROOT / f"tools/{program}.cpp").read_text()))
             named = {flag for name in FILES for flag in re.findall(rf"\b{program}\"?,? \"?(--[a-z-]+)", read(name))}
@@ -151,12 +151,12 @@ class Names(unittest.TestCase):
 
     @for_each(FILES)
     # [GS 4.3 (a)]
-    def test_no_shell_runs_anything(self, name):
+    def test_no_deployment_starts_a_program_through_a_shell(self, name):
         started = re.findall(r"(?im)^\s*-?\s*(?:ExecStart=|command:|entrypoint).*", without_comments(name))
         self.assertNotRegex("\n".join(started), r"\bsh\b")
 
     @for_each([COMPOSE, "ojs-worker.nomad.hcl", ECS, *DEPLOYMENTS])
-    def test_what_is_run_is_a_version(self, name):
+    def test_image_tags_equal_the_version_of_the_header(self, name):
         version = re.search(r'OJS_SHUTDOWN_VERSION "(.*)"', (ROOT / "ojs_shutdown.hpp").read_text()).group(1)
         images = re.findall(r'(?m)^[\s-]*"?image"?(?:: | = )"?([^\s",]+)"?,?$', without_comments(name))
         self.assertEqual(set(images), {f"ojs-{'controller' if name in CONTROLLERS else 'worker'}:{version}"})
@@ -192,7 +192,7 @@ class Commands(unittest.TestCase):
         self.addCleanup(out.kill)
         return out
 
-    def test_the_worker_of_the_readme_has_every_command(self):
+    def test_the_worker_program_has_every_command_that_deployments_use(self):
         ends = {("--signal", "quiet", "--wait"): (0, "sent quiet"), ("--doctor",): (1, "backend-unreachable")}
         self.assertEqual(commands(), {(), ("--init",), *ends})
         for arguments in commands() - {*ends}:
@@ -220,7 +220,7 @@ def included_by(path):
 
 class Dockerfile(unittest.TestCase):
     @for_each(DOCKERFILES)
-    def test_what_it_compiles_is_copied(self, name):
+    def test_a_dockerfile_copies_every_file_that_it_compiles(self, name):
         lines = re.sub(r" *\\\n\s*", " ", without_comments(name))
         copied = [source for words in re.findall(r"(?m)^COPY ([^-].*) \S+$", lines) for source in words.split()]
         (compiled,) = re.findall(rf"(?m)^.* -o {DOCKERFILES[name]}$", lines)
@@ -228,7 +228,7 @@ class Dockerfile(unittest.TestCase):
         self.assertEqual(needed, {Path(each).name for each in copied})
         self.assertEqual([each for each in copied if not (ROOT / each).is_file()], [])
 
-    def test_make_dist_has_the_same_flags_and_compiler(self):
+    def test_make_dist_and_the_dockerfile_use_the_same_flags_and_compiler(self):
         packaging = (ROOT / "packaging/packaging.mk").read_text().replace("\\\n", "")
         flags = [re.search(rf"(?m)^{name} := (.*?)(?:  #.*)?$", packaging).group(1) for name in ("IMAGE", r"image\.worker")]
         said = without_comments("Dockerfile").split()
@@ -247,7 +247,7 @@ class Kubernetes(unittest.TestCase):
     def of_kind(self, kind):
         return [each for each in self.objects if each["kind"] == kind]
 
-    def test_selectors_find_their_pods(self):
+    def test_selectors_of_policies_and_budgets_match_a_pod(self):
         labels = [pod["metadata"]["labels"] for pod in self.pods.values()]
         self.assertCountEqual([each["spec"]["selector"]["matchLabels"] for each in self.of_kind("PodDisruptionBudget")], labels)
         for policy in self.of_kind("NetworkPolicy"):
@@ -258,7 +258,7 @@ class Kubernetes(unittest.TestCase):
                 self.assertIn(each, labels)
 
     # [GS 8.1 (d)]
-    def test_probes_and_hook(self):
+    def test_probes_and_hook_use_the_workers_port_paths_and_command(self):
         (worker,) = self.pods["ojs-worker"]["spec"]["containers"]
         self.assertEqual({str}, {type(each["value"]) for each in worker["env"] if "value" in each}, "else kubectl refuses it")
         (port,) = worker["ports"]
@@ -269,7 +269,7 @@ class Kubernetes(unittest.TestCase):
         self.assertEqual(hook, [*worker["command"], "--signal", "quiet", "--wait"])
 
     # [Spot same configuration everywhere]
-    def test_both_controllers_have_one_configuration(self):
+    def test_both_controllers_mount_the_same_configmap(self):
         (config,) = self.of_kind("ConfigMap")
         for name in "ojs-controller", "ojs-controller-spot":
             volumes = [each["configMap"]["name"] for each in self.pods[name]["spec"]["volumes"] if "configMap" in each]
@@ -279,7 +279,7 @@ class Kubernetes(unittest.TestCase):
 class Systemd(unittest.TestCase):
     @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze")
     @for_each(["ojs-worker.service", "ojs-launcher.service"])
-    def test_systemd_finds_no_fault(self, name):
+    def test_systemd_analyze_verify_accepts_the_units(self, name):
         with tempfile.TemporaryDirectory() as folder:
             unit = Path(folder) / name
             # It looks whether the program is there.

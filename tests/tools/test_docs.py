@@ -161,7 +161,7 @@ RULES = {"cpp": compile_cpp, "sh": parse_shell, "json": parse_json}
 
 
 class Blocks(unittest.TestCase):
-    def test_each_compiles_or_is_parsed_or_is_a_part_of_its_file(self):
+    def test_each_code_block_compiles_parses_or_is_part_of_its_file(self):
         def fault(block):
             rule = find_in_file if block.note.startswith("part of ") else RULES.get(block.language, lambda block: None)
             try:
@@ -177,7 +177,7 @@ class Blocks(unittest.TestCase):
                 with self.subTest(block.where):
                     self.assertFalse(why, why)
 
-    def test_commands_in_the_text_name_what_exists(self):
+    def test_commands_in_the_text_use_existing_targets_and_flags(self):
         looked_at = 0
         for document in DOCUMENTS:
             for code in re.findall(r"`([^`\n]+)`", re.sub(FENCED, "", read(document))):
@@ -198,7 +198,7 @@ def anchors(document):
 
 
 class Names(unittest.TestCase):
-    def test_links_lead_somewhere(self):
+    def test_no_link_is_broken(self):
         for document in [*DOCUMENTS, "CHANGELOG.md"]:
             for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", re.sub(FENCED, "", read(document))):
                 with self.subTest(document=document, target=target, anchor=anchor):
@@ -209,17 +209,17 @@ class Names(unittest.TestCase):
         for document, anchor in re.findall(r"runbook_url: (\S+)#(\S+)", read("examples/deploy/observability/alerts.yml")):
             self.assertIn(anchor, anchors(document), document)
 
-    def test_paths_lead_somewhere(self):
+    def test_every_path_in_the_text_exists(self):
         for document in DOCUMENTS:
             for path in re.findall(r"`((?:src|bench|tests|tools|examples|docs)/[a-z0-9_./-]+)`", read(document)):
                 with self.subTest(document=document, path=path):  # tests/conformance/CLAUSES.md names `tools/test_deploy`, of tests/
                     self.assertTrue((ROOT / path).exists() or (ROOT / f"tests/{path}.py").exists())
 
-    def test_layers_are_those_of_the_source(self):
+    def test_contributing_lists_every_source_layer(self):
         rows = set(re.findall(r"(?m)^\| `(\w+)/` \|", read("CONTRIBUTING.md")))
         self.assertEqual(set(), {path.name for path in (ROOT / "src/ojs").iterdir()} - rows)
 
-    def test_variables_of_the_programs_are_known_to_the_worker(self):
+    def test_the_worker_knows_the_variables_of_all_programs(self):
         """Or a worker started with one of them warns of a variable that it does not know."""
         source = "".join(path.read_text() for root in ("src", "tools") for path in (ROOT / root).rglob("*.?pp"))
         read_by_name = set(re.findall(r'"(OJS_[A-Z_]+)=?"', source))
@@ -230,7 +230,7 @@ class Names(unittest.TestCase):
 
 
 class Sizes(unittest.TestCase):
-    def test_documents_keep_within_their_limits(self):
+    def test_documents_are_within_their_line_limits(self):
         def lines(paths):
             return sum(read(path).count("\n") for path in paths)
 
@@ -241,10 +241,10 @@ class Sizes(unittest.TestCase):
 
 
 class Tables(unittest.TestCase):
-    def test_the_columns_that_the_source_decides_are_current(self):
+    def test_generated_table_columns_are_current(self):
         run([sys.executable, "-B", ROOT / "tools/doc_tables.py", "--check"])
 
-    def test_each_exit_status_has_a_row(self):
+    def test_readme_has_a_row_for_each_exit_status(self):
         constants = re.findall(r"inline constexpr int \w+ = (\d+);", read("src/ojs/stop/stoppable.hpp"))
         self.assertGreater(len(constants), 5)
         rows = re.findall(r"(?m)^\| (\d+)(?:\+n)? \|", read("README.md"))
@@ -252,7 +252,7 @@ class Tables(unittest.TestCase):
 
 
 class Backend(unittest.TestCase):
-    def test_routes_that_its_document_names_are_those_of_the_source(self):
+    def test_documented_dev_backend_routes_exist(self):
         """All of them are printed by the program: backend_api.cpp reads `GET /`."""
         source = set(re.findall(r'\{"[A-Z]+",\s*"(/[^"]*)",\s*"[^"]+",\s*&', read("tools/dev_backend/routes.cpp")))
         named = set(re.findall(r"(?:GET |`|:8080)(/[\w/{}-]*)", read("tools/dev_backend/README.md")))
@@ -268,7 +268,7 @@ class Backend(unittest.TestCase):
 
 
 class Configuration(unittest.TestCase):
-    def test_launcher_lists_every_key(self):
+    def test_launcher_md_lists_every_configuration_key(self):
         """In the first column of its table, or in the row of the object that has it."""
         keys = set(re.findall(r'\bkey\("(\w+)"', read("src/ojs/launcher/launcher_options.ipp")))
         self.assertGreater(len(keys), 30)
@@ -283,7 +283,7 @@ class LogsAndMetrics(unittest.TestCase):
         "launcher": r"(?ms)^## No launcher answers$(.*)",
     }
 
-    def test_those_that_a_document_names_are_there(self):
+    def test_log_messages_and_metrics_in_documents_exist_in_the_source(self):
         source = read_headers()
         for document, section in self.SECTIONS.items():
             text = read(f"docs/{document}.md")

@@ -17,7 +17,7 @@ class Version(unittest.TestCase):
     """Those of the images are in test_deploy.py, of the CMake package and pkg-config in tests/packaging/, of each header and
     its namespace in tools/amalgamate.py."""
 
-    def test_macros_agree(self):
+    def test_version_macros_agree(self):
         parts = [re.search(rf"#define OJS_SHUTDOWN_VERSION_{each} (\d+) ", CONFIG).group(1) for each in ("MAJOR", "MINOR", "PATCH")]
         self.assertEqual(".".join(parts), VERSION)
 
@@ -26,7 +26,7 @@ class Version(unittest.TestCase):
         self.assertEqual(headings[0], f"[{VERSION}]")
         self.assertEqual(len(headings), len(set(headings)))
 
-    def test_documents_name_no_other(self):
+    def test_documents_name_no_other_version(self):
         patterns = r"ojs_shutdown[ -](\d+\.\d+\.\d+)", r"GIT_TAG v(\S+?)\)", r"download/v(\d+\.\d+\.\d+)/", r"the tag `v(\S+)`"
         named = {}
         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / ".github").rglob("*.yml")]:

@@ -92,7 +92,7 @@ TEST_CASE("claim: a job claimed again while it runs -> its latest claim is settl
 TEST_CASE("claim: claims_lost in a heartbeat response -> jobs not in jobs_extended are cancelled and not reported") {
     recorder::transport wire;
     counter running;
-    wire.on.beat = [&](const heartbeat_request& request) {
+    wire.on.beat = [&](const heartbeat_request&) {
         heartbeat_response out;
         out.claims_lost = running.wait_for(2);
         if (out.claims_lost) out.jobs_extended = {"b"};

@@ -164,6 +164,7 @@ const std::string api_error = R"({"error":{"code":"invalid_payload","message":"a
 
 http_response accept_if(bool good, int refusal = 400) { return {good ? 200 : refusal, {}, good ? "{}" : api_error}; }
 
+namespace {
 // A transport to a backend that refuses other bodies than these, and the forms of those that arrive there.
 struct downgrading {
     explicit downgrading(std::function<bool(const picojson::value&)> is_good, int refusal = 400,
@@ -194,6 +195,7 @@ struct downgrading {
     const transport_ref wire;
     std::size_t seen = 0;
 };
+}  // namespace
 
 // [WP 2.1 (b)] [WP 4.2 (b)]
 TEST_CASE("http: a heartbeat is rejected -> the schema's form is sent at once, and from then on") {

@@ -215,7 +215,7 @@ TEST_CASE("options: white space around a name is trimmed, and a control characte
         CHECK(out.stop_signals == std::vector<int>{SIGTERM, SIGINT});
         CHECK(out.worker_id == "w");
         CHECK(out.termination_mode_file == "/run/a mode");
-        for (const std::string token : {"s3cret" + space, space + "s3cret", "s3\ncret" + space}) {
+        for (const std::string& token : {"s3cret" + space, space + "s3cret", "s3\ncret" + space}) {
             const auto health = [&token](const char* name) {
                 return name == std::string("OJS_HEALTH_TOKEN") ? token.c_str() : nullptr;
             };
