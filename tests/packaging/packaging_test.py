@@ -21,7 +21,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SBOM, SMALL, VERSION, Outside, documented, run
+from support import ARCHIVE, BUILD, CXX, EXTENSIONS, RELEASE, ROOT, SBOM, SMALL, VERSION, Outside, run
 
 HELLO = (ROOT / "examples/hello_worker.cpp").read_text()
 PROJECT = """\
@@ -33,6 +33,13 @@ HEADERS = sorted(["ojs_shutdown.hpp", "ojs_shutdown_bundled.hpp", "ojs_shutdown_
                   *EXTENSIONS])
 LIBRARIES = {"tls": "openssl", "river": "libpq", "amqp": "rabbitmq-c", "redis_streams": "hiredis"}  # of extensions
 PACKAGE = ["share/ojs_shutdown/ojs_shutdown-config-version.cmake", "share/ojs_shutdown/ojs_shutdown-config.cmake"]
+DOCUMENT = (ROOT / "docs/start.md").read_text()
+
+
+def documented(word, language="cmake"):
+    """The block of the document with that word."""
+    (block,) = [each for each in re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL) if word in each]
+    return block
 
 
 def make(*words):

@@ -16,7 +16,6 @@ EXTENSIONS = [path.name for path in (ROOT / "extensions").iterdir()]
 RELEASE = BUILD / "dist" / f"ojs_shutdown-{VERSION}"
 ARCHIVE = RELEASE / f"ojs_shutdown-{VERSION}.tar.gz"
 SBOM = RELEASE / f"ojs_shutdown-{VERSION}.cdx.json"
-DOCUMENT = (ROOT / "docs/start.md").read_text()
 # It needs the definitions, but few of them: a compiler takes a quarter of the time of a whole worker's.
 SMALL = """\
 #include "ojs_shutdown.hpp"
@@ -25,12 +24,6 @@ int main() {
     return options ? 0 : ojs::report_startup_error(options.error());
 }
 """
-
-
-def documented(word, language="cmake"):
-    """The block of the document with that word."""
-    (block,) = [each for each in re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL) if word in each]
-    return block
 
 
 def run(*command, **how):
