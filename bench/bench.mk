@@ -1,4 +1,4 @@
-# Models and measurements. No check of `make ci` runs them.
+# Models and measurements, also of what the tests notice. No check of `make ci` runs them.
 
 fleet-sim: deps  ## ten thousand workers, simulated: the load on a backend when all restart, or when it returns
 	$(call build,fleet_defaults)
@@ -25,3 +25,16 @@ account: deps deps-check deps-adapters  ## the runs behind docs/evidence.md, two
 
 $(RESULTS)/fleet_sim: bench/fleet_sim/fleet_sim_test.py $(BUILD)/fleet_defaults FORCE
 	@$(RUN_SCRIPT) $<
+
+sim-proof: deps  ## faults of the past, put back: does the simulation find each?
+	@python3 -B bench/sim_proof.py --cxx $(CXX) $(if $(ONLY),--only '$(ONLY)')
+# 200 mutants take up to an hour on two processors.
+N ?= 200
+LAYER ?= core stop loop worker net launcher
+MUTATOR := $(BUILD)/universalmutator-1.14.1
+mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## what no test would notice: make mutants N=200 SEED=1 LAYER=core
+	@$(MUTATOR)/bin/python -B bench/mutants/mutants.py --count '$(N)' --folder $(BUILD)/mutants --compiler '$(CLANGXX)' \
+	    $(if $(SEED),--seed '$(SEED)') $(LAYER)
+# Without what only its command line needs.
+$(MUTATOR)/bin/mutate:
+	$(call fetch,$(MUTATOR),--no-deps universalmutator==1.14.1)

@@ -143,8 +143,6 @@ sim: deps  ## the worker, simulated: make sim SECONDS=600, or one schedule again
 	$(call build,sim/sim)
 	@$(SIM) $(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace) $(foreach limit,ITEMS CALLS FAULTS SWITCHES, \
 	    $(if $($(limit)),--$(limit) $($(limit)))),--seconds $(SECONDS) --first $(or $(FIRST),random))
-sim-proof: deps  ## faults of the past, put back: does the simulation find each?
-	@python3 -B tests/sim/past.py --cxx $(CXX) $(if $(ONLY),--only '$(ONLY)')
 $(SIM): $(patsubst %.cpp,$(BUILD)/test/simulation/obj/%.o,$(wildcard tests/sim/*.cpp))
 	$(call link,$(CXX))
 # The same seeds each time but at night, so that a check that fails fails again.

@@ -44,14 +44,3 @@ $(addprefix $(RESULTS)/,$(DURESS)): $(addprefix $(BUILD)/test/header-separate/,$
 	@OJS_TEST_BIN=$(UNDER_DURESS) $(RUN) tests/tools/duress.sh $(notdir $(@D)) $(UNDER_DURESS)/$(@F) --duration=true
 $(addprefix $(RESULTS)/,$(RIVER_DURESS)): $(addprefix $(BUILD)/,river_worker river_probe_worker river_contract) FORCE
 	@OJS_TEST_BUILD=$(abspath $(BUILD)) $(RUN) tests/tools/duress.sh $(notdir $(@D)) python3 -B tests/adapters/river_test.py
-
-# 200 mutants take up to an hour on two processors.
-N ?= 200
-LAYER ?= core stop loop worker net launcher
-MUTATOR := $(BUILD)/universalmutator-1.14.1
-mutants: deps deps-mutants $(MUTATOR)/bin/mutate  ## what no test would notice: make mutants N=200 SEED=1 LAYER=core
-	@$(MUTATOR)/bin/python -B tests/mutants/mutants.py --count '$(N)' --folder $(BUILD)/mutants --compiler '$(CLANGXX)' \
-	    $(if $(SEED),--seed '$(SEED)') $(LAYER)
-# Without what only its command line needs.
-$(MUTATOR)/bin/mutate:
-	$(call fetch,$(MUTATOR),--no-deps universalmutator==1.14.1)

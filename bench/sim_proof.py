@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the simulation is worth: puts faults of the library's history back, one at a time, and lets it look for each.
 
-    past.py [--only REGEX] [--seconds N] [--cxx COMPILER]
+    sim_proof.py [--only REGEX] [--seconds N] [--cxx COMPILER]
 
 A line for each: title | schedules until found | seconds | the violation. A schedule that fails without the fault as
 well finds nothing. Exit status 1 if a fault is not found in its seconds.
@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE, SIM = ROOT / "src", ROOT / "tests/sim"
 OPTIONS = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-DOJS_SHUTDOWN_USE_PROC=0"]
 
 # file: below src/ojs; now: a text in it; then: the one from before the commit that the title names
@@ -104,8 +104,8 @@ def put_back(fault, folder):
 
 
 def build(source, program, compiler):
-    files = sorted(HERE.glob("*.cpp"))
-    subprocess.run([compiler, *OPTIONS, f"-I{source}", f"-I{HERE}", *files, "-o", program], check=True)
+    files = sorted(SIM.glob("*.cpp"))
+    subprocess.run([compiler, *OPTIONS, f"-I{source}", f"-I{SIM}", *files, "-o", program], check=True)
     return program
 
 
