@@ -1,5 +1,4 @@
 // Requests over ojs_tls.hpp, for tls_test.py: prints what came of each on a line of its own.
-//
 //     https_client [--ca F] [--crl F] [--certificate F] [--key F] [--name HOST] [--timeout D] [--token T] [--requests N]
 //                  [--stepwise yes] [--fork yes] URL
 //

@@ -1,13 +1,7 @@
 #!/bin/sh
-# dev_backend against conformance suites, by a runner that its user has built. `make conformance` runs this:
-#
-#     run.sh BUILD SUITES RUNNER    the folder with dev_backend; a folder with a folder for each suite; and the command
-#
-# RUNNER is called for each suite as `RUNNER -url URL -reset-url URL -suites SUITES/SUITE -verbose`, and prints a line for each
-# case: "  L0-ENV-001     Valid minimal job     PASS     3ms", or FAIL, ERR or SKIP. That is how the runner of
-# openjobspec/ojs-conformance (runner/http) works. Each case begins with a backend that knows no job. Ends with "N passed, N
-# failed"; of those that fail, the ones in contradictions.txt, which also says why, do not count. Types with hyphens are taken,
-# as the suites have them.
+# run.sh BUILD SUITES RUNNER: dev_backend against conformance suites (`make conformance`). RUNNER is that of openjobspec/ojs-conformance
+# (runner/http): it prints a line for each case, "  L0-ENV-001     Valid minimal job     PASS     3ms", or FAIL, ERR or SKIP. Ends with
+# "N passed, N failed"; failures that contradictions.txt explains do not count.
 set -eu
 BUILD=$(realpath "$1")
 SUITES=$2 RUNNER=$3

@@ -1,7 +1,5 @@
 // A child of a launcher, written on connect-node's server: it says that it is ready, drains on request, and says that it
 // has ended. Each call and each answer is a line on its output.
-//
-//     node lifecycle_server.mjs
 import { createServer } from "node:http";
 
 import { Code, ConnectError, createClient } from "@connectrpc/connect";

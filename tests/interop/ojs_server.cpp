@@ -1,9 +1,6 @@
-// http_transport and a running OJS server put through what every transport must do, in queues of their own:
-//
-//     build/ojs_server URL [LACKS...]
-//
-// LACKS: what the server does not do, so that it is left out: order, nul, checkpoints, holder, lost-runs. A server that wants
-// a token finds it in OJS_AUTH_TOKEN. Prints a line for each case, and last "N passed, N failed, N skipped".
+// ojs_server URL [LACKS...]: the transport contract on http_transport and a running OJS server, in queues of their own.
+// LACKS: what the server does not do, so that it is left out: order, nul, checkpoints, holder, lost-runs. A server that
+// wants a token finds it in OJS_AUTH_TOKEN. Prints a line for each case, and last "N passed, N failed, N skipped".
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>

@@ -1,9 +1,6 @@
 #!/bin/sh
-# The coordinator and the launcher against programs that nobody here wrote. `make interop-test` runs this:
-#
-#     run.sh BUILD    the folder with lifecycle_runner, launcher and, where gRPC is installed, grpc_bridge
-#
-# Ends with "N passed, N failed, N skipped". Status 77: node, or the packages of package.json, cannot be had here.
+# run.sh BUILD: the coordinator and the launcher against programs that nobody here wrote (`make interop-test`). BUILD has
+# lifecycle_runner, launcher and, where gRPC is installed, grpc_bridge. Ends with "N passed, N failed, N skipped". Status 77: node, or the packages of package.json, cannot be had here.
 set -eu
 BUILD=$(realpath "$1")
 HERE=$(dirname "$(realpath "$0")")

@@ -1,7 +1,5 @@
 #!/bin/sh
-# ojs_server against a server that runs, or against dev_backend. `make server-test` and `make interop-test` run this:
-#
-#     server.sh BUILD [URL [LACKS...]]    the folder with ojs_server and dev_backend
+# server.sh BUILD [URL [LACKS...]]: ojs_server against the server at URL, or dev_backend (`make server-test`, `make interop-test`).
 set -eu
 BUILD=$(realpath "$1")
 shift

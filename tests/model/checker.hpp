@@ -1,6 +1,5 @@
 // A small model checker: every interleaving of a few threads, and every value that a load may return on a processor with a
 // weaker memory than x86. Not the atomics of the library but those of this file are under the code that is tested.
-//
 // Each atomic keeps all values it ever had, and each thread the oldest of them it may still read. A load returns any from
 // that one on; acquire takes over what the releasing thread knew; what is sequentially consistent finds at least the last
 // sequentially consistent write before it. Writes are not made before earlier loads, as no processor we know of does here.

@@ -97,7 +97,7 @@ ojs::group_options runners(int desired, const words& flags) {
 }
 }  // namespace
 
-// ---- the seven of the RFC ----
+// ---- six of the RFC's seven; TestRollingReplacement: tests/launcher/rolling_internals_test.cpp ----
 
 TEST_CASE("rfc_041: TestGracefulShutdownClean, -SlowDrain, -Hang, -RequestMore and -Crash end as required") {
     // What one child does after it was asked to shut down, and what its launcher makes of it.
@@ -163,25 +163,6 @@ TEST_CASE("rfc_041: TestProcessGroupShutdown drains all five processes of a grou
     // All of them drain at the same time, as none of them ends by itself.
     for (int i = 1; i <= 5; ++i) CHECK(fleet.reaches("kv-" + std::to_string(i), instance_state::draining));
     for (int i = 1; i <= 5; ++i) REQUIRE(::kill(fleet.info("kv-" + std::to_string(i)).pid, SIGKILL) == 0);
-    fleet.end();
-}
-
-TEST_CASE("rfc_041: TestRollingReplacement stops an old process only after a new one is ready") {
-    ojs::group_options group = runners(3, {"--initial-work", "0"});
-    group.min_healthy = 3;
-    watched fleet(group);
-    REQUIRE(fleet.starts(3));
-    const ojs::result<ojs::rollout_report> report = fleet.of.rollout("kv", group);
-    REQUIRE(report);
-    CHECK_MESSAGE(report->replaced == 3, report->error);
-    CHECK(fleet.of.group("kv")->ready == 3);
-    for (int i = 1; i <= 3; ++i) {
-        const std::string old = "kv-" + std::to_string(i);
-        CHECK(fleet.info(old).state == instance_state::complete);
-        const int ready = fleet.at("process ready", "kv-" + std::to_string(i + 3));
-        CHECK(ready >= 0);
-        CHECK(ready < fleet.at("shutdown requested", old));
-    }
     fleet.end();
 }
 

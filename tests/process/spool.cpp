@@ -1,8 +1,4 @@
-// A spool directory under fire: workers that are killed outright at random moments, and the flag that puts jobs in.
-// Settings from the environment:
-//
-//   OJS_TEST_SEED         repeats a run's random choices (it is printed)
-//   OJS_TEST_SPOOL_JOBS   how many jobs; default 400
+// A spool directory under fire: OJS_TEST_SPOOL_JOBS jobs, workers killed at random moments (OJS_TEST_SEED); --enqueue.
 #include <random>
 #include <sstream>
 

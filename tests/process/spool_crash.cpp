@@ -1,7 +1,6 @@
 // A process is killed after each single system call that changes something on the disk while it claims and settles a job,
 // and another one recovers: at every such moment the job is in one folder, whole, and settled or not. Other calls are not
-// counted: how often the allocator asks for memory (for opendir()'s buffer under ASan: mmap) depends on what the heap that
-// is inherited from this process has free, which is another at every fork, so that 41 of all calls can be less far than 40.
+// counted: how often the allocator asks for memory differs at every fork.
 #ifdef __linux__
 #include <sys/ptrace.h>
 #include <sys/syscall.h>

@@ -1,5 +1,4 @@
 // Declares, fills and counts RabbitMQ's queues. It does not use the library under test.
-//
 //     amqp_tool URL declare QUEUE classic|quorum    durable
 //     amqp_tool URL publish QUEUE                   each line of stdin; message-id: its first word
 //     amqp_tool URL count QUEUE                     messages that are ready

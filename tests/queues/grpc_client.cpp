@@ -1,5 +1,4 @@
 // Calls examples/grpc_drain.cpp without generated code.
-//
 //     grpc_client ADDRESS call METHOD [TEXT]    prints the status code, and the response in hex
 //     grpc_client ADDRESS load CALLERS MS       each caller repeats /demo/Work until it is refused; prints
 //                                               "ok N refused N failed N", and each other error

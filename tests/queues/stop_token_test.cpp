@@ -1,6 +1,4 @@
 // ojs_stop_token.hpp: stop_source_of and cancel_on, with the threads of C++20.
-//
-//     g++ -std=c++20 -pthread -I. -Iextensions tests/queues/stop_token_test.cpp && ./a.out
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "ojs_stop_token.hpp"
 

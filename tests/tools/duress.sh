@@ -1,7 +1,6 @@
 #!/bin/bash
 # duress.sh KIND PROGRAM [ARGUMENT...]: runs a test program on a machine that is slow, busy, still or bare. Its output and
 # exit status are the program's own. Kinds:
-#
 #   busy      beside 100 threads that never sleep
 #   hogs      beside two processes that never sleep
 #   user      as nobody, beside the same
@@ -16,7 +15,7 @@
 set -u
 
 usage() {
-    sed -n 's/^# \{0,1\}//p' "$0" | sed -n 2,12p
+    sed -n 's/^# \{0,1\}//p' "$0" | sed -n 2,10p
     exit 64
 }
 skip() {

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -165,48 +164,6 @@ class Names(unittest.TestCase):
         for name in "POSTGRES_PASSWORD", "OJS_API_KEY":
             self.assertIn("${" + name + ":?", read(BACKENDS))
         self.assertNotRegex(read(BACKENDS), r"(PASSWORD|TOKEN|KEY):?-")
-
-
-def commands():
-    """The arguments with which the files start the worker, and those that their comments name."""
-    text = "".join(map(read, FILES))
-    lists = re.findall(r'\["/worker"((?:, "[^"]*")*)\]', text)
-    return {tuple(re.findall(r'"([^"]*)"', each)) for each in lists} | {(flag,) for flag in re.findall(r"\bworker (?:with )?(--[a-z]+)", text)}
-
-
-@unittest.skipUnless(Path("/proc/self/exe").exists(), "the command finds the worker in /proc")
-class Commands(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.program = Path(folder.name) / "worker"
-        source = (ROOT / "examples/hello_worker.cpp").read_text()
-        headers = [f"-I{ROOT}", f"-I{ROOT}/extensions"]
-        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-pthread", *headers, "-x", "c++", "-", "-o", self.program],
-                       input=source, text=True, check=True)
-
-    def start(self, arguments):
-        environment = {**os.environ, "OJS_URL": "http://127.0.0.1:1", "OJS_PRESTOP_DELAY": "1ms"}
-        out = subprocess.Popen([self.program, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.addCleanup(out.communicate)
-        self.addCleanup(out.kill)
-        return out
-
-    def test_the_worker_program_has_every_command_that_deployments_use(self):
-        ends = {("--signal", "quiet", "--wait"): (0, "sent quiet"), ("--doctor",): (1, "backend-unreachable")}
-        self.assertEqual(commands(), {(), ("--init",), *ends})
-        for arguments in commands() - {*ends}:
-            worker = self.start(arguments)
-            for line in iter(worker.stdout.readline, ""):
-                if "worker started" in line:
-                    break
-            for command, (status, says) in ends.items():
-                run = self.start(command)
-                said = run.communicate(timeout=60)[0]
-                self.assertEqual((run.returncode, says in said, "worker started" in said), (status, True, False), said)
-            worker.terminate()
-            self.assertIn('"phase":"quiet"', worker.communicate(timeout=60)[0])
-            self.assertEqual(worker.returncode, 0)
 
 
 def included_by(path):

@@ -1,10 +1,5 @@
-// A worker that breaks one requirement on purpose: what shutdown-probe is tested on.
-//
-//   broken_worker                keeps them all
-//   broken_worker --break ID     breaks one
-//   broken_worker --serial       keeps them all, with one job at a time
-//   broken_worker --dies         has no handler of SIGTERM
-//   broken_worker --list         one line each: ID, the check that must fail, the scenario that shows it
+// A worker that breaks the requirement of --break ID on purpose: what shutdown-probe is tested on. --serial: one job at
+// a time. --dies: no handler of SIGTERM. --list: for each ID the check that must fail, and the scenario that shows it.
 #include <signal.h>
 #include <unistd.h>
 

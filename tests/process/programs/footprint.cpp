@@ -1,13 +1,6 @@
-// Counts what the library takes from a process, in the file $TEST_COUNTS, which holds `taken` and is current at any time.
-//
-//     footprint core|loop|worker SLOTS    the worker is configured from the environment
-//
-// When that has returned, prints "ended" and waits for a SIGUSR2 before it exits with its status.
-//
-// Jobs: test.gate [PATH]  returns once the file exists
-//       test.keep [...]   reads its first argument
-//       test.count []     does nothing; job 1,200 prints what each of the last thousand took:
-//                         "a job: N allocations, N locks, N clock reads"
+// footprint core|loop|worker SLOTS: counts what the library takes, in the file $TEST_COUNTS, which holds `taken` and is
+// current at any time. Then prints "ended", waits for a SIGUSR2, and exits with the status of run(). Of the jobs
+// test.count, number 1,200 prints what each of the last thousand took.
 #include "footprint.hpp"
 
 #include <dlfcn.h>

@@ -1,10 +1,5 @@
-// The worker that the process tests start, signal and watch. Configured from the environment:
-//
-//   OJS_*           as every worker
-//   TEST_MODE       what main() does; see the table at the end
-//
-// Handlers print "start JOB_ID", changes of phase print "phase NAME EVENT NANOSECONDS" (steady clock), both on
-// standard output; the log goes to standard error.
+// The worker that the process tests start, signal and watch. TEST_MODE: what main() does. Handlers print "start
+// JOB_ID", changes of phase "phase NAME EVENT NANOSECONDS" (steady clock), both on standard output.
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
