@@ -158,7 +158,7 @@ TEST_CASE("river_transport: a cancelled FETCH does not cancel a concurrent FETCH
     CHECK(failed == 0);
 }
 
-TEST_CASE("river_transport: a report times out, another batch may settle it -> it is accepted again") {
+TEST_CASE("river_transport: a report that timed out is accepted again, even if an earlier batch settled the job") {
     connection holder;
     lone_worker worker("late");
     for (int round = 0; round < 5; ++round) {

@@ -4,7 +4,7 @@
 using std::chrono::milliseconds;
 
 namespace {
-TEST_CASE("fill_standard_descriptors: 0, 1 and 2 are /dev/null where they were closed, in no program started") {
+TEST_CASE("fill_standard_descriptors: closed descriptors 0, 1 and 2 become /dev/null, but not in started programs") {
     const pid_t child = test::forked([] {
         ::close(0), ::close(2);
         detail::fill_standard_descriptors();

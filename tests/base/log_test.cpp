@@ -179,7 +179,7 @@ TEST_CASE("log: a line longer than PIPE_BUF arrives whole, and every line ends w
     CHECK(pipe.read_all_there_is() == "first\n" + long_line + "\n");
 }
 
-TEST_CASE("log: a line to a closed pipe raises no SIGPIPE, and keeps its handler, mask and pending state") {
+TEST_CASE("log: a line to a closed pipe raises no SIGPIPE, and SIGPIPE's handler, mask and pending state stay") {
     struct sigaction before {};
     struct sigaction after {};
     struct sigaction counting {};
@@ -217,7 +217,7 @@ void fill(int writer, int free_pages) {
     for (int i = 0; i < size / 4096 - free_pages; ++i) REQUIRE(::write(writer, page.data(), page.size()) == 4096);
 }
 
-TEST_CASE("log: nobody reads -> lines wait for a second in all, then are dropped, and their count is logged once") {
+TEST_CASE("log: a full pipe -> lines wait for 1 s in all, then are dropped, and the number dropped is logged once") {
     const pipe_ends pipe;
     fill(pipe.writer(), 0);
     CHECK(test::status_of(test::forked([&] {  // a child has a budget and a count of its own

@@ -44,7 +44,7 @@ std::function<http_response(const http_request&)> loses_response(const std::stri
 }  // namespace
 
 // [OJS HTTP binding] [OJS core 5]
-TEST_CASE("client: enqueue() sends the members of the published schema, and the id only if there is one") {
+TEST_CASE("client: enqueue() sends the members of the published schema, and an id only if the job has one") {
     const backend peer(201, shown());
     enqueue_request job = make_job("", "[\"a\", 10000000000000000000000]");
     job.queue = "a-1.b";
@@ -157,7 +157,7 @@ TEST_CASE("client: a 4xx response is one request, and rejected with the server's
     }
 }
 
-TEST_CASE("client: a lost response to an enqueue -> repeated if it has an id, and a success if the job is that one") {
+TEST_CASE("client: an enqueue with an id is repeated after a lost response, and a 409 for that job is a success") {
     const struct {
         const char* what;
         std::string job_id, shown;
@@ -179,7 +179,7 @@ TEST_CASE("client: a lost response to an enqueue -> repeated if it has an id, an
 }
 
 TEST_CASE(
-    "client: a 429, or a 503 to what may be repeated -> another try; a 503 to an enqueue without an id is final") {
+    "client: a 429, or a 503 to a repeatable request -> another try; a 503 to an enqueue without an id is final") {
     for (const int status : {429, 503}) {
         const auto fails_once = [status, count = std::make_shared<int>(0)](const http_request&) {
             return ++*count == 1 ? http_response{status, {}, refused} : http_response{201, {}, shown()};
@@ -215,7 +215,7 @@ TEST_CASE("client: a lost response to a batch -> each of its jobs is looked up")
           errc::bad_response);
 }
 
-TEST_CASE("client: cancel() of a cancelled job is a success, of a completed one the server's refusal") {
+TEST_CASE("client: cancel() succeeds for a cancelled job, and fails with the server's refusal for a completed job") {
     for (const char* state : {"cancelled", "completed"}) {
         const backend peer([state](const http_request& request) {
             if (request.method == "DELETE") return http_response{409, {}, refused};
@@ -248,7 +248,7 @@ TEST_CASE("client: a call ends once its token is cancelled, while it waits for a
     CHECK(test::code_of(to.get(id, {deadline_after(50ms), {}})) == errc::unreachable);
 }
 
-TEST_CASE("client: new_job_id() and follow_up_id() are UUIDv7; the latter depends on its parameters alone") {
+TEST_CASE("client: new_job_id() and follow_up_id() are UUIDv7; equal parameters give equal follow_up_id()s") {
     const std::string follow_up = follow_up_id(id, "mail");
     CHECK(follow_up == "019461a8-1a2b-7e46-8ede-ae32fb76988e");
     CHECK(follow_up != follow_up_id(id));

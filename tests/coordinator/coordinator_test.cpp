@@ -478,7 +478,7 @@ TEST_CASE("coordinator: start_for(worker) derives readiness, metrics and complet
     }
 }
 
-TEST_CASE("coordinator: maxShutdownSeconds cancels a worker's jobs; an unreported one is BLOCKED") {
+TEST_CASE("coordinator: maxShutdownSeconds cancels a worker's jobs; an unreported job makes the state BLOCKED") {
     test::counter cancelled, requested;
     log_options options;
     options.level = log_level::warn;

@@ -99,7 +99,7 @@ TEST_CASE("rpc: an invalid call is refused with an HTTP status and a Connect err
     CHECK_FALSE(service.is_for("/metrics"));
 }
 
-TEST_CASE("rpc: rpc_call() returns the message of a 200, else an error by the Connect code or HTTP status") {
+TEST_CASE("rpc: rpc_call() returns the message of a 200; else the Connect code or HTTP status decides the error") {
     const struct {
         const char* status;
         std::string body;

@@ -172,7 +172,7 @@ class sleeping_thread {
     std::thread thread_;
 };
 
-TEST_CASE("cancel_token: sleeps and a drop that waits for its callback share one source -> each is woken") {
+TEST_CASE("cancel_token: a cancellation wakes sleepers and a thread that waits to drop a running callback") {
     detail::split_source source;
     test::event inside, proceed, dropped;
     const auto sleeps = [&] { CHECK_FALSE(source.token().sleep_for(1h)); };
@@ -221,7 +221,7 @@ TEST_CASE("cancel_token: a callback may own registrations, including its own, wi
     }
 }
 
-TEST_CASE("cancel_token: a callback registered during a cancellation runs at most once, and not after its drop") {
+TEST_CASE("cancel_token: a callback registered during a cancellation runs at most once, and not once dropped") {
     for (int round = 0; round < 50; ++round) {
         detail::split_source source;
         std::atomic<int> wrong{0};

@@ -126,7 +126,7 @@ TEST_CASE("lifecycle: every event in every phase changes the state exactly as th
 }
 
 // [GS 4.2 (d)] [WP 2.3 (b)]
-TEST_CASE("lifecycle: a stop only escalates, up to exit at the third signal, and a resume ends only a quiet") {
+TEST_CASE("lifecycle: each stop signal escalates, the third one exits, and a resume ends only a quiet") {
     using e = event;
     CHECK(walk({e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal, e::stop_signal}) ==
           "draining; stopping forced x2; stopping forced x3 exits; -; -");
@@ -194,7 +194,7 @@ TEST_CASE("lifecycle: apply() keeps errno, also if notifying a subscriber fails"
     }
 }
 
-TEST_CASE("lifecycle: a debounce time beyond 32 bits does not wrap, and a negative debounce time is none") {
+TEST_CASE("lifecycle: a debounce time beyond 32 bits does not wrap, and a negative one counts as zero") {
     using std::chrono::milliseconds;
     for (const milliseconds gap : {milliseconds(std::int64_t{1} << 32), milliseconds::max(), milliseconds(-1)}) {
         CAPTURE(gap.count());

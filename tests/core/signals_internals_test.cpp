@@ -6,7 +6,7 @@ using test::disposition_of;
 using test::send_self;
 
 namespace {
-TEST_CASE("signals: an installer left SIGHUP handled, and the next does not claim it -> the next restores SIG_DFL") {
+TEST_CASE("signals: SIGHUP still handled by an earlier installer -> a new installer without SIGHUP restores SIG_DFL") {
     for (const int sent : {SIGHUP, SIGUSR1}) {
         CAPTURE(sent);
         const signal_options options{true, {SIGHUP, SIGINT}};

@@ -102,7 +102,7 @@ TEST_CASE("signals: the third stop signal exits with 128+n, if nobody follows th
     }
 }
 
-TEST_CASE("signals: a follower does not exit after the third stop signal -> one a second later does") {
+TEST_CASE("signals: a follower that does not exit at the third stop signal -> a stop signal a second later exits") {
     CHECK(test::status_of(test::forked([] {
               lifecycle target(0ms);
               const signals installed = claim(target);
@@ -165,7 +165,7 @@ TEST_CASE("signals: each handler blocks the other claimed signals and uses the a
     }
 }
 
-TEST_CASE("signals: wait() returns all in order, last_signal() the newest; without third_signal_exits none exits") {
+TEST_CASE("signals: wait() returns signals in order, last_signal() the newest; without third_signal_exits none exits") {
     lifecycle target(0ms);
     signals installed = claim(target, without_exit());
     const pid_t parent = ::getpid();
@@ -288,7 +288,7 @@ TEST_CASE("signals: a thread begins to handle SIGTSTP only after a later SIGCONT
     }
 }
 
-TEST_CASE("signals: the program sets its handler over ours -> it is named once; SIGCONT and the destructor leave it") {
+TEST_CASE("signals: a handler that the program replaces is reported once, and SIGCONT and the destructor keep it") {
     foreign_calls = 0;
     const with_disposition before(SIGTSTP, SIG_DFL);
     {
@@ -427,7 +427,7 @@ int take_over(signals& parents, const lifecycle& parents_target) {
 }
 
 // The ways to make a child.
-TEST_CASE("signals: a child made by any kind of fork dies of SIGTERM, or can claim the signals itself") {
+TEST_CASE("signals: a child of any kind of fork dies of SIGTERM, or can install signals itself") {
     for (const auto& way : test::ways_to_fork) {
         CAPTURE(&way - test::ways_to_fork);
         lifecycle target(0ms);

@@ -88,7 +88,7 @@ TEST_CASE("event parser: a stream gives the events that the SSE standard defines
     for (const auto& row : rows) CHECK_MESSAGE(read_events(row.first) == row.second, row.first);
 }
 
-TEST_CASE("event parser: an event with a line or data above the limit is cut, and the next event is whole") {
+TEST_CASE("event parser: an event above the size limit is truncated, and the next event is read completely") {
     const std::string half(detail::max_event_size / 2, 'x');
     for (const std::string& text :
          {"data: " + half + half, "data: " + half + "\ndata: " + half + "x", "event: e\n:" + half + half + "x"}) {
@@ -117,7 +117,7 @@ TEST_CASE("queue events: an event announces work unless its type or state says o
         CHECK_MESSAGE(detail::announces_work(row.first) == row.second, (row.first.type + row.first.data));
 }
 
-TEST_CASE("queue events: a FETCH after an event gets no job -> that of the next is up to 8 ms later") {
+TEST_CASE("queue events: a FETCH after an event gets no job -> the FETCH after the next event is up to 8 ms later") {
     detail::announcement_schedule schedule;
     const time_point now = steady_clock::now();
     schedule.note_event(now);

@@ -137,7 +137,7 @@ TEST_CASE("launcher_admin: unknown names and invalid requests get an error respo
     CHECK(of.fleet.running().size() == 2);
 }
 
-TEST_CASE("launcher_admin: a token is required for all but the status page, probes and metrics") {
+TEST_CASE("launcher_admin: every route but the status page, probes and metrics requires the token") {
     launcher_options options = served_options();
     options.admin_token = "s3cret";
     options.status_page = "<p>";

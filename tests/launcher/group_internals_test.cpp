@@ -53,7 +53,7 @@ TEST_CASE("process_group: a slot that has used up max_restarts stays empty until
     CHECK(fleet.ready() == 2);
 }
 
-TEST_CASE("process_group: a failed start is retried, unless by policy never, and is no restart") {
+TEST_CASE("process_group: a failed start is retried unless restart_policy is never, and does not count as a restart") {
     for (const bool retried : {true, false}) {
         fake_fleet fleet;
         int starts = 0;

@@ -112,7 +112,7 @@ TEST_CASE("launcher: groups above a machine limit are refused with need, limit a
     }
 }
 
-TEST_CASE("launcher: a 2nd stop signal forces the stop; a process that outlives SIGKILL gives 75") {
+TEST_CASE("launcher: a second stop signal forces the stop; a process that outlives SIGKILL -> exit status 75") {
     for (const bool forced : {false, true}) {
         CAPTURE(forced);
         launcher_options options = two_groups();

@@ -411,9 +411,9 @@ TEST_CASE("managed_instance: shut_down() and force() do not wait for a coordinat
 TEST_CASE("managed_instance: a process without a reachable coordinator is shut down with SIGTERM") {
     fixture::answers answers;
     bool has_coordinator = true;
-    SUBCASE("as is found out") {}
-    SUBCASE("as is known") { has_coordinator = false; }
-    SUBCASE("it stopped listening") { answers["GetReadinessStatus"] = always(says("READY")); }
+    SUBCASE("the launcher finds no coordinator") {}
+    SUBCASE("the configuration says so") { has_coordinator = false; }
+    SUBCASE("the coordinator stopped listening") { answers["GetReadinessStatus"] = always(says("READY")); }
     fixture f(answers);
     f.runs({"sh", "-c", "trap 'exit 0' TERM; sh -c 'echo up; exec sleep 1000' & wait"});
     f.spec.options.has_coordinator = has_coordinator;
@@ -426,7 +426,7 @@ TEST_CASE("managed_instance: a process without a reachable coordinator is shut d
     CHECK(f.logged("warning: requesting shutdown with SIGTERM") == has_coordinator);
 }
 
-TEST_CASE("managed_instance: force() ends what ignores SIGTERM (TestShutdownTimeoutForceKill)") {
+TEST_CASE("managed_instance: force() ends a process that ignores SIGTERM (TestShutdownTimeoutForceKill)") {
     fixture f;
     f.spec.options.has_coordinator = false;
     f.spec.options.shutdown.max_duration = 1h;
@@ -445,7 +445,7 @@ TEST_CASE("managed_instance: force() ends what ignores SIGTERM (TestShutdownTime
     CHECK(f.logged("still running after SIGTERM; sending SIGKILL"));
 }
 
-TEST_CASE("managed_instance: no READY in time, UNHEALTHY and invalid responses make it unhealthy") {
+TEST_CASE("managed_instance: UNHEALTHY, an invalid response or no READY in time makes the process unhealthy") {
     std::atomic<const char*> now{nullptr};  // null: rubbish
     fixture f({{"GetReadinessStatus", [&](fixture&) {
                     const char* const state = now;
@@ -464,7 +464,7 @@ TEST_CASE("managed_instance: no READY in time, UNHEALTHY and invalid responses m
     }
 }
 
-TEST_CASE("managed_instance: without a coordinator it is ready while its ready_url returns 200") {
+TEST_CASE("managed_instance: a process without a coordinator is ready while its ready_url returns 200") {
     fixture f;
     f.spec.options.has_coordinator = false;
     std::atomic<int> status{503};
@@ -541,7 +541,7 @@ TEST_CASE("managed_instance: a process whose exec() hangs can be shut down or fo
     while (::waitpid(-1, nullptr, WNOHANG) != -1 && steady_clock::now() < deadline) std::this_thread::yield();
 }
 
-TEST_CASE("managed_instance: the last reference ends the process, and leaks no descriptor") {
+TEST_CASE("managed_instance: dropping the last reference ends the process and leaks no descriptor") {
     const auto cycle = [] {
         fixture f(usual());
         static_cast<void>(f.start_ready());

@@ -80,7 +80,7 @@ TEST_CASE("rollout: min_ready_time is 5s by default, or 1s without a coordinator
     CHECK(detail::stop_time(options.process) == 24s);
 }
 
-TEST_CASE("rollout: a new process fails -> one configuration is left, or the report says mixed, and why") {
+TEST_CASE("rollout: a new process fails -> all processes get one configuration, or the report says mixed, and why") {
     using decision = std::function<fate(std::uint64_t generation, int started)>;
     const auto each_new = [](fate ends) -> decision {
         return [ends](std::uint64_t generation, int) { return generation == 1 ? fate::ready : ends; };
@@ -204,7 +204,7 @@ TEST_CASE("rollout: canaries stay ready and pass canary_check first, or are roll
     }
 }
 
-TEST_CASE("rollout: a cancellation ends the new processes that are not available; replaced ones are kept") {
+TEST_CASE("rollout: a cancellation ends new processes that are not yet available, and keeps those that are") {
     const struct {
         const char* name;
         rollout_phase phase;
@@ -274,7 +274,7 @@ TEST_CASE("rollout: a rollback cannot be cancelled, and is counted") {
     CHECK(counted.crashes == 0);
 }
 
-TEST_CASE("rollout: a hook that hangs and a process that does not exit are waited for until a deadline") {
+TEST_CASE("rollout: a hook that hangs or a process that does not exit delays the rollout only until a deadline") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
     test::event let_go;

@@ -98,7 +98,7 @@ class faulty_disk {
 };
 }  // namespace
 
-TEST_CASE("state_file: a successor ends orphans and removes their folder; a second launcher gets busy") {
+TEST_CASE("state_file: the next launcher ends orphans and removes their folder; a second one fails with busy") {
     const test::temporary_folder folder;
     const std::string path = folder.file("state");
     sleeper left;

@@ -1,7 +1,7 @@
 // loop_core: what a health server asks.
 #include "test.hpp"
 
-TEST_CASE("loop: quiet() between may_take() and begin() -> the loop is not drained until the item ends") {
+TEST_CASE("loop: quiet() between accepting() and begin() -> the loop is not drained until the item ends") {
     loop_options options;
     options.log.level = log_level::off;
     lifecycle life;

@@ -90,7 +90,7 @@ TEST_CASE("memory_transport: fetch() takes queues in the requested order, and a 
     CHECK(states(queue) == names{"job-1 active", "job-2 active", "job-3 active", "job-4 active"});
 }
 
-TEST_CASE("memory_transport: only the latest settled jobs are kept, up to the limit, and all unsettled jobs") {
+TEST_CASE("memory_transport: every unsettled job is kept, and settled jobs only up to the limit, latest first") {
     memory_transport queue(2);
     for (int i = 0; i < 5; ++i) queue.push("t");
     CHECK(claim(queue, 4) == names{"job-1", "job-2", "job-3", "job-4"});

@@ -211,7 +211,7 @@ TEST_CASE("byte stream: a handshake that fails, times out or is interrupted send
     CHECK(heard.find_first_not_of('H') == std::string::npos);
 }
 
-TEST_CASE("byte stream: a broken stream reports its failure, and only true sends the request again") {
+TEST_CASE("byte stream: the error of a broken stream is returned, and only a repeatable request is sent again") {
     record of;
     peer::server server([](int fd, int connection) {
         if (connection > 1) return serve(fd);

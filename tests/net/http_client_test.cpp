@@ -25,7 +25,7 @@ struct interruption : test::pipe_ends {
     }
 };
 
-TEST_CASE("http_client: each header is sent once; those of the options replace ours, those of a request do not") {
+TEST_CASE("http_client: each header is sent once; options replace the client's headers, a request does not") {
     std::string seen;
     peer::server server([&](int fd, int) {
         seen = peer::read_message(fd);
@@ -54,7 +54,7 @@ TEST_CASE("http_client: each header is sent once; those of the options replace o
           "GET / HTTP/1.1\r\nAccept-Encoding: identity\r\nuser-agent: u\r\nAUTHORIZATION: Basic b\r\nhost: h\r\n\r\n");
 }
 
-TEST_CASE("http_client: a token is read from its file for each request; while there is none, the first one is sent") {
+TEST_CASE("http_client: a token file is read for each request; while the file is missing, the first token is sent") {
     const test::temporary_folder folder;
     std::string seen;
     peer::server server([&](int fd, int) {
@@ -189,7 +189,7 @@ TEST_CASE("http_client: a missing listener, socket file or host fails as unreach
     }
 }
 
-TEST_CASE("http_client: a connection is reused neither after its last response nor with bytes that have no place") {
+TEST_CASE("http_client: a connection that announced its end, or received unexpected bytes, is not reused") {
     for (const std::string& answer :
          {peer::ok("x", "Connection: close\r\n"), peer::ok("x", "Connection: a\r\nConnection: b, CLOSE\r\n"),
           std::string("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx"), peer::ok("x") + "surplus",
@@ -215,7 +215,7 @@ TEST_CASE("http_client: a connection is reused neither after its last response n
     }
 }
 
-TEST_CASE("http_client: a kept connection that the peer has closed, or on which it has sent bytes, gets no request") {
+TEST_CASE("http_client: an idle connection that the peer closed or sent bytes on gets no request") {
     for (const bool closes : {true, false}) {
         std::atomic<int> requests{0};
         test::event done;
@@ -237,7 +237,7 @@ TEST_CASE("http_client: a kept connection that the peer has closed, or on which 
     }
 }
 
-TEST_CASE("http_client: two responses to a request on a kept connection are an error") {
+TEST_CASE("http_client: two responses to one request on a kept connection are an error") {
     peer::server twice([](int fd, int) {
         for (int i = 0; !peer::read_message(fd).empty(); ++i)
             peer::send_text(fd, i > 0 ? peer::ok("late") + peer::ok() : peer::ok());
@@ -438,7 +438,7 @@ TEST_CASE("http_client: a request that is cancelled or past its deadline is not 
     CHECK(requests == 1);
 }
 
-TEST_CASE("http_client: a body of 4 MB is sent whole; before its end a 413 is read, and a success is no response") {
+TEST_CASE("http_client: a 413 before the end of a 4 MB body is returned, and an early 200 is an error") {
     const http_request request = peer::post("/", std::string(4000000, 'x'));
     peer::server reader(
         [](int fd, int) { peer::send_text(fd, peer::ok(std::to_string(peer::read_message(fd).size()))); });

@@ -14,7 +14,7 @@ detail::connection_ref make_connection() {
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 }  // namespace
 
-TEST_CASE("idle connections: the one that was returned last is taken first") {
+TEST_CASE("idle connections: the connection returned last is taken first") {
     detail::idle_connections idle;
     CHECK(!idle.take(steady_clock::now()));
     const detail::connection_ref first = make_connection();
@@ -26,7 +26,7 @@ TEST_CASE("idle connections: the one that was returned last is taken first") {
     CHECK(!idle.take(steady_clock::now()));
 }
 
-TEST_CASE("idle connections: those that have expired, or had no recent response, are closed") {
+TEST_CASE("idle connections: a connection that expired, or had no recent response, is closed") {
     detail::idle_connections idle;
     detail::connection_ref conn = make_connection();
     const int fd = conn->socket.get();

@@ -120,7 +120,7 @@ TEST_CASE("json: json_quote() escapes control characters and repairs invalid UTF
     for (int byte = 0; byte < 256; ++byte) CHECK(parses(json_quote(std::string(3, static_cast<char>(byte)))));
 }
 
-TEST_CASE("json: number() reads only JSON numbers, and a number is too large exactly if strtod() says so") {
+TEST_CASE("json: number() reads only JSON numbers, and refuses those that strtod() finds too large") {
     for (const char* none : {"", "x", "\"1\"", "[1]", "1 2", "1e999", "-1e999", "01"}) {
         CAPTURE(none);
         CHECK_FALSE(json_view(none).number());

@@ -95,7 +95,7 @@ TEST_CASE("name server: no known address accepts a connection -> the backend is 
     CHECK(backend.second->connections() == 2);
 }
 
-TEST_CASE("name server: a request fails at its deadline, and the next ones wait for the same slow lookup") {
+TEST_CASE("name server: a request fails at its deadline, and later requests wait for the same slow lookup") {
     backend_by_name backend;
     backend.first.reset();
     backend.open_second();

@@ -113,7 +113,7 @@ TEST_CASE("connect: a socket that TCP connected to itself is refused, and a list
     }
 }
 
-TEST_CASE("connect: an address is silent -> the next is tried, however late the deadline; keep-alive is 20 s") {
+TEST_CASE("connect: a silent address -> the next address is tried, even without a deadline; keep-alive is 20 s") {
     const detail::unique_fd silent = detail::open_socket(AF_INET), good = detail::open_socket(AF_INET);
     REQUIRE(::listen(silent.get(), 0) == 0);
     REQUIRE(::listen(good.get(), 1) == 0);

@@ -186,7 +186,7 @@ std::vector<finding> findings_of(const std::string& comm, const std::string& com
 }  // namespace
 
 // [GS 4.3 (c)]
-TEST_CASE("pid1: a PID 1 that passes no signals on is reported, with its command line up to an argument or value") {
+TEST_CASE("pid1: a PID 1 that passes no signals on is reported with its command, without later arguments") {
     const struct {
         const char* comm;
         const char* command;

@@ -84,7 +84,7 @@ TEST_CASE("doctor: findings are printed with their fix and counted") {
 }
 
 // [GS 8.2 (a)] [GS-003]
-TEST_CASE("doctor: each fault of the options or the environment gives its finding, and a well worker none") {
+TEST_CASE("doctor: each fault of options or environment gives its own finding, and a correct worker gives none") {
     const severity info = severity::info;
     const severity warning = severity::warning;
     const severity error = severity::error;
@@ -230,7 +230,7 @@ TEST_CASE("doctor: a backend that is silent, refuses the token or returns no suc
     check_found(ask(unanswered, probe(), 500ms), "backend-unreachable", severity::error, "before the deadline");
 }
 
-TEST_CASE("doctor: a queue that the backend calls paused, or has jobs that nobody takes, gives a warning") {
+TEST_CASE("doctor: a paused queue, or a queue whose jobs no worker takes, gives a warning") {
     const auto found = [](const std::string& status, const std::string& stats) {
         const ojs::http_server server = backend(200, "", R"({"status":")" + status + R"(","stats":{)" + stats + "}}");
         const std::vector<finding> all = ask_url("http://" + server.address());
@@ -247,7 +247,7 @@ TEST_CASE("doctor: a queue that the backend calls paused, or has jobs that nobod
 }
 
 // In the container of a running worker that worker holds the address; a process that runs this program need not listen.
-TEST_CASE("doctor: a health address in use is an info if a running worker owns it, and else an error") {
+TEST_CASE("doctor: a health address in use is an info if a running worker uses it, and an error otherwise") {
     const pid_t second = forked([] { return ::pause(); });  // a process that runs this program
     const ojs::http_server taken = backend(200);
     check_found(ask_for("OJS_HEALTH_ADDR=" + taken.address()), "health-bind", severity::error, "in use");

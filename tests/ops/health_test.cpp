@@ -124,7 +124,7 @@ std::string refusal(const ops_options& server) {
 }
 
 // [WP 4.6 (b)] [WP 4.6 (c)]
-TEST_CASE("health: readiness waits for the first successful response of the backend, liveness does not") {
+TEST_CASE("health: /readyz is 503 until the backend's first successful response, and /livez is 200 at once") {
     served tested{ops_options()};
     for (const char* call : {"beat", "fetch"}) tested.wire.refuse(call, 1, {errc::unavailable, 503, "no"});
     const shared_event again = make_event();
@@ -390,7 +390,7 @@ TEST_CASE("health control: control without a token is valid only on loopback and
 }
 
 // [GS 5.1 (c)]
-TEST_CASE("quiet: /quiet?wait= responds when the last job is settled, the worker resumes, or the wait is over") {
+TEST_CASE("health: /quiet?wait= responds when the last job is settled, the worker resumes, or the wait is over") {
     busy tested;
     std::vector<exchange> all;
     for (const char* wait : {"", "=", "=soon", "=-1", "=1e9", "=%31", "=30000", "=99999999999999999999"})
@@ -410,7 +410,7 @@ TEST_CASE("quiet: /quiet?wait= responds when the last job is settled, the worker
     CHECK(tested.status("/quiet?wait=1m") == 200);  // nothing to wait for
 }
 
-TEST_CASE("quiet: a fifth concurrent request does not wait, and probes stay available") {
+TEST_CASE("health: a fifth concurrent /quiet?wait= does not wait, and probes stay available") {
     busy tested;
     std::vector<std::future<http_response>> waits;
     for (int i = 0; i < 5; ++i) waits.push_back(tested.quiet_and_wait());

@@ -47,7 +47,7 @@ TEST_CASE("signal_worker: PID 1 or the only other run of the program is found, a
     }
 }
 
-TEST_CASE("signal_worker: an init gets a reclaim only if it forwards signals and a child handles SIGUSR1") {
+TEST_CASE("signal_worker: reclaim is sent to an init only if it forwards signals and a child handles SIGUSR1") {
     // In sigwait() none is shown as blocked.
     const std::string unprepared = "Name:\tw\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t";
     const std::string waiting = unprepared + "0000000000000000\n";

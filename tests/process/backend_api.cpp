@@ -65,7 +65,7 @@ std::string next_second() {
 }
 }  // namespace
 
-TEST_CASE("dev_backend: an invalid request -> its status, a message that says why, and no job") {
+TEST_CASE("dev_backend: an invalid request -> a 4xx status with the reason, and no job") {
     const backend jobs;
     const std::string open = R"({"type":"a","args":)";
     const std::string many = std::string(100, '[') + std::string(100, ']');
@@ -154,7 +154,7 @@ TEST_CASE("dev_backend: a PUSH with an unknown, misplaced or invalid member is r
     CHECK(jobs_of(jobs) == 0);
 }
 
-TEST_CASE("dev_backend: a PUSH in each documented form is accepted, and what it does not know of is kept") {
+TEST_CASE("dev_backend: a PUSH in each documented form is accepted, and unknown members are kept") {
     const backend jobs;
     const std::string schema =  // a job by the published schema, as GET shows it
         R"({"type":"a","args":[],"specversion":"1.0","id":"019539a4-aaaa-7000-8000-111111111111","queue":"q-1.a","priority":1,)"
@@ -180,7 +180,7 @@ TEST_CASE("dev_backend: a PUSH in each documented form is accepted, and what it 
     CHECK(job["ext_c"].is("d"));
 }
 
-TEST_CASE("dev_backend: a job with the id or unique keys of an unfinished one gets 409, also in a batch") {
+TEST_CASE("dev_backend: a PUSH with the id or unique keys of an unfinished job gets 409, also in a batch") {
     const backend jobs;
     const auto status = [&](const std::string& members) { return push(jobs, "," + members).status; };
     const std::string id = R"("id":"019539a4-aaaa-7000-8000-111111111111")";
@@ -286,7 +286,7 @@ TEST_CASE("dev_backend: the error and the policy decide between retry, discard a
     CHECK(claim(jobs)["id"].text == dead[1]);
 }
 
-TEST_CASE("dev_backend: a job can be claimed only when due and not expired, and cancelled until it ends") {
+TEST_CASE("dev_backend: a job can be claimed while due and not expired, and cancelled until it ends") {
     const backend jobs;
     const std::string later = pushed(jobs, R"(,"delay_until":"2199-12-31T23:59:59.999+14:00")");
     const std::string never = pushed(jobs, R"(,"delay_until":"9999-12-31T23:59:59Z")");

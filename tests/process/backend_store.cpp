@@ -175,7 +175,7 @@ TEST_CASE("store: SIGKILLs of dev_backend under four workers lose no accepted jo
     }
 }
 
-TEST_CASE("store: a file that is foreign, damaged or open elsewhere is refused with 74 and not changed") {
+TEST_CASE("store: a foreign, damaged or locked file is refused with status 74 and not changed") {
     stored_backend good;
     good->push("a", "[]", 1);
     const std::string id = good->push("a", "[1]", 1).front();

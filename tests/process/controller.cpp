@@ -213,7 +213,7 @@ void check_requeued(stage& on, bool named) {
 // [Spot SIGUSR1] [Spot SIGTERM] [Spot file missing] [Spot file SPOT_RECLAIM] [Spot file (b)] [Spot use case 2]
 // [Spot use case 4] [Spot decision matrix] [Spot fast exit] [Spot troubleshooting] [Spot first signal wins]
 // [Spot log lines] [Spot job, exactly one place]
-TEST_CASE("controller: SPOT_RECLAIM, no mode file or SIGUSR1 -> a stop kills the child, requeues the job") {
+TEST_CASE("controller: a stop by SPOT_RECLAIM, no mode file or SIGUSR1 kills the child and requeues the job") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
     constexpr const char* missing = " not found, defaulting to spot instance reclaim mode";
     const struct {
@@ -305,7 +305,7 @@ TEST_CASE("controller: the preStop hook --reclaim, even run twice, requeues the 
 }
 
 // [Spot target (b)]
-TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller that runs below PID 1") {
+TEST_CASE("controller: --reclaim without a pid, or with pid 1, reaches a controller that runs below PID 1") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty() || !fs::exists("/proc/thread-self/children")) return;
     for (const std::vector<std::string>& flags :
@@ -328,7 +328,7 @@ TEST_CASE("controller: --reclaim, without a pid or with 1, reaches a controller 
 }
 
 // [Spot target (a)] [Spot best practice 3]
-TEST_CASE("controller: --reclaim finds no controller, or PID is none -> the mode file is unchanged") {
+TEST_CASE("controller: --reclaim without a controller, or with a pid that is none -> the mode file is unchanged") {
     stage on;
     const std::string path = on.path("controller");  // a program that nobody else runs
     fs::copy_file(program("controller"), path);
@@ -379,7 +379,7 @@ spot_instance_mode = false
 )";
 
 // [Spot use case 3] [Spot metrics server] [Spot spot_instance_mode]
-TEST_CASE("controller: SIGTERM after --mark-normal lets the job complete, no other starts (Use Case 3)") {
+TEST_CASE("controller: SIGTERM after --mark-normal -> the job completes, and no other job starts (Use Case 3)") {
     stage on("finish");
     const std::string config = on.path("config.toml");
     write_file(config, config_of_guide + ("spool_dir = " + in_quotes(on.path("spool"))) + "\ncommand = [" +
@@ -493,7 +493,7 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
 }
 
 // [Spot file (a)]
-TEST_CASE("controller: no job, no mode file configured -> SIGTERM reads /tmp/termination-type and exits") {
+TEST_CASE("controller: SIGTERM without a job or mode file option -> it reads /tmp/termination-type and exits") {
     stage on;
     on.configure_command("[\"true\"]");
     on.start();
@@ -505,7 +505,7 @@ TEST_CASE("controller: no job, no mode file configured -> SIGTERM reads /tmp/ter
 }
 
 // [Spot retry_delays]
-TEST_CASE("controller: a child that fails is retried by retry_delays, then its job moves to failed/") {
+TEST_CASE("controller: a child that fails is retried after each of retry_delays, then its job moves to failed/") {
     stage on("fail");  // and the default: three runs
     on.put_job("job-1");
     on.start();
@@ -524,7 +524,7 @@ TEST_CASE("controller: a child that fails is retried by retry_delays, then its j
     on.stop_by(SIGTERM);
 }
 
-TEST_CASE("controller: the command is missing or half a program -> no attempt counts until it is replaced") {
+TEST_CASE("controller: a missing or partly written command -> no attempt is counted until it is replaced") {
     for (const bool is_missing : {true, false}) {
         CAPTURE(is_missing);
         stage on;
@@ -681,7 +681,7 @@ TEST_CASE("controller: an invalid configuration ends start-up with 64 and an err
     }
 }
 
-TEST_CASE("controller: too short a container_grace_period gives a warning with the controller's own keys") {
+TEST_CASE("controller: a short container_grace_period -> the warning names the controller's own keys") {
     stage on("finish", ",\"termination_grace_period\":3550,\"container_grace_period\":3550");
     on.start();
     REQUIRE(on.prints("worker started"));

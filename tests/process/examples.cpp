@@ -55,7 +55,7 @@ TEST_CASE("custom server: SIGTERM -> requests in flight get a response, then ste
     CHECK(server.of().count("storage closed") == 1);
 }
 
-TEST_CASE("event-loop server: SIGTERM -> lines that have begun are served, and idle connections are closed") {
+TEST_CASE("event-loop server: SIGTERM -> lines already begun get a response, and idle connections are closed") {
     own_server server({program("event_loop_drain")});
     peer::client busy(server.port());
     peer::client idle(server.port());

@@ -58,7 +58,7 @@ TEST_CASE("flags: --signal quiet --wait returns after OJS_PRESTOP_DELAY, or once
 
 #if OJS_SHUTDOWN_USE_PROC
 // [GS 4.3 (b)] [GS 4.3 (c)]
-TEST_CASE("flags: start-up and --doctor warn of a PID 1 that forwards no SIGTERM, but not after its exec") {
+TEST_CASE("flags: start-up and --doctor warn of a PID 1 that forwards no SIGTERM, and not of one replaced by exec") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty()) return;
     const auto started_by = [&](const std::vector<std::string>& parent, const environment& settings) {

@@ -107,7 +107,7 @@ TEST_CASE("footprint: signals, lifecycle and barrier take no thread, a pipe, fiv
     core.check_stop({SIGTERM, SIGINT});
 }
 
-TEST_CASE("footprint: a loop takes one thread a consumer, two pipes and 10 kB, and gives all of it back") {
+TEST_CASE("footprint: a loop takes one thread a consumer, two pipes and 10 kB, and frees them at its end") {
     footprint loop("loop", 10, {});
     CHECK(eventually([&] { return loop.threads() == counted{{"ojs-consumer", 10}}; }));
     CHECK(loop.descriptors() == counted{{"pipe", 4}});
@@ -167,7 +167,7 @@ TEST_CASE("footprint: a job that does nothing takes at most 24 allocations, 22 l
     }
 }
 
-TEST_CASE("footprint: a response of the backend takes at most six times its size, whatever is in it") {
+TEST_CASE("footprint: a response of the backend takes at most six times its size, whatever it contains") {
     const auto filled = [](std::string text, const std::string& unit, const std::string& last, long length = size) {
         while (static_cast<long>(text.size() + unit.size() + last.size()) <= length) text += unit;
         return text + last;

@@ -11,7 +11,7 @@ constexpr const char* unsafe = "Hard stop timeout; ignoring stop procedure and e
 
 // [River Stop] [River hard stop] [River stuck programs (a)] [River shutdown code (a)] [River shutdown code (b)]
 // [River shutdown code (c)] [River shutdown code (e)] [River shutdown code (f)]
-TEST_CASE("river examples: each signal or timeout begins the next stage; the last is an exit with 70") {
+TEST_CASE("river examples: each signal or timeout begins the next stage, and the last stage exits with 70") {
     const struct {
         const char* example;
         const char* job;

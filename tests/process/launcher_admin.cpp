@@ -101,7 +101,7 @@ TEST_CASE("launcher_admin: an operator can list, preview, roll, stop and watch t
     CHECK(::access(of.socket().c_str(), F_OK) != 0);
 }
 
-TEST_CASE("launcher_admin: a process that hangs is killed, by --force at once, else at max_duration") {
+TEST_CASE("launcher_admin: a process that hangs is killed at max_duration, or at once with --force") {
     daemon_of of(R"(, "--behavior", "hang", "--ignore-sigterm")");
     REQUIRE(of.is_ready());
     const std::string forced = of.ask({"stop", "kv-1", "--force", "--reason", "no time"});

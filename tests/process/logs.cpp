@@ -38,7 +38,7 @@ TEST_CASE("logs: every line of a JSON log has the specified fields and contains 
     CHECK(worker.count("\"message\":\"worker stopped\"") == 1);
 }
 
-TEST_CASE("exit: a handler calls exit() -> one line of the log lists the jobs in flight") {
+TEST_CASE("logs: a handler calls exit() -> one line lists the jobs in flight") {
     backend jobs;
     process worker = start_worker(jobs.url(), "w");
     const std::string sleeping = jobs.push_one("test.sleep", "[60000]");

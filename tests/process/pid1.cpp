@@ -42,7 +42,7 @@ TEST_CASE("static_worker: the build contains the static worker on Linux x86_64 a
 #endif
 }
 
-TEST_CASE("static_worker: PID 1 in an empty root, with /proc or without, serves, drains and exits with 0") {
+TEST_CASE("static_worker: as PID 1 in an empty root, with or without /proc, it serves, drains and exits with 0") {
     const std::vector<std::string> container = pid_namespace();
     if (container.empty() || !is_built()) return;
     for (const std::string& before : {std::string(), std::string("mount -t proc none \"$0/proc\" && ")}) {

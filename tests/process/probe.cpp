@@ -164,7 +164,7 @@ TEST_CASE("shutdown-probe: each breakage fails its own check only, and an intact
     CHECK(passing == judged);
 }
 
-TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes, no latency is negative") {
+TEST_CASE("shutdown-probe: a worker that dies of SIGTERM -> every check of a stop fails, and no latency is negative") {
     probe_run run;
     run.flags = {"--scenario", "drain", "--scenario", "grace"};
     run.worker = {program("broken_worker"), "--dies"};
@@ -179,7 +179,7 @@ TEST_CASE("shutdown-probe: a worker dies of SIGTERM -> no check of a stop passes
         CHECK_MESSAGE((at = run.probe.output().find(heading, at)) != std::string::npos, heading);
 }
 
-TEST_CASE("shutdown-probe: its status is 70 without a command or report, 1 if --all checks nothing that passes") {
+TEST_CASE("shutdown-probe: exit status 70 without a command or report, and 1 if no check of --all passes") {
     const struct {
         const char* flags;
         int status;
@@ -224,7 +224,7 @@ TEST_CASE("shutdown-probe: each check is printed once judged; SIGTERM -> totals 
     CHECK(json::parse(read_file(report))["checks"].items.size() == 8);
 }
 
-TEST_CASE("shutdown-probe: SIGINT ends the probe with 130, and with it the worker and the worker's child") {
+TEST_CASE("shutdown-probe: SIGINT ends the worker, the worker's child and the probe, with status 130") {
     // The worker and a child of its own hold the pipe's other end.
     int ends[2];
     REQUIRE(::pipe(ends) == 0);

@@ -45,7 +45,7 @@ int add_runs(process& worker, std::int64_t killed, std::map<std::string, std::ve
 }
 }  // namespace
 
-TEST_CASE("spool: 8 workers killed at random -> each job ends once in done/, never run by two at once") {
+TEST_CASE("spool: eight workers killed at random -> each job ends in done/ once, and no two run a job at once") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const auto total = static_cast<std::size_t>(number_from("OJS_TEST_SPOOL_JOBS", 400));
     MESSAGE("OJS_TEST_SEED=" << seed << " OJS_TEST_SPOOL_JOBS=" << total);

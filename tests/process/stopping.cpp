@@ -8,7 +8,7 @@ void await_beat(backend& jobs, const std::string& worker) {
 }
 }  // namespace
 
-TEST_CASE("worker: a stop signal after run() ends the process, but not within signal_debounce") {
+TEST_CASE("worker: a stop signal after run() ends the process, unless it comes within signal_debounce") {
     backend jobs;
     process late = start_worker(jobs.url(), "late", {{"TEST_MODE", "late_flush"}, {"OJS_SIGNAL_DEBOUNCE", "20ms"}});
     await_beat(jobs, "late");
@@ -34,7 +34,7 @@ TEST_CASE("signals: an installer destroyed after a stop signal keeps its handler
     }
 }
 
-TEST_CASE("worker: of OJS_STOP_SIGNALS any one stops, a 2nd escalates, and a 3rd exits with 128+n") {
+TEST_CASE("worker: any signal of OJS_STOP_SIGNALS stops, the second escalates, and the third exits with 128+n") {
     backend jobs;
     const auto start = [&](const std::string& name, const std::string& mode) {
         process worker = start_worker(
@@ -60,7 +60,7 @@ TEST_CASE("worker: of OJS_STOP_SIGNALS any one stops, a 2nd escalates, and a 3rd
 }
 
 #ifdef __linux__
-TEST_CASE("worker: a handler starts a program by popen() -> no signal is blocked in it") {
+TEST_CASE("worker: a program that a handler starts by popen() has no signal blocked") {
     backend jobs;
     const process worker = start_worker(jobs.url(), "w");
     const std::string id = jobs.push_one("test.mask", "[]");

@@ -210,7 +210,7 @@ TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port 
     }
 }
 
-TEST_CASE("amqp_transport: a missing or deleted queue or a stream stops no other; a new queue is consumed") {
+TEST_CASE("amqp_transport: a missing queue or a stream stops no other queue; a queue created later is consumed") {
     lone_worker worker;
     const std::string missing = worker.queue + "-missing", stream = worker.queue + "-stream";
     worker.server.declare(stream, "stream");
@@ -286,12 +286,12 @@ TEST_CASE("amqp_transport: a job that runs across a reconnect is settled once, t
     worker.publish("same", "one");
     const ojs::job first = worker.await_one();
     reconnect(wire, worker);
-    SUBCASE("buffered: the first claim's ACK settles it") {
+    SUBCASE("redelivered before its FETCH: the ACK of the first claim settles the message") {
         CHECK(eventually([&] { return worker.ack(first) == "accepted"; }));
         CHECK(worker.ack(first) == "gone");
         CHECK(worker.fetch()->empty());
     }
-    SUBCASE("fetched: the latest claim's ACK settles it") {
+    SUBCASE("redelivered and fetched: the ACK of the latest claim settles the message") {
         const ojs::job again = worker.await_one();
         CHECK(again.id == first.id);
         CHECK(again.claim != first.claim);
@@ -300,13 +300,13 @@ TEST_CASE("amqp_transport: a job that runs across a reconnect is settled once, t
         CHECK(early.error().code == ojs::errc::disconnected);
         CHECK(worker.ack(again) == "accepted");
     }
-    SUBCASE("buffered, then quiet: it is not handed back") {
+    SUBCASE("redelivered before its FETCH, then quiet: the message is not requeued") {
         CHECK(eventually([&] { return worker.renews(first); }));
         worker.wire->on_phase(ojs::phase::quiet);
         for (int turns = 0; turns < 3; ++turns) CHECK(await_turn(*worker.wire, worker.identity, soon()));
         CHECK(worker.ack(first) == "accepted");
     }
-    SUBCASE("buffered: the first claim's FAIL publishes one retry") {
+    SUBCASE("redelivered before its FETCH: the FAIL of the first claim publishes one retry") {
         CHECK(eventually([&] { return worker.fail(first) == "accepted"; }));
         const ojs::job retry = worker.await_one();
         CHECK(retry.attempt == (is_quorum() ? 3 : 2));  // a quorum queue has counted the redelivery
@@ -323,7 +323,7 @@ TEST_CASE("amqp_transport: messages with the same message-id all run, also acros
     const auto both = worker.await(2);
     CHECK(both[0].id == "same");
     CHECK(both[1].id != "same");
-    SUBCASE("both are in flight") { reconnect(wire, worker); }
+    SUBCASE("both messages are in flight") { reconnect(wire, worker); }
     SUBCASE("\"one\" was requeued: it comes first, and as redelivered") {
         worker.wire->on_phase(ojs::phase::quiet);
         CHECK(worker.requeue(both[0]) == "accepted");
@@ -387,7 +387,7 @@ TEST_CASE("amqp_transport: a failed message waits in the retry queue, and ends i
     CHECK(worker.count() == 0);
 }
 
-TEST_CASE("amqp_transport: a FAIL that no repetition helps is rejected, and another message comes beside its own") {
+TEST_CASE("amqp_transport: a FAIL that can never be published is rejected, and one more message is prefetched") {
     for (const std::string& dead : {std::string("amq.reserved"), std::string(256, 'q')}) {
         ojs::amqp_options options = options_at();
         options.dead_letter_queue = dead;
@@ -416,7 +416,7 @@ TEST_CASE("amqp_transport: a message whose attempts are used up is dead-lettered
     CHECK(worker.count() == 0);
 }
 
-TEST_CASE("amqp_transport: messages that cannot be run leave the queue, uncounted, and hold up no other") {
+TEST_CASE("amqp_transport: unreadable messages leave the queue without an attempt and do not block others") {
     lone_worker worker;
     worker.identity.concurrency = 2;
     for (const char* type : {"message", "message", "newer", "newer"})
@@ -455,7 +455,7 @@ TEST_CASE("amqp_transport: a FAIL that cannot be published is rejected, and anot
     CHECK(worker.renews(bad));
 }
 
-TEST_CASE("amqp_transport: the destructor does not wait for a broker that stands still") {
+TEST_CASE("amqp_transport: the destructor does not wait for a frozen broker") {
     lone_worker worker;
     static_cast<void>(await_turn(*worker.wire, worker.identity, soon()));
     const pid_t pid = static_cast<pid_t>(std::atoi(variable("OJS_TEST_BROKER_PID").c_str()));

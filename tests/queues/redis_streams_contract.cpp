@@ -239,7 +239,7 @@ TEST_CASE_FIXTURE(a_stream,
     CHECK(redis.ask_one({"XLEN", stream}) == "3");
 }
 
-TEST_CASE("redis_streams: a refusal within a script costs no attempt, and no entry is lost or doubled") {
+TEST_CASE("redis_streams: an error within a script uses no attempt, and no entry is lost or duplicated") {
     inspector redis;
     for (const std::string refused : {"XADD", "XCLAIM", "XREADGROUP", "XACK", "XDEL", "XINFO", "ZADD", "ZREM",
                                       "HINCRBY", "dead", "ojs.retry", "ojs.meta"}) {

@@ -24,7 +24,7 @@ TEST_CASE("stop_source_of: cancelling the token stops its stop tokens and marks 
     CHECK(source.token().seen());
 }
 
-TEST_CASE("stop_source_of: its stop token is stopped from the start if the cancel_token is cancelled") {
+TEST_CASE("stop_source_of: a token already cancelled gives a stop token that is stopped at once") {
     ojs::cancel_source source;
     source.cancel(ojs::cancel_reason::forced);
     CHECK(ojs::stop_source_of(source.token()).get_token().stop_requested());

@@ -141,7 +141,7 @@ TEST_CASE("draining server: a refused request gets its error status, and the con
     await_connections(server, 0);
 }
 
-TEST_CASE("draining server: a handler that throws, ends its thread or answers badly harms no other") {
+TEST_CASE("draining server: a handler that throws, ends its thread or answers badly affects no other request") {
     draining_server server = start(
         [](const http_request& request) -> http_response {
             if (request.target == "/throw") throw std::runtime_error("secret");
@@ -372,7 +372,7 @@ TEST_CASE("draining server: at its deadline, or aborted, a drain cuts connection
     }
 }
 
-TEST_CASE("draining server: in the lame duck readiness is 503, and all other requests are served") {
+TEST_CASE("draining server: during lame_duck readiness is 503, and all other requests are served") {
     draining_server_options options;
     options.readiness_path = "/readyz";
     options.lame_duck = 1h;
@@ -411,7 +411,7 @@ TEST_CASE("draining server: a successor takes over the socket and its queue") {
     CHECK(waits.answer().find("GET /waits") != std::string::npos);
 }
 
-TEST_CASE("draining server: with a successor on another socket, connections queued here are still served") {
+TEST_CASE("draining server: with a successor on another socket, connections already queued are still served") {
     gate held;
     draining_server_options options;
     options.reuse_port = true;
@@ -458,7 +458,7 @@ TEST_CASE("draining server: under load, every request sent before the drain gets
     }
 }
 
-TEST_CASE("draining server: a client that is connected, or idle before a successor, has 100 ms to ask") {
+TEST_CASE("draining server: a new connection, or an idle one at a handover, has 100 ms to send a request") {
     for (const bool has_successor : {false, true}) {
         for (const bool asks : {false, true}) {
             CAPTURE(has_successor);
@@ -487,7 +487,7 @@ TEST_CASE("draining server: a client that is connected, or idle before a success
     }
 }
 
-TEST_CASE("draining server: it takes several addresses and shared ports, and refuses invalid addresses") {
+TEST_CASE("draining server: several addresses and shared ports are accepted, and invalid addresses are refused") {
     const temporary_folder folder;
     const std::string path = folder.file("socket");
     const draining_server both = start(&echo, {}, "0,unix:" + path);
@@ -518,7 +518,7 @@ bool still_listens(int fd) {
     return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &out, &size) == 0 && out == 1;
 }
 
-TEST_CASE("draining server: an inherited socket listens on after a failed start(), a drain and the end") {
+TEST_CASE("draining server: an inherited socket stays open after a failed start(), a drain and the destructor") {
     const int listener = a_listener();
     const std::string given = "fd:" + std::to_string(listener);
     for (const std::string& bad : {given + ",host:80", given + "," + given, given + ",systemd:"}) {
@@ -559,7 +559,7 @@ TEST_CASE("draining server: a forked child can destroy its copy while the parent
 }
 #endif
 
-TEST_CASE("draining server: the socket of socket activation is served, and naming it twice is refused") {
+TEST_CASE("draining server: systemd: serves the socket of socket activation, and naming it twice is refused") {
     const early_clients early;
     const pid_t child = forked([&] {
         ::dup2(early.fd, 3);

@@ -88,7 +88,7 @@ TEST_CASE("http_server: stop() cuts connections at its deadline and then waits f
     CHECK(stops.get() == 1);
 }
 
-TEST_CASE("http_server: an IPv6 address is served, and a client reaches it directly and through localhost") {
+TEST_CASE("http_server: an IPv6 address is served to clients of the address and of localhost") {
     const peer::reserved_port port;
     const result<http_server> server = http_server::start("[::1]:" + port.text(), &echo);
     if (!server) {
@@ -103,7 +103,7 @@ TEST_CASE("http_server: an IPv6 address is served, and a client reaches it direc
     CHECK(peer::make_client(url).send(request, peer::call())->body == "GET /six ");
 }
 
-TEST_CASE("http_server: a unix socket has mode 0600, a second server gets busy, and the end removes it") {
+TEST_CASE("http_server: a unix socket has mode 0600, a second server fails with busy, and the destructor removes it") {
     const temporary_folder here;
     const std::string path = here.file("sock");
     {
@@ -136,7 +136,7 @@ struct own_folder {
     const std::string path = own.file("s");
 };
 
-TEST_CASE("http_server: a unix path that is no dead socket's file is refused with busy and unchanged") {
+TEST_CASE("http_server: a unix path with a live socket or another file is refused with busy and not changed") {
     const own_folder folder;
     int fd = -1;
     const std::function<void()> all[] = {[&] { write_file(folder.path, ""); },

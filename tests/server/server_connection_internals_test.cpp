@@ -62,7 +62,7 @@ TEST_CASE("server connection: an overdue request that has arrived is answered, a
     CHECK(status_of(connection.receive()) == "200");
 }
 
-TEST_CASE("server connection: an overdue response is completed if its rest can be sent at once") {
+TEST_CASE("server connection: an overdue response is completed if the rest can be sent at once") {
     overdue_connection probe(std::string(3000000, 'x'));
     CHECK(probe.send(get()) == server_connection::next::write);
     const std::size_t buffered = probe.receive().size();

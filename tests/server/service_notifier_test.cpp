@@ -128,7 +128,7 @@ TEST_CASE("service_notifier: an unusable socket name is refused with an error th
     }
 }
 
-TEST_CASE("service_notifier: a missing socket is an error until a manager is there") {
+TEST_CASE("service_notifier: a missing socket is an error until the manager creates it") {
     const test::temporary_folder here;
     const std::string path = here.file("socket");
     const service_notifier notifier = notifier_for(path);
@@ -142,7 +142,7 @@ TEST_CASE("service_notifier: a missing socket is an error until a manager is the
     CHECK(notifier.notify_ready().error().code == errc::unreachable);
 }
 
-TEST_CASE("service_notifier: a manager that does not read causes an error and blocks nothing") {
+TEST_CASE("service_notifier: a manager that does not read causes an error and blocks no call") {
     const manager systemd(abstract_name("full"));
     const service_notifier notifier = notifier_for(systemd.name());
     int sent = 0;

@@ -166,7 +166,7 @@ class sequence {
 };
 }  // namespace
 
-TEST_CASE("spool: random names, collisions, worker deaths -> every job is settled once, runs counted") {
+TEST_CASE("spool: random names, collisions and worker deaths -> every job is settled once, and every run counted") {
     const char* const given = std::getenv("OJS_TEST_SEED");
     const std::uint64_t first = given == nullptr ? std::random_device{}() : std::strtoull(given, nullptr, 10);
     const temporary_folder base(temporary_folder::kind::in_memory);

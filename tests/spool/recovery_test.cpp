@@ -9,7 +9,7 @@
 
 using namespace spool_test;
 
-TEST_CASE("spool: a dead worker's job returns with its run counted, a live one's does not") {
+TEST_CASE("spool: the job of a dead worker is requeued with its run counted, and a live worker keeps its job") {
     for (const bool accept_any_file : {false, true}) {
         CAPTURE(accept_any_file);
         spool_dir dir({}, accept_any_file, {0ms});
@@ -34,7 +34,7 @@ TEST_CASE("spool: a dead worker's job returns with its run counted, a live one's
     }
 }
 
-TEST_CASE("spool: a dead worker's settled job cannot be moved to done/ yet -> it is moved later") {
+TEST_CASE("spool: a settled job of a dead worker that cannot be moved to done/ is moved later") {
     spool_dir dir;
     const fs::path dead =
         dir.leave_dead_worker({{"a", noop}, {".claim.a", ""}, {".done.a", R"({"type":"noop","args":[],"result":1})"}});
@@ -56,7 +56,7 @@ TEST_CASE("spool: a dead worker's settled job cannot be moved to done/ yet -> it
     CHECK(!fs::exists(dead));
 }
 
-TEST_CASE("spool: a file in a dead worker's folder that nobody claimed moves to failed/, without a run") {
+TEST_CASE("spool: an unclaimed file in a dead worker's folder moves to failed/ without a run") {
     for (const bool accept_any_file : {false, true}) {
         CAPTURE(accept_any_file);
         spool_dir dir({}, accept_any_file);
@@ -102,7 +102,7 @@ extern "C" int fstatfs(int fd, struct statfs* out) noexcept(noexcept(::fstatfs(f
     return answer;
 }
 
-TEST_CASE("spool: a free lock proves a worker of another boot dead only on a local file system") {
+TEST_CASE("spool: a worker of another boot with a free lock counts as dead only on a local file system") {
     // GPFS, BeeGFS, OrangeFS, vboxsf, NFS, FUSE; ext4, XFS, btrfs, tmpfs, overlayfs, ZFS.
     const std::uint32_t types[] = {0x47504653, 0x19830326, 0x20030528, 0x786f4256, 0x6969,     0x65735546,
                                    0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x794c7630, 0x2fc12fc1};
@@ -148,7 +148,7 @@ TEST_CASE("spool: a process forked by a dead worker's handler keeps none of the 
     CHECK(dir.fetch_one(*other).attempt == 2);
 }
 
-TEST_CASE("spool: a folder of an unknown owner stays and is reported once; an old empty one is removed") {
+TEST_CASE("spool: a folder of an unknown owner stays and is logged once; an old empty folder is removed") {
     opened_dir dir;
     const fs::path processing = dir.path / "processing";
     for (const char* folder : {"somebody", "young", "old"}) fs::create_directory(processing / folder);
@@ -208,7 +208,7 @@ class small_disk {
 };
 }  // namespace
 
-TEST_CASE("spool: on a full disk what needs no room works, and an ACK is accepted without its result") {
+TEST_CASE("spool: a full disk -> jobs are claimed and settled, and an ACK is accepted without its result") {
     const small_disk disk;
     if (!disk.is_mounted()) return;
     opened_dir dir(disk.path / "spool");
@@ -254,7 +254,7 @@ TEST_CASE("spool: a folder on another file system or a bind mount is refused at 
     }
 }
 
-TEST_CASE("spool: a full or read-only disk, no descriptor or a moved directory is named; no job is lost") {
+TEST_CASE("spool: a full or read-only disk, no descriptors or a moved directory -> the error says so; no job is lost") {
     const struct {
         int errnum;
         bool fails, acks;  // which of the two reports works nevertheless
@@ -323,7 +323,7 @@ TEST_CASE("spool: a removed folder is created again by the next FETCH, and the j
     }
 }
 
-TEST_CASE("spool: a transport's folder is removed -> it claims into a new one, an old job is gone") {
+TEST_CASE("spool: a transport's folder is removed -> it claims into a new folder, and an old job is gone") {
     opened_dir dir;
     for (const char* name : {"a", "b"}) dir.put(name);
     dir.fetch_one();
@@ -371,7 +371,7 @@ TEST_CASE("spool: an unusable directory gives an error with the cause, and no di
     CHECK(!fs::exists(at.path() / "none"));
 }
 
-TEST_CASE("spool: a folder that others may write to is refused, the own group's unless allow_group_writable is set") {
+TEST_CASE("spool: a folder that others may write to is refused; allow_group_writable accepts the worker's group") {
     for (const char* folder : {".", "request", "processing", "done", "failed"}) {
         CAPTURE(folder);
         spool_dir dir;

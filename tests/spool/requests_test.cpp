@@ -15,7 +15,7 @@ int lease_error([[maybe_unused]] const fs::path& file) {
 }
 }  // namespace
 
-TEST_CASE("spool: links, folders, FIFOs, devices, odd names, others' files are refused once, and kept") {
+TEST_CASE("spool: links, folders, FIFOs, devices, odd names and other users' files are refused once and kept") {
     for (const bool accept_any_file : {false, true}) {
         CAPTURE(accept_any_file);
         opened_dir dir(accept_any_file);
@@ -84,7 +84,7 @@ TEST_CASE("spool: backup, temporary and partial files are refused once, unless a
     }
 }
 
-TEST_CASE("spool: a recent file of another user, whose writer cannot be seen, waits and is reported once") {
+TEST_CASE("spool: a recent file of another user, whose writer is not visible, waits and is logged once") {
     for (const bool accept_any_file : {false, true}) {
         CAPTURE(accept_any_file);
         temporary_folder base;
@@ -141,7 +141,7 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
     }
 }
 
-TEST_CASE("spool: a malformed file moves to failed/ with its reason, if no object after a crash too") {
+TEST_CASE("spool: a malformed file moves to failed/ with the reason, one without a JSON object also after a crash") {
     const struct {
         std::string text;
         const char* reason;
@@ -191,7 +191,7 @@ TEST_CASE("spool: a malformed file moves to failed/ with its reason, if no objec
     }
 }
 
-TEST_CASE("spool: a transport claims only one of two files with the same id at a time") {
+TEST_CASE("spool: of two files with the same id, a transport claims one at a time") {
     opened_dir dir;
     dir.put("a", R"({"type":"noop","args":[1],"id":"same"})");
     dir.put("b", R"({"type":"noop","args":[2],"id":"same"})");

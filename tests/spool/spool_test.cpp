@@ -93,7 +93,7 @@ TEST_CASE("spool: a failed job waits for its retry delay, and moves to failed/ a
     }
 }
 
-TEST_CASE("spool: a job's file was removed or renamed -> reports are gone; accept_any_file accepts one ACK") {
+TEST_CASE("spool: a job's file is removed or renamed -> its report is gone; with accept_any_file one ACK is accepted") {
     opened_dir dir(true);
     for (const bool renamed : {false, true}) {
         CAPTURE(renamed);
@@ -115,7 +115,7 @@ TEST_CASE("spool: a job's file was removed or renamed -> reports are gone; accep
     CHECK(jobs.listing().empty());
 }
 
-TEST_CASE("spool: a job of 1 MiB stays valid with what failures add; one byte more is malformed") {
+TEST_CASE("spool: a job of 1 MiB stays valid after failures are recorded in it; one byte more is malformed") {
     for (const std::size_t more : {0, 1}) {
         CAPTURE(more);
         opened_dir dir(false, {0ms, 0ms});
@@ -156,7 +156,7 @@ TEST_CASE("spool_enqueue: an invalid job or file name is refused, and no file is
     CHECK(!fs::exists(dir.path / "outside"));
 }
 
-TEST_CASE("spool_enqueue: what a killed call left is removed, unless it is new or open for writing") {
+TEST_CASE("spool_enqueue: the file of a killed call is removed, unless it is recent or open for writing") {
     spool_dir dir;
     { const auto makes_it = dir.open(); }
     const std::string left = ".new.0123456789abcdef";
@@ -172,7 +172,7 @@ TEST_CASE("spool_enqueue: what a killed call left is removed, unless it is new o
     CHECK(dir.hidden("request") == names{open, young, ".new.mine"});
 }
 
-TEST_CASE("spool: a job that could not be read again is refused, and a FAIL drops such a checkpoint") {
+TEST_CASE("spool: a job over 1 MiB is not enqueued, and a FAIL drops a checkpoint that would make the job unreadable") {
     spool_dir none;
     spool_job job{"noop", "[\"" + std::string(1 << 20, 'x') + "\"]", "default", 0, ""};
     CHECK(test::code_of(spool_enqueue(none.path, job)) == errc::invalid_argument);
@@ -189,7 +189,7 @@ TEST_CASE("spool: a job that could not be read again is refused, and a FAIL drop
     }
 }
 
-TEST_CASE("spool: inspect() reports an unusable directory, and does not create a missing one") {
+TEST_CASE("spool: inspect() reports an unusable directory, and does not create a missing directory") {
     const auto inspect = ojs::spool().inspect;
     spool_dir dir;
     make_folder(dir.path);

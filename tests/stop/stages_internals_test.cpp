@@ -3,7 +3,7 @@
 
 #include "test.hpp"
 
-TEST_CASE("stages: cancelled handlers have their wait, but half of the stop, at most 3 s, is for reports") {
+TEST_CASE("stages: cancelled handlers get cancel_grace, but half of stop_timeout, at most 3 s, is kept for reports") {
     const time_point now = steady_clock::now();
     stop_times times;
     times.cancel_grace = 2s;
@@ -26,14 +26,14 @@ TEST_CASE("stages: cancelled handlers have their wait, but half of the stop, at 
     CHECK(detail::last_beat_time(times) == 500ms);
 }
 
-TEST_CASE("options: a relative termination-mode file is that of the working directory at the construction") {
+TEST_CASE("options: a relative termination_mode_file is resolved when the worker is constructed") {
     loop_options given;
     given.termination_mode_file = "mode";
     const detail::held_options<loop_options> held(std::move(given));
     CHECK(held.options.termination_mode_file == std::filesystem::current_path().string() + "/mode");
 }
 
-TEST_CASE("stages: the state of the lifecycle decides why a stop cancels, and whether a file may say otherwise") {
+TEST_CASE("stages: the lifecycle's state decides the cancel reason, and whether the termination-mode file is read") {
     lifecycle_state state;
     CHECK(detail::stop_reason(state) == cancel_reason::grace_period_expired);
     state.cancel_requested = true;

@@ -34,7 +34,7 @@ TEST_CASE("start-up: a drain plus reports longer than container_grace_period is 
 }
 
 // [GS 4.3 (c)]
-TEST_CASE("start-up: a program from PID 1 to the worker that may not pass signals on is named in a warning") {
+TEST_CASE("start-up: a parent process that may not pass signals on is named in a warning") {
     if (OJS_SHUTDOWN_USE_PROC == 0) return;
     const struct {
         std::string pid1;         // comm and command
@@ -65,7 +65,7 @@ TEST_CASE("start-up: a program from PID 1 to the worker that may not pass signal
     }
 }
 
-TEST_CASE("start-up: in Kubernetes, a worker without a health server is told so") {
+TEST_CASE("start-up: in Kubernetes, a worker without a health server logs a finding") {
     worker_options options = quiet_options();
     options.times.shutdown_grace_period = 20s;
     const auto pod = probe("/nowhere", {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}});

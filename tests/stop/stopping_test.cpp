@@ -5,7 +5,7 @@
 using namespace recorder;
 
 // [GS 5.1 (b)]
-TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once") {
+TEST_CASE("stopping: quiet() and resume() send a heartbeat at once") {
     recorder::transport wire;
     const auto worker = start_worker(wire, do_nothing);
     REQUIRE(wire.wait_for("fetch", 1));
@@ -26,7 +26,7 @@ TEST_CASE("stopping: quiet() and resume() are announced by a heartbeat at once")
     check_last_word(wire);
 }
 
-TEST_CASE("stopping: SIGCONT resumes a worker after SIGTSTP, and one that its own quiet() made quiet") {
+TEST_CASE("stopping: SIGCONT resumes a worker that SIGTSTP or its own quiet() made quiet") {
     recorder::transport wire;
     lifecycle life(0ms);
     std::vector<int> resumed_by;
@@ -52,7 +52,7 @@ TEST_CASE("stopping: SIGCONT resumes a worker after SIGTSTP, and one that its ow
     CHECK(resumed_by == std::vector<int>{SIGCONT, SIGCONT});
 }
 
-TEST_CASE("stopping: a library replaces the handler of SIGTERM -> one error says so with the next heartbeat") {
+TEST_CASE("stopping: a library replaces the handler of SIGTERM -> one error is logged with the next heartbeat") {
     const test::with_disposition before(SIGTERM, SIG_DFL);
     lifecycle shared(0ms);
     const signals installed = test::claim(shared);
@@ -285,7 +285,7 @@ TEST_CASE("stopping: an empty return or exception is an interruption only if the
                                    : settled.requeue     ? "claimed 1 interrupted 1 requeued 1 exit 0"
                                                          : "claimed 1 failed 1 exit 0"));
     }
-    SUBCASE("its callback was called: interrupted") {
+    SUBCASE("a handler whose callback ran counts as interrupted") {
         const shared_event notified = make_event();
         busy_worker busy(patient(), [=](job_context& job) {
             const cancel_registration kept = job.on_cancel([=] { notified->set(); });
@@ -312,11 +312,11 @@ TEST_CASE("stopping: the jobs of a FETCH in flight run after quiet and are reque
     REQUIRE(wire.wait_for("ack", 1));
     const std::size_t fetches = wire.calls("fetch").size();
     const char* expected = "claimed 3 completed 1 requeued 2 exit 0";
-    SUBCASE("at quiet: its jobs are run") {
+    SUBCASE("a FETCH in flight at quiet: its jobs are run") {
         expected = "claimed 3 completed 3 exit 0";
         worker->quiet();
     }
-    SUBCASE("at the drain: its jobs are requeued") { worker->request_stop(); }
+    SUBCASE("a FETCH in flight at the drain: its jobs are requeued") { worker->request_stop(); }
     REQUIRE(wire.wait_for("beat", 1, "quiet"));
     for (const char* id : {"a", "b"}) wire.give(make_job(id));
     answer.set();
@@ -500,7 +500,7 @@ TEST_CASE("stopping: on_shutdown steps run after the last heartbeat, and report(
     CHECK(std::string(logged[0].component) == "sequence");
 }
 
-TEST_CASE("stopping: the log shows the options at start-up, the progress of the drain, and the sums at the end") {
+TEST_CASE("stopping: the log shows options at start-up, progress in the drain, and totals at the end") {
     worker_options options = recorder::options();
     options.queues = {"default", "other"};
     options.progress_interval = 10ms;
@@ -525,7 +525,7 @@ TEST_CASE("stopping: the log shows the options at start-up, the progress of the 
     CHECK(log.text().find("threads have not ended") == std::string::npos);
 }
 
-TEST_CASE("stopping: stop() and wait() inside a handler or callback of the worker return false at once, and it stops") {
+TEST_CASE("stopping: stop() and wait() inside a handler or callback return false at once, and the worker stops") {
     enum { handler, transition, fetch, cancelled, place_count };
     for (int place = 0; place < place_count; ++place) {
         CAPTURE(place);
@@ -645,7 +645,7 @@ TEST_CASE("termination mode: a drain by a call reads no file; a signal later in 
     }
 }
 
-TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after the lines about a reclaim") {
+TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks run after the lines about the reclaim") {
     for (const bool drains : {false, true}) {
         CAPTURE(drains);
         mode_file given;
@@ -677,7 +677,7 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks are called after
     }
 }
 
-TEST_CASE("stopping: where the first signal wins, later signals neither cancel jobs nor end the stop") {
+TEST_CASE("stopping: with first_signal_wins, later signals neither cancel jobs nor end the stop") {
     worker_options options = patient();
     options.profile.stop.first_signal_wins = true;
     const kept_log log(options);

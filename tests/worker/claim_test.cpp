@@ -34,7 +34,7 @@ class long_poll : public recorder::transport {
 }  // namespace
 
 // [WP 5.4] [Progress 6.3]
-TEST_CASE("claim: an ACK or FAIL has the job and claim text that FETCH returned, and a heartbeat the claim text") {
+TEST_CASE("claim: an ACK or FAIL has the job and claim that FETCH returned, and a heartbeat has the claim") {
     recorder::transport wire;
     std::vector<std::string> seen;
     wire.on.ack = [&](const ack_request& request, time_point) {

@@ -4,7 +4,7 @@
 using namespace recorder;
 
 // [WP 4.2 (a)] [WP 5.3]
-TEST_CASE("heartbeat: a lease shorter than heartbeat_interval is renewed in time, though a callback blocks") {
+TEST_CASE("heartbeat: a lease shorter than heartbeat_interval is renewed in time, even while a callback blocks") {
     recorder::transport wire;
     job given = make_job("a");
     given.visibility_timeout = 1s;
@@ -42,7 +42,7 @@ TEST_CASE("heartbeat: quiet() while a heartbeat waits for its response -> the ne
     check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: a heartbeat hangs during the stop -> the last heartbeat is sent all the same") {
+TEST_CASE("heartbeat: a heartbeat hangs during the stop -> the last heartbeat is still sent") {
     worker_options options = recorder::options();
     options.times.stop_timeout = 20s;
     recorder::event hung_may_end;
@@ -59,7 +59,7 @@ TEST_CASE("heartbeat: a heartbeat hangs during the stop -> the last heartbeat is
     check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: the second one follows after at least half of the interval, others after all of it") {
+TEST_CASE("heartbeat: the second heartbeat comes after half of the interval or more, later ones after the interval") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 100ms;
     recorder::transport wire;
@@ -71,7 +71,7 @@ TEST_CASE("heartbeat: the second one follows after at least half of the interval
     CHECK(tested->stop(guard));
 }
 
-TEST_CASE("heartbeat: job.extend_lease() -> a heartbeat, a fifth of the interval after the latest at the earliest") {
+TEST_CASE("heartbeat: extend_lease() sends a heartbeat, but not within a fifth of the interval after the last one") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 2s;
     recorder::transport wire;

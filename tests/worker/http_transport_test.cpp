@@ -121,7 +121,7 @@ TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs i
 }
 
 // [WP 4.4 (a)]
-TEST_CASE("http: a directive is a heartbeat response's directive or state; quiet with queues is ignored") {
+TEST_CASE("http: `directive` or `state` of a heartbeat response is the directive; quiet with queues is ignored") {
     struct row {
         const char* body;
         directive expected;
@@ -296,7 +296,7 @@ TEST_CASE("http: a 2xx with a body that is not JSON is a failed request on every
 }
 
 // [WP 4.6 (a)]
-TEST_CASE("http: every form of a body is rejected -> the next is sent in full, and ACK and FETCH are not repeated") {
+TEST_CASE("http: every form of a body is rejected -> the next body is sent in full; ACK and FETCH are not repeated") {
     downgrading tested([](const picojson::value&) { return false; });
     for (int i = 0; i < 2; ++i) {
         CHECK(test::code_of(beat(*tested.wire)) == errc::rejected);
@@ -307,7 +307,7 @@ TEST_CASE("http: every form of a body is rejected -> the next is sent in full, a
     CHECK(tested.peer.requests().size() == 6);
 }
 
-TEST_CASE("http: the text of an error quotes nothing of a response but the error's code") {
+TEST_CASE("http: the text of an error quotes only the error code of a response") {
     const std::string echo = R"({"error":{"code":"INVALID_PAYLOAD","message":"canary"},"you_said":"canary"})";
     for (const int status : {308, 400, 401, 500}) {
         const backend peer(status, echo, {{"Location", "/canary"}});
@@ -333,7 +333,7 @@ std::string outcome_of(const result<settle_result>& settled) {
     return !settled ? to_string(settled.error().code) : *settled == settle_result::gone ? "gone" : "ok";
 }
 
-TEST_CASE("http: the status, and whether the body is an error of the API, decide the error on every route") {
+TEST_CASE("http: on every route the status, and an API error in the body, decide the error code") {
     struct by_body {
         const char* settling;  // the outcome of ACK and FAIL
         const char* others;    // the code of FETCH, heartbeat and claim query
@@ -398,7 +398,7 @@ TEST_CASE("http: Retry-After is read as seconds up to an hour") {
     }
 }
 
-TEST_CASE("http: a FETCH response over the size limit, or that is cut off, is an error that gives no job") {
+TEST_CASE("http: a FETCH response that is too large or truncated is an error and gives no job") {
     const std::string jobs = R"({"jobs":[{"id":"j1","type":"t","args":[]},{"id":"j2","type":"t","args":[)";
     http_client_options options;
     options.max_body = 120;

@@ -61,7 +61,7 @@ TEST_CASE("revocation: a job that the backend cancels is cancelled in the worker
 }
 
 // [Timeouts 5.4]
-TEST_CASE("timeout: after a timeout or revocation, a result is an ACK, and anything else fails with that reason") {
+TEST_CASE("timeout: after a timeout or revocation a result is an ACK, and any other outcome a FAIL with the reason") {
     for (const bool revoked : {true, false}) {
         busy_worker busy(recorder::options(), with_timeout(revoked ? 1h : 5ms), [](job_context& job) {
             until_cancelled(job);
@@ -70,7 +70,7 @@ TEST_CASE("timeout: after a timeout or revocation, a result is an ACK, and anyth
         if (revoked) busy.wire.revoke("a");
         REQUIRE(busy.wire.wait_for("ack", 1));
     }
-    SUBCASE("thrown, after a callback heard of it") {
+    SUBCASE("an exception after the callback ran") {
         const shared_event heard = make_event();
         busy_worker busy(recorder::options(), with_timeout(5ms), [heard](job_context& job) -> outcome {
             const cancel_registration kept = job.on_cancel([heard] { heard->set(); });
@@ -113,7 +113,7 @@ struct deaf_worker {
 }  // namespace
 
 // [River diagnose]
-TEST_CASE("stuck: a job that ignores its timeout fails after stuck_after, and its slot stays taken meanwhile") {
+TEST_CASE("stuck: a job that ignores its timeout fails after stuck_after, and occupies its slot until it returns") {
     worker_options options = for_stuck(2);
     deaf_worker deaf(options, do_nothing);
     REQUIRE(deaf.wire.wait_for("fail", 1));
@@ -137,7 +137,7 @@ TEST_CASE("stuck: a job that ignores its timeout fails after stuck_after, and it
     CHECK(deaf.log.count("warn job is stuck") == 1);
 }
 
-TEST_CASE("timeout: a stop fails a job past its timeout for that, though its handler has not returned") {
+TEST_CASE("timeout: a stop reports a job past its timeout as timed out, even if its handler has not returned") {
     worker_options options = recorder::options();
     options.stuck_after = 1h;
     options.times.shutdown_grace_period = 0ms;
@@ -151,7 +151,7 @@ TEST_CASE("timeout: a stop fails a job past its timeout for that, though its han
     CHECK(deaf.ended->wait_for(1));
 }
 
-TEST_CASE("stuck: a job that only the stop has cancelled is logged once after stuck_after, and does not fail") {
+TEST_CASE("stuck: a job cancelled by the stop alone is logged once after stuck_after, and does not fail") {
     worker_options options = patient();
     options.stuck_after = 10ms;
     const kept_log log(options);
@@ -204,7 +204,7 @@ TEST_CASE("on_cancel: callbacks that block do not delay the callback of another 
     CHECK(worker->report().interrupted == 3);
 }
 
-TEST_CASE("cancel_before_deadline: jobs are cancelled before the grace period ends, and may still return a result") {
+TEST_CASE("cancel_before_deadline: jobs are cancelled before the grace period ends, and can still return a result") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 1h;
     options.times.cancel_before_deadline = 1h - 5ms;

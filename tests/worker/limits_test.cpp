@@ -14,7 +14,7 @@ std::string run_to_end(recorder::transport& wire, worker_options options, functi
 }
 }  // namespace
 
-TEST_CASE("max_concurrency: at most so many jobs of a type run at a time, and others behind them run meanwhile") {
+TEST_CASE("max_concurrency: no more jobs of a type run at a time, and jobs of other types run meanwhile") {
     recorder::transport wire;
     for (int i = 0; i < 12; ++i) wire.give(make_job("slow" + std::to_string(i), "slow"));
     wire.give(make_job("quick", "work"));
@@ -43,7 +43,7 @@ TEST_CASE("max_concurrency: at most so many jobs of a type run at a time, and ot
     CHECK(one.exit_code() == 0);
 }
 
-TEST_CASE("max_concurrency: a job that waits for its turn goes back after the back-off, and in a drain, unattempted") {
+TEST_CASE("max_concurrency: a waiting job is requeued without an attempt after the back-off, or in a drain") {
     for (const bool drains : {false, true}) {
         recorder::transport wire;
         wire.give(make_job("a", "slow"));
@@ -72,7 +72,7 @@ TEST_CASE("max_concurrency: a job that waits for its turn goes back after the ba
     }
 }
 
-TEST_CASE("max_jobs: no more than so many jobs are run or claimed, and then the worker drains") {
+TEST_CASE("max_jobs: the worker claims and runs at most max_jobs jobs, and then drains") {
     recorder::transport wire;
     for (const char* id : {"a", "b", "c", "d", "e"}) wire.give(make_job(id));
     worker_options options = recorder::options();
@@ -81,7 +81,7 @@ TEST_CASE("max_jobs: no more than so many jobs are run or claimed, and then the 
     CHECK(run_to_end(wire, options, [](job_context&) {}) == "claimed 3 completed 3 exit 0");
 }
 
-TEST_CASE("exit_when_idle: the worker drains after that time without a job; time in a handler or an outage is none") {
+TEST_CASE("exit_when_idle: the worker drains after that time without a job; an outage does not count as idle") {
     recorder::transport wire;
     wire.refuse("fetch", 3, {errc::unreachable, 0, "gone"});
     wire.give(make_job("a"));
@@ -96,7 +96,7 @@ TEST_CASE("exit_when_idle: the worker drains after that time without a job; time
     CHECK(steady_clock::now() - returned >= 50ms);
 }
 
-TEST_CASE("wrap: the first one is outermost; each sees the outcome, and what the handler throws, and changes neither") {
+TEST_CASE("wrap: the first wrapper is outermost; each sees the handler's outcome or exception, and changes neither") {
     std::string order;
     const auto around = [&](const char* name) {
         return [&order, name](job_context& job, const next_handler& next) {
@@ -130,7 +130,7 @@ TEST_CASE("wrap: the first one is outermost; each sees the outcome, and what the
     CHECK(wire.settled("2") == "fail handler_error");
 }
 
-TEST_CASE("wrap: what it throws counts as thrown by the handler, and so does a next() that it did not call") {
+TEST_CASE("wrap: an exception of a wrapper counts as the handler's, and so does a missing call of next()") {
     for (const bool calls : {true, false}) {
         recorder::transport wire;
         wire.give(make_job("a"));

@@ -46,7 +46,7 @@ TEST_CASE("fetch: the next FETCH is due at once after jobs or a hint, else after
     CHECK(schedule.due() == time_point::min());
 }
 
-TEST_CASE("fetch limit: one job, doubled by full responses; what fits by the largest of late; one after a cut") {
+TEST_CASE("fetch limit: one job at first, doubled by full responses, lowered by large jobs, one after a cut response") {
     const time_point start = steady_clock::now();
     detail::fetch_limit limit(90s);
     const auto note = [&](result<std::size_t> fetched, int at) {
@@ -78,7 +78,7 @@ TEST_CASE("fetch limit: one job, doubled by full responses; what fits by the lar
     CHECK(note(1, 363) == 1);
 }
 
-TEST_CASE("settlement: a back-off takes at most half of the time to the deadline, or half a second") {
+TEST_CASE("settlement: a back-off is at most half of the time to the deadline, or half a second") {
     const time_point now = steady_clock::now();
     const auto delay = [now](time_point deadline, std::chrono::milliseconds wanted) {
         return detail::next_try_at(now, deadline, wanted) - now;
@@ -92,7 +92,7 @@ TEST_CASE("settlement: a back-off takes at most half of the time to the deadline
     CHECK(delay(now + 10ms, 100ms) == 100ms);
 }
 
-TEST_CASE("outage: a request without a response, or with a 401, 502, 503 or 504, belongs to one that is logged once") {
+TEST_CASE("outage: requests without a response, or with 401, 502, 503 or 504, are one outage, logged once") {
     using detail::outage_of;
     for (const errc code : {errc::unreachable, errc::disconnected, errc::timed_out})
         CHECK(outage_of({code, 0, ""}) == "backend unreachable");

@@ -29,7 +29,7 @@ TEST_CASE("settlement: an ACK or FETCH is not repeated before its Retry-After is
     }
 }
 
-TEST_CASE("settlement: a drain shortens a Retry-After: one try as the drain begins, one before it ends") {
+TEST_CASE("settlement: a drain shortens a Retry-After to one try at its start and one before its end") {
     recorder::transport wire;
     wire.give(make_job("a"));
     error later{errc::unavailable, 0, "later"};
@@ -48,7 +48,7 @@ TEST_CASE("settlement: a drain shortens a Retry-After: one try as the drain begi
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE("settlement: of six failures of a report one is no refusal -> it is sent again, with its result") {
+TEST_CASE("settlement: five refusals and one `unavailable` -> the report is sent again, with its result") {
     recorder::transport wire;
     wire.refuse("ack", 1, {errc::unavailable, 0, "later"});
     wire.refuse("ack", 5, {errc::rejected, 0, "no"});
@@ -57,7 +57,7 @@ TEST_CASE("settlement: of six failures of a report one is no refusal -> it is se
     CHECK(sums(*done.body) == "claimed 1 completed 1 exit 0");
 }
 
-TEST_CASE("settlement: a report refused as the stop ends is sent once more without its payload") {
+TEST_CASE("settlement: a report refused at the end of the stop is sent once more without its payload") {
     worker_options options = recorder::options();
     options.times.shutdown_grace_period = 0ms;
     options.times.stop_timeout = 300ms;  // less than the pause after a refusal may take

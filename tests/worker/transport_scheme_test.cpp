@@ -126,7 +126,7 @@ std::string advised_for(const std::string& url, void (*change)(worker_options&))
     return "";
 }
 
-TEST_CASE("scheme: a URL that names no transport is refused with advice, and doctor() suggests another") {
+TEST_CASE("scheme: a URL without a known scheme is refused with a remedy, and doctor() suggests a correct URL") {
     const std::string schemes = "; write http://HOST:PORT (schemes: http:, unix:, mine:)";
     const std::string appended = "leave out /ojs/v1, which is appended to the URL";
     const struct {
@@ -179,7 +179,7 @@ TEST_CASE("scheme: a URL that names no transport is refused with advice, and doc
     check_refused(start_with("h:1", has_https), errc::invalid_argument, "(schemes: http:, unix:, https:)");
 }
 
-TEST_CASE("scheme: memory: starts, and only a path that ends in /ojs/v1 is taken for that of the protocol") {
+TEST_CASE("scheme: memory: starts a worker, and ojs/v1 is refused only at the end of a path") {
     const auto add_memory = [](worker_options& options) { options.transports.add(memory()); };
     CHECK(start_with("memory:", add_memory));
     check_refused(start_with("memory:x", add_memory), errc::invalid_argument, "memory: takes no address");

@@ -260,7 +260,7 @@ TEST_CASE("worker: arg() reads a number as every type that can hold it, and refu
     check_refused<long double>("null", "a number");
 }
 
-TEST_CASE("job_context: require() reads a member by name, and its error names the member") {
+TEST_CASE("job_context: require_arg() reads a member by name, and its error names the member") {
     const char* args = R"([{"to":"a@b.c","copies":2,"cc":null,"n":[1]},7])";
     const call settled = run_one(make_job("a", "work", args), [](job_context& job) {
         CHECK(job.require_arg<std::string>(0, "to") == "a@b.c");
@@ -320,7 +320,7 @@ TEST_CASE("worker: a second handler of a type, an empty handler or an empty type
 }
 
 // [WP 2.3 (c)]
-TEST_CASE("worker: after the start, and after its end, another start(), run() or handler is refused") {
+TEST_CASE("worker: start(), run() and register_handler() are refused after start() and after the end") {
     recorder::transport wire;
     wire.give(make_job("a"));
     wire.give(make_job("b", "late"));
@@ -349,7 +349,7 @@ TEST_CASE("worker: after the start, and after its end, another start(), run() or
     check_last_word(wire);
 }
 
-TEST_CASE("operating: job types that OJS_JOB_TYPES lists and no handler serves are named once at start-up") {
+TEST_CASE("worker: job types in OJS_JOB_TYPES without a handler are logged once at start-up") {
     const auto warned = [](const char* deployed) {
         const test::environment_variable set("OJS_JOB_TYPES", deployed);
         recorder::transport wire;
