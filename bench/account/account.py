@@ -46,7 +46,7 @@ HOSTS = ("busy", "hogs", "user", "quota", "freezes", "one-cpu", "bare")
 ROWS = [
     Row("workers", [*NETWORK, "workers"], BOOKS, OJS_TEST_WORKERS=10000),
     Row("network", NETWORK, BOOKS, OJS_TEST_JOBS=10000),
-    Row("spool", cases("recovery", "spool spool_crash"), OJS_TEST_SPOOL_JOBS=100000),
+    Row("spool", cases("recovery", "spool_crash")),
     Row("checkpoints", cases("recovery", "checkpoints")),
     Row("store", cases("process", "backend_store"), OJS_TEST_KILLS=100),
     Row("rolls", ["make", "-s", "fleet-demo"], r"^(.*(?:lost|failed).*)$"),
