@@ -1,6 +1,7 @@
 // Enqueues, shows and cancels jobs, and lists queues, from a shell: `ojs --help`.
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,8 @@ the command or a variable is wrong
 
 using words = std::vector<std::string>;
 
+constexpr std::string_view flags[] = {"--queue", "--priority", "--delay", "--id", "--meta"};
+
 constexpr int exit_refused = 1;
 
 int fail(const ojs::error& why) {
@@ -56,55 +59,57 @@ std::string args_json(const words& args) {
     return "[" + out + "]";
 }
 
-// What is wrong with the flag; empty: nothing.
+// What is wrong with the value; empty: nothing.
 std::string read_flag(const std::string& flag, const std::string& value, ojs::enqueue_request& out, std::string& meta) {
-    if (flag == "--queue") {
-        out.queue = value;
-    } else if (flag == "--id") {
-        out.id = value;
-    } else if (flag == "--priority") {
+    if (flag == "--queue") out.queue = value;
+    if (flag == "--id") out.id = value;
+    if (flag == "--priority") {
         const auto number = ojs::json_view(value).integer();
-        if (!number || *number < -100 || *number > 100) return "is not an integer from -100 to 100";
+        if (!number || *number < -100 || *number > 100) return "'" + value + "' is not an integer from -100 to 100";
         out.priority = static_cast<int>(*number);
-    } else if (flag == "--delay") {
+    }
+    if (flag == "--delay") {
         const auto delay = ojs::parse_duration(value);
         if (!delay) return delay.error().text;
         if (delay->count() > 0) out.scheduled_at = std::chrono::system_clock::now() + *delay;
-    } else if (flag == "--meta") {
+    }
+    if (flag == "--meta") {
         const std::size_t end = value.find('=');
-        if (end == value.npos || end == 0) return "is not KEY=VALUE";
+        if (end == value.npos || end == 0) return "'" + value + "' is not KEY=VALUE";
         meta += (meta.empty() ? "" : ",") + ojs::json_quote(value.substr(0, end)) + ":" +
                 ojs::json_quote(value.substr(end + 1));
-    } else {
-        return "is unknown";
     }
     return {};
 }
 
-int push(const ojs::client& client, const words& given) {
-    ojs::enqueue_request job;
+ojs::result<ojs::enqueue_request> read_push(const words& given) {
+    ojs::enqueue_request out;
     std::string meta;
     words args;
     bool has_flags = true;  // until "--"
     for (std::size_t i = 1; i < given.size(); ++i) {
-        const bool is_flag = has_flags && given[i].compare(0, 2, "--") == 0;
-        if (is_flag && given[i].size() == 2) {
+        const std::string& flag = given[i];
+        if (!has_flags || flag.compare(0, 2, "--") != 0) {
+            args.push_back(flag);
+        } else if (flag == "--") {
             has_flags = false;
-        } else if (is_flag) {
-            const std::string value = i + 1 < given.size() ? given[i + 1] : "";
-            const std::string fault = read_flag(given[i], value, job, meta);
-            if (!fault.empty()) return fail(wrong(given[i] + " '" + value + "' " + fault));
-            if (++i == given.size()) return fail(wrong(given[i - 1] + " needs a value"));
         } else {
-            args.push_back(given[i]);
+            if (std::count(std::begin(flags), std::end(flags), flag) == 0) return wrong(flag + " is unknown");
+            if (++i == given.size()) return wrong(flag + " needs a value");
+            const std::string fault = read_flag(flag, given[i], out, meta);
+            if (!fault.empty()) return wrong(flag + ": " + fault);
         }
     }
-    if (args.empty()) return fail(wrong("push needs a TYPE"));
-    job.type = args.front();
+    if (args.empty()) return wrong("push needs a TYPE");
+    out.type = args.front();
     args.erase(args.begin());
-    job.args_json = args_json(args);
-    job.meta_json = "{" + meta + "}";
-    if (job.id.empty()) job.id = ojs::new_job_id();
+    out.args_json = args_json(args);
+    out.meta_json = "{" + meta + "}";
+    if (out.id.empty()) out.id = ojs::new_job_id();
+    return out;
+}
+
+int push(const ojs::client& client, const ojs::enqueue_request& job) {
     const auto sent = client.enqueue(job, soon());
     if (!sent) return fail(sent.error());
     std::printf("%s\n", sent->job.id.c_str());
@@ -141,11 +146,13 @@ int main(int argc, char** argv) {
         return fail(wrong(command.empty() ? "no command" : "unknown command '" + command + "'"));
     if (command != "push" && given.size() != (takes_id ? 2U : 1U))
         return fail(wrong(command + (takes_id ? " needs one ID" : " takes no more words")));
+    const auto job = command == "push" ? read_push(given) : ojs::enqueue_request();
+    if (!job) return fail(job.error());
     const auto options = ojs::worker_options::from_environment();
     if (!options) return fail(options.error());
     const auto client = ojs::client::create(*options);
     if (!client) return fail(client.error());
-    if (command == "push") return push(*client, given);
+    if (command == "push") return push(*client, *job);
     if (takes_id)
         return print(command == "show" ? client->get(given[1], soon()) : client->cancel(given[1], soon()),
                      command == "show");

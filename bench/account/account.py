@@ -48,7 +48,7 @@ ROWS = [
     Row("network", NETWORK, BOOKS, OJS_TEST_JOBS=10000),
     Row("spool", cases("recovery", "spool_crash")),
     Row("checkpoints", cases("recovery", "checkpoints")),
-    Row("store", cases("process", "backend_store"), OJS_TEST_KILLS=100),
+    Row("store", cases("process", "backend_store"), OJS_TEST_JOBS=10000, OJS_TEST_KILLS=100),
     Row("rolls", ["make", "-s", "fleet-demo"], r"^(.*(?:lost|failed).*)$"),
     Row("river", ["make", "-s", "river-chaos"], r"^(\w[\w ]*: .*)$", JOBS_TO_RUN=20000),
     Row("tls", ["make", "-s", "adapters-test"], r"^(ok .*|FAILED .*)$"),

@@ -79,14 +79,11 @@ TEST_CASE("client: a field out of range -> an error that names it, and no reques
         const char* field;
         std::function<void(enqueue_request&)> spoil;
     } rows[] = {
-        {"type", [](enqueue_request& job) { job.type = "Mail"; }},
         {"type", [](enqueue_request& job) { job.type = "mail..send"; }},
         {"type", [](enqueue_request& job) { job.type = "a." + std::string(254, 'a'); }},
         {"type", [](enqueue_request& job) { job.type = "mail."; }},
         {"args_json", [](enqueue_request& job) { job.args_json = "{}"; }},
-        {"args_json", [](enqueue_request& job) { job.args_json = "[1"; }},
         {"args_json", [](enqueue_request& job) { job.args_json = "[\"\xff\"]"; }},
-        {"queue", [](enqueue_request& job) { job.queue = ""; }},
         {"queue", [](enqueue_request& job) { job.queue = "-a"; }},
         {"queue", [](enqueue_request& job) { job.queue = "aB"; }},
         {"queue", [](enqueue_request& job) { job.queue = std::string(129, 'a'); }},

@@ -300,27 +300,6 @@ std::vector<std::string> backend::push(const std::string& type, const std::strin
     return ids;
 }
 
-// ---- relay ----
-
-relay::relay(std::string backend_url, hook may_pass)
-    : backend_url_(std::move(backend_url)),
-      may_pass_(std::move(may_pass)),
-      server_(ojs::http_server::start("127.0.0.1:0",
-                                      [this](const ojs::http_request& request) { return pass_on(request); })) {
-    REQUIRE(server_);
-}
-
-ojs::http_response relay::pass_on(const ojs::http_request& request) const {
-    ojs::http_response out;
-    out.status = 0;  // none
-    if (!may_pass_(request, false)) return out;
-    const std::string worker(ojs::find_header(request.headers, "X-OJS-Worker-ID"));
-    const auto answer = ask(backend_url_, request.method, request.target, request.body,
-                            {{"Content-Type", "application/openjobspec+json"}, {"X-OJS-Worker-ID", worker}});
-    if (!answer || !may_pass_(request, true)) return out;
-    return {answer->status, {}, answer->body};
-}
-
 void gate::open() const { REQUIRE(std::ofstream(path_).good()); }
 
 // ---- workers ----

@@ -146,21 +146,6 @@ class backend {
     std::vector<json> events_;
 };
 
-// Stands between a worker and its backend.
-class relay {
-  public:
-    // Called for each request before it is passed on, and again before its response is. False: its connection ends instead.
-    using hook = std::function<bool(const ojs::http_request&, bool answered)>;
-    relay(std::string backend_url, hook may_pass);
-    std::string url() const { return "http://" + server_->address(); }
-
-  private:
-    ojs::http_response pass_on(const ojs::http_request& request) const;
-    const std::string backend_url_;
-    const hook may_pass_;
-    const ojs::result<ojs::http_server> server_;  // the last: it uses both
-};
-
 // Jobs of type test.gate with its args() run until it is opened: until the test has done what must come before.
 class gate {
   public:

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "contract/relay.hpp"
 #include "harness.hpp"
 
 namespace {
@@ -48,16 +49,14 @@ TEST_CASE("static_worker: as PID 1 in an empty root, with or without /proc, it s
     for (const std::string& before : {std::string(), std::string("mount -t proc none \"$0/proc\" && ")}) {
         CAPTURE(before);
         backend jobs;
-        test::event held;  // the response to the ACK: until it comes the job is in flight
+        test::event held;  // the ACK: until it is passed on the job is in flight
         test::event going;
-        const relay between(jobs.url(), [&](const ojs::http_request& sent, bool answered) {
-            if (answered && sent.target == "/ojs/v1/workers/ack") {
-                held.set();
-                static_cast<void>(going.wait());
-            }
-            return true;
+        const transport_contract::relay between(jobs.port(), [&](const std::string& sent) {
+            if (sent.find("POST /ojs/v1/workers/ack") == sent.npos) return false;
+            held.set();
+            return !going.wait();
         });
-        environment settings = settings_for(between.url());
+        environment settings = settings_for("http://127.0.0.1:" + std::to_string(between.port()));
         settings["OJS_REQUEST_TIMEOUT"] = "1m";
         process outside(in_empty_root(container, before), settings);
         REQUIRE(jobs.event(beat_in_state("w", "running")).what == json::kind::object);

@@ -85,26 +85,18 @@ texts find_files(const fs::path& programs) {
 // Pushes one text.count job per duration; returns their ids.
 template <class Durations>
 texts push_jobs(stage& stage, const std::string& queue, const texts& files, const Durations& durations_ms) {
-    constexpr double passes = 1;
-    constexpr double checkpoint_bytes = 64 * 1024;
-    picojson::array jobs;
+    std::vector<ojs::enqueue_request> jobs;
     for (const int ms : durations_ms) {
-        const std::string& file = files[jobs.size() * 7 % files.size()];
-        picojson::object options;
-        options["queue"] = picojson::value(queue);
-        picojson::object job;
-        job["type"] = picojson::value("text.count");
-        job["args"] = picojson::value(picojson::array{picojson::value(file), picojson::value(static_cast<double>(ms)),
-                                                      picojson::value(passes), picojson::value(checkpoint_bytes)});
-        job["options"] = picojson::value(options);
-        jobs.emplace_back(job);
+        ojs::enqueue_request job;
+        job.type = "text.count";
+        job.queue = queue;
+        job.args_json =
+            "[" + ojs::json_quote(files[jobs.size() * 7 % files.size()]) + "," + std::to_string(ms) + ",1,65536]";
+        jobs.push_back(std::move(job));
     }
-    picojson::object body;
-    body["jobs"] = picojson::value(jobs);
-    const picojson::value response = stage.call("POST", "/ojs/v1/jobs/batch", picojson::value(body).serialize());
     texts ids;
-    for (const picojson::value& job : member(response, "jobs").get<picojson::array>())
-        ids.push_back(text_of(job, "id"));
+    for (const ojs::job_info& each : stage.value_of(stage.client().enqueue_batch(jobs, stage::soon())))
+        ids.push_back(each.job.id);
     return ids;
 }
 
@@ -306,14 +298,15 @@ void let_run(stage& stage, program& worker, const std::function<bool()>& done) {
 
 // The backend's own counters must agree with its ledger.
 void compare_with_backend(stage& stage) {
-    const picojson::value summary = stage.call("GET", "/dev/summary");
-    const account& account = stage.account();
-    if (number_of(summary, "pushed") != account.pushed() ||
-        number_of(summary, "completed") != account.in_state("completed") ||
-        number_of(summary, "available") != account.in_state("available") ||
-        number_of(summary, "active") != account.in_state("active")) {
-        throw failed{"the backend's summary and its ledger disagree: " + summary.serialize()};
+    std::int64_t available = 0;
+    std::int64_t active = 0;
+    for (const ojs::queue_info& queue : stage.value_of(stage.client().queues(stage::soon()))) {
+        available += queue.available;
+        active += queue.active;
     }
+    if (available != stage.account().in_state("available") || active != stage.account().in_state("active"))
+        throw failed{"the backend's queues and its ledger disagree: " + std::to_string(available) + " available, " +
+                     std::to_string(active) + " active"};
 }
 
 void show_account(stage& stage) {
@@ -378,7 +371,7 @@ interrupted_jobs check_back_in_queue(stage& stage) {
     interrupted_jobs out{stage.account().requeued(), {}};
     if (out.ids.empty()) throw failed{"no job was interrupted"};
     for (const std::string& id : out.ids) {
-        const std::string state = text_of(member(stage.call("GET", "/ojs/v1/jobs/" + id), "job"), "state");
+        const std::string state = stage.value_of(stage.client().get(id, stage::soon())).state;
         if (state != "available") throw failed{"job " + id + " is " + state + ", not back in the queue"};
         out.passes.push_back(stage.account().last_pass(id));
     }

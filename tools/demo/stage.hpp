@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "ojs_client.hpp"
 #include "ojs_process.hpp"
 
 extern char** environ;
@@ -313,13 +314,12 @@ class stage {
         worker.signal(number);
     }
 
-    picojson::value call(const std::string& method, const std::string& path, const std::string& body = "") {
-        ojs::http_call limits;
-        limits.deadline = ojs::steady_clock::now() + std::chrono::seconds(5);
-        const auto response = client_.send({method, path, {{"Content-Type", "application/json"}}, body}, limits);
-        if (!response) throw failed{method + " " + path + ": " + response.error().text};
-        if (response->status >= 300) throw failed{method + " " + path + " returned " + response->body};
-        return parse(response->body);
+    const ojs::client& client() const { return client_; }
+    static ojs::client_call soon() { return {ojs::deadline_after(std::chrono::seconds(5)), {}}; }
+    template <class Value>
+    static Value value_of(const ojs::result<Value>& got) {
+        if (!got) throw failed{got.error().text};
+        return *got;
     }
 
     std::string last_output(const std::string& program) { return last_output_[program]; }
@@ -337,10 +337,10 @@ class stage {
         if (line.compare(0, greeting.size(), greeting) != 0) throw failed{"unexpected backend output: " + line};
         return line.substr(greeting.size());
     }
-    ojs::http_client connect() const {
-        auto client = ojs::http_client::create("http://" + address_);
-        if (!client) throw failed{client.error().text};
-        return std::move(*client);
+    ojs::client connect() const {
+        ojs::client_options options;
+        options.url = "http://" + address_;
+        return value_of(ojs::client::create(options));
     }
 
     void read(const event_callback& on_event) {
@@ -379,6 +379,6 @@ class stage {
     std::vector<event> history_;
     program backend_;
     std::string address_;
-    ojs::http_client client_;
+    ojs::client client_;
 };
 }  // namespace demo

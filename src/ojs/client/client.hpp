@@ -19,7 +19,6 @@ struct client_options {
     std::string url = "http://127.0.0.1:8080";        ///< http://HOST[:PORT][/BASE], https:// or unix:/PATH
     http_client_options http;                         ///< token, headers, TLS; a response to a batch has all its jobs
     std::chrono::milliseconds request_timeout{5000};  ///< of one try, from connect to the last byte; at least 10 ms
-
     client_options() = default;
     client_options(const worker_options& worker);  ///< the same server: a client's, too, if from_environment() read it
 };
@@ -86,7 +85,7 @@ class client_connection;
 
 /// A client of an OJS server. Every member is thread-safe; copies share connections. Errors: invalid_argument names the
 /// field, and nothing was sent; rejected is a 3xx or 4xx response, with its http_status and the server's code and message
-/// in the text; the others are those of http_client::send() and unavailable. A request is repeated, after 100 ms to 10 s,
+/// in the text; the others are those of http_client::send() and unavailable. A request is repeated, after 100 ms to 3 s,
 /// if it was not processed (unreachable, 429), or if it may be processed twice: each may but an enqueue without an id,
 /// which may have been processed if it fails.
 class client {

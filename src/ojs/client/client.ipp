@@ -13,7 +13,6 @@ namespace detail {
 class client_connection final : public ref_counted {
   public:
     client_connection(http_client http, milliseconds timeout) : http_(std::move(http)), request_timeout_(timeout) {}
-
     // Returns a 2xx response with JSON.
     result<http_response> send(std::string method, const std::string& path, std::string body, bool is_repeatable,
                                const client_call& call) {
@@ -23,7 +22,7 @@ class client_connection final : public ref_counted {
         // For this call only: with a descriptor of its own, the token would count a later cancellation as seen.
         const cancel_registration cancelled = call.until.on_cancel([&] { interrupt->notify(); });
         const auto should_send = [&] { return !call.until.cancelled(); };
-        for (backoff pauses(milliseconds(200), milliseconds(10000));;) {
+        for (backoff pauses(milliseconds(200), milliseconds(3000));;) {
             result<http_response> response = http_.send(request, {min(call.deadline, deadline_after(request_timeout_)),
                                                                   should_send, is_repeatable, interrupt->fd()});
             if (response && is_success(response->status) && is_json(response->body)) return response;
@@ -46,7 +45,6 @@ class client_connection final : public ref_counted {
         if (is_json(response.body)) append(out.text, {" (", printable(message.string().value_or("no message")), ")"});
         return out;
     }
-
     http_client http_;
     const milliseconds request_timeout_;
 };
