@@ -196,7 +196,7 @@ class slots : public heartbeats {
         if (is_refused)
             return_unrun(job);
         else if (is_malformed)
-            log_job(*job, log_level::error, "the job cannot be read; it is requeued", unstartable(*this, *job));
+            log_job(*job, log_level::error, "the job cannot be read; it is not run", unstartable(*this, *job));
         else if (is_first_held && !job->handler)
             log.write(log_level::warn, "no handler for this job type; such jobs are requeued",
                       {field("job_type", printable(job->job.type)), field("job_id", job->job.id)});
