@@ -34,6 +34,26 @@ TEST_CASE("spool: the job of a dead worker is requeued with its run counted, and
     }
 }
 
+TEST_CASE("spool: while a worker recovers a dead worker's folder, another worker leaves that folder alone") {
+    spool_dir dir({}, false, {0ms});
+    dir.leave_dead_worker({{"a", noop}, {".claim.a", ""}, {"b", noop}, {".claim.b", ""}});
+    const auto recover_by = [&](transport& by) {
+        fetch_request request = dir.asking();
+        request.should_send = [asked = 0]() mutable { return ++asked == 1; };  // and not once more, to claim
+        static_cast<void>(by.fetch(request, deadline_after(10s)));
+    };
+    const auto other = dir.open();
+    dir.options.log = [&, note = dir.options.log](const log_record& event) {
+        note(event);
+        if (dir.event_count(spool_event_kind::recovered) != 1) return;
+        recover_by(*other);
+        CHECK(dir.names("request").size() == 1);
+    };
+    recover_by(*dir.open());
+    CHECK(dir.names("request") == names{"a", "b"});
+    CHECK(dir.event_count(spool_event_kind::recovered) == 2);
+}
+
 TEST_CASE("spool: a settled job of a dead worker that cannot be moved to done/ is moved later") {
     spool_dir dir;
     const fs::path dead =

@@ -75,8 +75,7 @@ OJS_SHUTDOWN_INLINE result<client> client::create(const client_options& options)
     server.https_stream = options.http.https_stream;
     if (!detail::split_url(server).is_http())
         return detail::bad_url(server, detail::invalid("a client uses http:, https: or unix:; write http://HOST:PORT"));
-    const result<detail::backend_url> url = detail::read_url(server);
-    if (!url) return url.error();
+    if (const auto url = detail::read_url(server); !url) return url.error();
     result<http_client> http = make_backend_client(options.url, options.http);
     if (!http) return http.error();
     return client(detail::make_ref<detail::client_connection>(std::move(*http), options.request_timeout));

@@ -81,8 +81,9 @@ struct json_members {
         if (is_set) append(text, {text.size() > 1 ? ",\"" : "\"", name, "\":", json});
     }
     void add_time(const char* name, milliseconds time) {  // [ISO 8601]
-        const std::string digits = std::to_string(1000 + time.count() % 1000);
-        add(name, time.count() > 0, cat({"\"PT", time.count() / 1000, ".", digits.substr(1), "S\""}));
+        const std::string ms =
+            time.count() % 1000 == 0 ? "" : "." + std::to_string(1000 + time.count() % 1000).substr(1);
+        add(name, time.count() > 0, cat({"\"PT", time.count() / 1000, ms, "S\""}));
     }
     std::string text = "{";
 };
