@@ -375,7 +375,6 @@ class [[nodiscard]] result<void> : public result<detail::nothing> {
 };
 
 // ==== base/duration.hpp ====
-// Durations as written in environment variables: 500ms, 1m30s, 1h.
 
 /// Setting the time of day moves no deadline.
 using steady_clock = std::chrono::steady_clock;
@@ -827,7 +826,6 @@ bool all_of(std::string_view text, Predicate holds) noexcept {
 }  // namespace detail
 
 // ==== base/log.hpp ====
-// log: records, the hook that receives them, and the default sink.
 
 /// Levels of records, ascending; `off` logs none.
 enum class log_level { debug, info, warn, error, off };
@@ -915,7 +913,7 @@ inline void write_log_line(int fd, const std::string& line) { detail::write_line
 int report_startup_error(const error& failure);
 
 // ==== core/lifecycle.hpp ====
-// lifecycle: the phase of a process between running and terminated, in one word. [GS 4, 5]
+// The phase of a process between running and terminated, in one word. [GS 4, 5]
 
 /// What a process goes through, in this order.
 enum class phase : std::uint8_t {
@@ -1092,7 +1090,6 @@ time_point changed_at(const lifecycle_state& state) noexcept;
 }  // namespace detail
 
 // ==== core/drain_barrier.hpp ====
-// drain_barrier: closes to new entries and waits until those in flight have left.
 
 /// A gate with a count. After close() nothing enters. It may be destroyed once no ticket is left, and as soon as
 /// wait_until() has returned 0.
@@ -1167,7 +1164,6 @@ class drain_barrier {
 };
 
 // ==== core/cancel_token.hpp ====
-// cancel_token: requests that work return, by a cancel_source and its tokens.
 
 /// Why work is cancelled; `none`: it is not; `forced`: as by a second stop signal.
 enum class cancel_reason : std::uint8_t {
@@ -1286,7 +1282,6 @@ class cancel_source {
 };
 
 // ==== core/shutdown_sequence.hpp ====
-// shutdown_sequence: named steps that end a program; a step that hangs stops no other.
 
 /// How a step ended. `running`: not yet; `failed`: it returned an error; `timed_out`: its thread may still run.
 enum class step_status { running, done, failed, threw, timed_out };
@@ -1362,7 +1357,6 @@ class shutdown_sequence {
 };
 
 // ==== core/signals.hpp ====
-// signals: turns SIGTERM, SIGINT, SIGTSTP and others into events of a lifecycle.
 
 namespace detail {
 class signal_claim;
@@ -1438,7 +1432,7 @@ received_signal last_signal(int number);
 std::string signal_name(int number);
 
 // ==== host/termination_mode.hpp ====
-// termination_mode: the file that tells a normal stop from a reclaim. [Spot, WIRE 3]
+// The file that tells a normal stop from a reclaim. [Spot, WIRE 3]
 
 /// What the file contains. All but `normal` mean reclaim: it is safer to hand a job back at once.
 enum class termination_evidence : std::uint8_t {
@@ -1462,7 +1456,6 @@ struct termination_mode {
 termination_mode read_termination_mode(const std::string& path);
 
 // ==== host/container.hpp ====
-// container: the platform that stops this process, and whether that is a container.
 
 namespace detail {
 // How a platform stops a process.
@@ -1494,7 +1487,6 @@ container_info detect_container(const container_probe& probe = {});
 }  // namespace detail
 
 // ==== stop/job.hpp ====
-// job: what a worker claims; worker_identity: how it names itself.
 
 /// A claimed job as the backend sent it. [WP FETCH]
 struct job {
@@ -1526,7 +1518,7 @@ struct worker_identity {
 };
 
 // ==== stop/detail/worker_extension.hpp ====
-// worker_extension: what an extension adds to a worker or a loop, which it sees as a machine_state.
+// What an extension adds to a worker or a loop, which it sees as a machine_state.
 
 struct loop_options;
 namespace detail {
@@ -1587,7 +1579,6 @@ struct extension_list : array<Extension> {
 }  // namespace detail
 
 // ==== stop/loop_options.hpp ====
-// loop_options: the settings of a loop; stop_times and profile.
 
 /// The times of a stop (docs/options.md draws them). Jobs still in flight `cancel_grace` after the grace period are
 /// reported as interrupted; half of what is left, or 3 s, is for that. In a reclaim, stop_timeout begins at the signal,
@@ -1667,7 +1658,6 @@ struct loop_options {
 };
 
 // ==== stop/stoppable.hpp ====
-// stoppable: what a worker and a loop have in common, and how they end.
 
 /// Exit statuses of run(), and so of a program that returns them from main.
 namespace exit_status {
@@ -1733,7 +1723,6 @@ class stoppable {
 };
 
 // ==== loop/loop.hpp ====
-// loop: consumers of any queue, stopped as a worker is.
 
 namespace detail {
 class loop_core;
@@ -1846,7 +1835,6 @@ class loop : public stoppable {
 };
 
 // ==== net/http_message.hpp ====
-// http_request and http_response, to send or received.
 
 /// One header line.
 struct http_header {
@@ -1875,7 +1863,7 @@ struct http_response {
 };
 
 // ==== net/byte_stream.hpp ====
-// byte_stream: the transport of https://. Derive from it to bring a TLS library; none is built in.
+// The transport of https://. Derive from it to bring a TLS library; none is built in.
 
 /// `ok`: done, or at least one byte was transferred; `wants_read`, `wants_write`: repeat the call, with the same
 /// arguments, once the socket is readable or writable; `closed`: by the peer, in an orderly way; `failed`: for good.
@@ -1901,7 +1889,6 @@ using byte_stream_ref = detail::ref<byte_stream>;  ///< made of `new`; counted; 
 using stream_factory = function<result<byte_stream_ref>(int socket, const std::string& host, const std::string& name)>;
 
 // ==== net/http_client.hpp ====
-// http_client: HTTP/1.1 with one deadline per request and a pool of idle connections.
 
 /// Options of an http_client.
 struct http_client_options {
@@ -1956,7 +1943,6 @@ class http_client {
 }  // namespace ojs
 
 // ==== net/json_view.hpp ====
-// json_view: a read-only view of JSON text, without copies.
 
 namespace picojson {
 class value;
@@ -2084,7 +2070,6 @@ result<T> json_view::as() const {
 }
 
 // ==== worker/job_context.hpp ====
-// job_context and outcome: the parameter and the result of a handler.
 
 /// The kinds of outcome. `implicit`: the handler returned nothing.
 enum class outcome_kind { implicit, done, retry, discard, interrupted };
@@ -2288,7 +2273,7 @@ using handler_wrapper = function<void(job_context&, const next_handler&)>;
 }  // namespace detail
 
 // ==== worker/transport.hpp ====
-// transport: the requests of a worker to its backend. Derive from it to connect another queue.
+// The requests of a worker to its backend. Derive from it to connect another queue.
 
 /// What all requests have. Pointers in requests are valid during the call.
 struct worker_request {
@@ -2389,7 +2374,7 @@ class transport : public detail::ref_counted {
 using transport_ref = detail::ref<transport>;  ///< shares its transport: transport_ref(new my_transport(...))
 
 // ==== worker/http_transport.hpp ====
-// http_transport: the OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
+// The OJS worker protocol over HTTP/1.1. [WP, HTTP binding]
 
 /// Creates a client that sends the headers of every OJS request. Errors: those of http_client::create().
 result<http_client> make_backend_client(std::string_view url, http_client_options options = {});
@@ -2399,7 +2384,6 @@ result<http_client> make_backend_client(std::string_view url, http_client_option
 transport_ref make_http_transport(http_client client, bool active_jobs_as_count = false);
 
 // ==== worker/worker_options.hpp ====
-// worker_options: settings of a worker, by code or environment.
 
 /// A job of a type without a handler is requeued after 100 ms to 5 s, or its attempt fails, retried or not.
 enum class unknown_type_action { requeue, fail, discard };
@@ -2459,7 +2443,7 @@ struct worker_options : loop_options {
 result<void> validate(const worker_options& options);
 
 // ==== worker/worker.hpp ====
-// worker: fetches jobs, runs them, and stops without losing one. [GS 4, 5]
+// Fetches jobs, runs them, and stops without losing one. [GS 4, 5]
 
 class worker;
 
@@ -2602,7 +2586,7 @@ const char define_OJS_SHUTDOWN_IMPLEMENTATION_in_one_source_file = '\0';
 }
 
 // ==== base/detail/clock.ipp ====
-// clock: the time of day, its text form, and back-off delays. Waits use the steady clock instead.
+// The time of day, its text form, and back-off delays. Waits use the steady clock instead.
 
 inline constexpr time_point never = time_point::max();
 inline constexpr std::uint64_t max_duration_ms = 0x7fffffff;  // what poll(2) can wait: about 24 days
@@ -2855,7 +2839,7 @@ OJS_SHUTDOWN_INLINE bool thread::end_by([[maybe_unused]] time_point deadline) no
 }
 
 // ==== base/detail/files.ipp ====
-// files: reads files of others without blocking, and writes texts.
+// Reads files of others without blocking, and writes texts.
 
 struct small_file {
     struct stat info {};
@@ -3076,7 +3060,7 @@ OJS_SHUTDOWN_INLINE int report_startup_error(const error& failure) {
 }
 
 // ==== base/detail/proc.ipp ====
-// proc: reads processes from /proc; finds nothing without it, or where OJS_SHUTDOWN_USE_PROC is 0.
+// Reads processes from /proc; finds nothing without it, or where OJS_SHUTDOWN_USE_PROC is 0.
 
 namespace detail {
 // Up to 64 KiB of a file such as "1/comm"; empty if it cannot be read.
@@ -3122,7 +3106,7 @@ inline process_facts read_process(std::string_view root, std::string_view id) {
 }
 
 // ==== base/detail/signal_names.ipp ====
-// signal_names: signal names and numbers, and which signals may request a stop.
+// Signal names and numbers, and which signals may request a stop.
 
 inline constexpr int signal_limit = 128;  // above every signal number
 
@@ -3195,7 +3179,7 @@ inline const char* stop_signal_error(int number, bool reclaim) noexcept {
 }
 
 // ==== core/detail/wake.hpp ====
-// wake: a descriptor made readable from any thread or signal handler.
+// A descriptor made readable from any thread or signal handler.
 
 // A pipe, non-blocking and close-on-exec.
 class wake {
@@ -4048,7 +4032,7 @@ inline process_facts find_wrapper(std::string_view root, process_facts each) {
 }
 
 // ==== stop/detail/environment.ipp ====
-// environment: options from the environment, and their bounds.
+// Options from the environment, and their bounds.
 
 // For an error text, without passwords.
 inline std::string redacted(std::string_view value) {
@@ -4290,7 +4274,7 @@ OJS_SHUTDOWN_INLINE profile profile::spot_controller() {
 }
 
 // ==== stop/detail/machine_threads.ipp ====
-// machine_threads: the threads of a loop or a worker, and its tasks.
+// The threads of a loop or a worker, and its tasks.
 
 namespace detail {
 // Urgent tasks end in time; reports may be retried; callbacks run user code, transitions in order. No kind waits.
@@ -4445,7 +4429,7 @@ class machine_threads {
 };
 
 // ==== stop/detail/stop_phase.ipp ====
-// stop_phase: the phase of a loop or a worker, the stages of its stop, and their times.
+// The phase of a loop or a worker, the stages of its stop, and their times.
 
 // A stage ends when it is over, or at its deadline.
 enum class stage : std::uint8_t {
@@ -4573,7 +4557,7 @@ class stop_phase {
 };
 
 // ==== stop/detail/process.ipp ====
-// process: this process, its one run(), and calls of what the user has given.
+// This process, its one run(), and calls of what the user has given.
 
 // Holds a ticket of `gate` while a thread is in user code.
 class user_call {
@@ -4645,7 +4629,7 @@ class run_claim {
 };
 
 // ==== stop/detail/machine_state.ipp ====
-// machine_state: what a loop or a worker shares with its threads and its extensions, below one mutex.
+// What a loop or a worker shares with its threads and its extensions, below one mutex.
 
 struct cancellable : ref_counted {
     explicit cancellable(split_source source) : cancel(std::move(source)) {}
@@ -4881,7 +4865,7 @@ class machine_state : public ref_counted {
 };
 
 // ==== stop/detail/machine_log.ipp ====
-// machine_log: the log records about phases, the stop, and the jobs or items that delay it.
+// The log records about phases, the stop, and the jobs or items that delay it.
 
 inline void write_finding(const logger& log, std::string_view id, std::string_view problem, std::string_view fix) {
     log.write(log_level::warn, problem, {field("finding", id), field("fix", fix)});
@@ -5064,7 +5048,7 @@ class machine_log : public machine_state {
 };
 
 // ==== stop/detail/machine.ipp ====
-// machine: takes a loop or a worker from its start through the stages of a stop to its end.
+// Takes a loop or a worker from its start through the stages of a stop to its end.
 
 // Should the program have closed the waker's descriptor. The simulation sleeps for ever.
 inline std::int64_t max_sleep_ms = 5000;
@@ -5499,7 +5483,7 @@ OJS_SHUTDOWN_INLINE worker_report stoppable::report() const { return machine_->r
 OJS_SHUTDOWN_INLINE int stoppable::exit_code() const noexcept { return machine_->exit_code; }
 
 // ==== loop/detail/loop_core.ipp ====
-// loop_core: the machine of a loop: its consumers, the items in flight, and their renewal.
+// The machine of a loop: its consumers, the items in flight, and their renewal.
 
 namespace detail {
 struct loop_item : work {
@@ -5840,7 +5824,7 @@ OJS_SHUTDOWN_INLINE std::string_view find_header(const http_headers& headers, st
 }
 
 // ==== net/detail/http_parser.ipp ====
-// http_parser: an incremental parser of HTTP/1.1 responses. The server derives its request parser from it.
+// An incremental parser of HTTP/1.1 responses. The server derives its request parser from it.
 
 namespace detail {
 // Strict where leniency has been exploited.
@@ -6929,7 +6913,7 @@ OJS_SHUTDOWN_INLINE detail::json_iterator json_view::begin() const {
 OJS_SHUTDOWN_INLINE detail::json_iterator json_view::end() const noexcept { return {}; }
 
 // ==== worker/detail/job_json.ipp ====
-// job_json: reads jobs and their errors from JSON, for all transports that store JSON.
+// Reads jobs and their errors from JSON, for all transports that store JSON.
 
 namespace detail {
 inline constexpr std::int64_t max_exact_integer = 9007199254740992;  // 2^53: beyond it a double is not exact
@@ -7426,7 +7410,7 @@ OJS_SHUTDOWN_INLINE result<void> validate(const worker_options& options) {
 }
 
 // ==== worker/detail/active_job.ipp ====
-// active_job: a claimed job until it is reported and its handler has returned; its ACK or FAIL.
+// A claimed job until it is reported and its handler has returned; its ACK or FAIL.
 
 namespace detail {
 struct registered_handler {
@@ -7542,7 +7526,7 @@ inline std::vector<log_field> job_fields(const work& one) {
 }
 
 // ==== worker/detail/worker_state.ipp ====
-// worker_state: the machine of a worker, as its parts see it.
+// The machine of a worker, as its parts see it.
 
 constexpr bool is_bad_token(const error& failure) noexcept { return failure.http_status == 401; }
 
@@ -7742,7 +7726,7 @@ class worker_state : public held_options<worker_options>, public machine {
 };
 
 // ==== worker/detail/fetch_plan.ipp ====
-// fetch_plan: when a worker fetches, and how many jobs.
+// When a worker fetches, and how many jobs.
 
 // After a FETCH that found nothing. Soon after a job, the next is likely. `rare`: for a job whose announcement is lost.
 inline milliseconds empty_pause(steady_clock::duration since_job, bool is_work_announced, milliseconds usual,
@@ -7834,7 +7818,7 @@ class fetch_limit {
 };
 
 // ==== worker/detail/job_report.ipp ====
-// job_report: from the outcome of a handler, or of a stop, to the ACK or FAIL of its job.
+// From the outcome of a handler, or of a stop, to the ACK or FAIL of its job.
 
 inline job_report completed(std::string result_json) {
     job_report out;
@@ -7943,7 +7927,7 @@ inline job_report thrown(const worker_state& worker, const active_job& job, std:
 }
 
 // ==== worker/detail/reports.ipp ====
-// reports: sends the ACK or FAIL of a job until the backend accepts it or the stop is over.
+// Sends the ACK or FAIL of a job until the backend accepts it or the stop is over.
 
 // After at most half of the time that a drain or stop has left, or half a second.
 inline time_point next_try_at(time_point now, time_point deadline, milliseconds delay) noexcept {
@@ -8105,7 +8089,7 @@ class reports : public worker_state {
 };
 
 // ==== worker/detail/heartbeats.ipp ====
-// heartbeats: from the first to the last request of the worker; what the responses say of its claims.
+// From the first to the last request of the worker; what the responses say of its claims.
 
 class heartbeats : public reports {
   public:
@@ -8291,7 +8275,7 @@ class heartbeats : public reports {
 };
 
 // ==== worker/detail/slots.ipp ====
-// slots: the threads that fetch jobs and run them, each with at most one job.
+// The threads that fetch jobs and run them, each with at most one job.
 
 // A thread fetches jobs, runs one, and hands the others on: each wakes the next only when there is a job for it.
 class slots : public heartbeats {
@@ -8664,7 +8648,7 @@ class slots : public heartbeats {
 };
 
 // ==== worker/detail/worker_core.ipp ====
-// worker_core: the machine of a worker, put together of its parts; what it does in each stage of a stop.
+// The machine of a worker, put together of its parts; what it does in each stage of a stop.
 
 class worker_core final : public slots {
   public:

@@ -33,7 +33,7 @@ static_assert(false, "ojs_amqp.hpp is version 0.1.0, ojs_shutdown.hpp is version
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== amqp/amqp_transport.hpp ====
-// amqp_transport: RabbitMQ's queues, by librabbitmq. Link with -lrabbitmq.
+// RabbitMQ's queues, by librabbitmq. Link with -lrabbitmq.
 //
 // The worker's queues are AMQP queues, which must exist. A job is a message:
 // - job::id is its message-id. Without one, or if two messages in progress have the same, it is made of the
@@ -116,7 +116,7 @@ transport_scheme amqp(amqp_options options = {});
 #include <set>
 
 // ==== amqp/detail/link.ipp ====
-// link: a thread with a connection by librabbitmq, frame by frame, which it opens again after a pause.
+// A thread with a connection by librabbitmq, frame by frame, which it opens again after a pause.
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -332,7 +332,7 @@ class link {
 };
 
 // ==== amqp/detail/message.ipp ====
-// message: what AMQP delivers as a job.
+// What AMQP delivers as a job.
 
 // A message, frame by frame.
 struct delivery {
@@ -419,7 +419,7 @@ OJS_SHUTDOWN_INLINE void read_args(const delivery& from, job& out) {
 }
 
 // ==== amqp/detail/publisher.ipp ====
-// publisher: publishes messages again, with confirms.
+// Publishes messages again, with confirms.
 
 struct publication : ref_counted {
     std::string queue, origin;     // where it goes, and whence the message came

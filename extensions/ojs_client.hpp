@@ -32,7 +32,7 @@ static_assert(false, "ojs_client.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== client/client.hpp ====
-// client: enqueues jobs at an OJS server, shows and cancels them, and lists queues. [OJS HTTP binding]
+// Enqueues jobs at an OJS server, shows and cancels them, and lists queues. [OJS HTTP binding]
 
 namespace ojs {
 inline namespace v0_1_0 {

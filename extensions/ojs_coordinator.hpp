@@ -37,7 +37,7 @@ static_assert(false,
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== coordinator/messages.hpp ====
-// messages: what a launcher and its child exchange. [RFC-041 "Protocol Messages"]
+// What a launcher and its child exchange. [RFC-041 "Protocol Messages"]
 //
 // Plain structs, one per message, fields in the order of their numbers; examples/proto/lifecycle.proto declares them
 // for generated clients. A field with its default value is not sent, so zero, false and empty mean "not set".
@@ -159,7 +159,7 @@ struct ready_ack {
 };
 
 // ==== coordinator/message_json.hpp ====
-// message_json: reads and writes the messages as JSON.
+// Reads and writes the messages as JSON.
 //
 // Written as proto3's JSON: names in lowerCamelCase, enumerations by name, 64-bit numbers as strings, defaults left
 // out. Read as well: snake_case names, enumerations by number, numbers as numbers or strings ("3", 3.0, 3e0), null for
@@ -742,7 +742,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(shutdown_state state) noexcept { retur
 OJS_SHUTDOWN_INLINE const char* to_string(readiness_state state) noexcept { return detail::enum_name(state); }
 
 // ==== coordinator/detail/rpc.ipp ====
-// rpc: unary calls of the Connect protocol, server and client. [WIRE 4]
+// Unary calls of the Connect protocol, server and client. [WIRE 4]
 
 namespace detail {
 // Maps errc to Connect code and HTTP status, and back; the first match counts. A bad_response is sent as
@@ -941,7 +941,7 @@ result<Response> rpc_call(http_client& peer, const char* method, const Request& 
 }
 
 // ==== coordinator/detail/readiness.ipp ====
-// readiness: combines a process's reported state and its checks into one response.
+// Combines a process's reported state and its checks into one response.
 
 inline constexpr auto checks_timeout = std::chrono::milliseconds(500);  // of all; below a launcher's rpc_timeout
 
@@ -1083,7 +1083,7 @@ class readiness_reports {
 };
 
 // ==== coordinator/detail/coordinator_body.hpp ====
-// coordinator_body: the implementation of a shutdown_coordinator.
+// The implementation of a shutdown_coordinator.
 
 // The events of a shutdown. `requested`: by a Shutdown request, a signal or a call.
 enum class drain_event : unsigned char { requested, started, blocked, unblocked, finished, failed };

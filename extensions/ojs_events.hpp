@@ -32,7 +32,7 @@ static_assert(false, "ojs_events.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== events/queue_events.hpp ====
-// queue_events: the backend announces new jobs, by server-sent events over HTTP. [OJS realtime 2.2]
+// The backend announces new jobs, by server-sent events over HTTP. [OJS realtime 2.2]
 //
 // One thread ("ojs-events", 256 KiB of stack) keeps a connection for each queue, GET /ojs/v1/queues/NAME/events, with
 // the worker's token, headers and TLS. An event only causes a FETCH: jobs whose event is lost are found by polling, at
@@ -70,7 +70,7 @@ detail::http_opener queue_events();
 #endif
 
 // ==== events/detail/event_parser.ipp ====
-// event_parser: server-sent events, and which of them announce work. [HTML 9.2.6, OJS realtime 4]
+// Server-sent events, and which of them announce work. [HTML 9.2.6, OJS realtime 4]
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -147,7 +147,7 @@ inline bool announces_work(const server_event& event) {
 }
 
 // ==== events/detail/event_stream.ipp ====
-// event_stream: the connection for the events of one queue. A poll(2) loop drives it, see event_listener.
+// The connection for the events of one queue. A poll(2) loop drives it, see event_listener.
 
 struct event_timeouts {
     std::chrono::milliseconds request;         // until the head of the response

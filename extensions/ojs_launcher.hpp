@@ -40,7 +40,7 @@ static_assert(false, "ojs_launcher.hpp is version 0.1.0, ojs_shutdown.hpp is ver
 #include <algorithm>
 
 // ==== launcher/admin_messages.hpp ====
-// admin_messages: the messages between an operator's tool and a launcher. [RFC-041 "Admin Delegated Shutdown"]
+// The messages between an operator's tool and a launcher. [RFC-041 "Admin Delegated Shutdown"]
 //
 // The RFC names ShutdownProcess and GetProcessStatus and requires the rest (P1 "Admin delegation", "Status API",
 // P2 "dry-run", "Canary"). The field numbers are ours; examples/proto/admin.proto lists them.
@@ -239,7 +239,7 @@ message_view json_fields(list_groups_response& message, adl_tag);
 }  // namespace detail
 
 // ==== launcher/launcher_options.hpp ====
-// launcher_options: the options of a launcher, its groups and its processes. [RFC-041]
+// The options of a launcher, its groups and its processes. [RFC-041]
 //
 // Plain structs without synchronisation. The states are in admin_messages.
 
@@ -470,7 +470,7 @@ result<void> check_group(const group_options& group);
 result<launcher_options> read_launcher_config(std::string_view json, const environment_lookup& lookup = nullptr);
 
 // ==== launcher/detail/instance.hpp ====
-// instance: the interface of a process to its group.
+// The interface of a process to its group.
 
 namespace detail {
 // Capped, so that a sum of a few does not overflow.
@@ -531,7 +531,7 @@ using instance_starter = function<result<ref<instance>>(const instance_spec&, in
 result<ref<instance>> start_instance(const instance_spec& spec, instance_callback changed, const logger& log);
 
 // ==== launcher/launcher.hpp ====
-// launcher: keeps groups of processes running, replaces them and stops them. [RFC-041]
+// Keeps groups of processes running, replaces them and stops them. [RFC-041]
 
 class launcher_body;
 struct launcher_access;  // for tests
@@ -724,7 +724,7 @@ OJS_SHUTDOWN_INLINE const char* to_string(retry_policy policy) noexcept { return
 OJS_SHUTDOWN_INLINE const char* to_string(rollout_phase phase) noexcept { return detail::enum_name(phase); }
 
 // ==== launcher/detail/state_file.ipp ====
-// state_file: the folder of a launcher's sockets, and the record of its processes for its successor.
+// The folder of a launcher's sockets, and the record of its processes for its successor.
 
 namespace detail {
 inline constexpr const char* private_folder_prefix = "/ojs-launcher-";
@@ -1530,7 +1530,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
 }
 
 // ==== launcher/detail/managed_instance.hpp ====
-// managed_instance: one child process, from its start to its exit. [RFC-041 "Process State Machine", "Handshake Flows"]
+// One child process, from its start to its exit. [RFC-041 "Process State Machine", "Handshake Flows"]
 
 namespace detail {
 enum class instance_event { spawned, warming, ready, failed, shutdown_requested, draining, completed, crashed, forced };
@@ -2225,7 +2225,7 @@ OJS_SHUTDOWN_INLINE result<ref<instance>> start_instance(const instance_spec& sp
 }
 
 // ==== launcher/detail/launcher_context.ipp ====
-// launcher_context: the routing hooks, the events and the other state that all groups of a launcher share.
+// The routing hooks, the events and the other state that all groups of a launcher share.
 
 inline constexpr std::chrono::milliseconds hook_timeout{1000};
 
@@ -2439,7 +2439,7 @@ struct launcher_context : ref_counted {
 };
 
 // ==== launcher/detail/launcher_metrics.ipp ====
-// launcher_metrics: the counters of a group, and the response of GET /metrics.
+// The counters of a group, and the response of GET /metrics.
 
 inline constexpr histogram_bound startup_bound_list[] = {
     {"0.005", 5}, {"0.05", 50},  {"0.1", 100},  {"0.25", 250}, {"0.5", 500},  {"1", 1000},    {"2.5", 2500},
@@ -2579,7 +2579,7 @@ class launcher_metrics_page {
 };
 
 // ==== launcher/detail/rollout.ipp ====
-// rollout: which processes of a group start and stop next, and the progress of a rollout.
+// Which processes of a group start and stop next, and the progress of a rollout.
 // [RFC-041 "Rolling Replacement Algorithm"]
 
 // Paths are made absolute, as processes are started again later, and durations short enough to be added.
@@ -2890,7 +2890,7 @@ inline result<void> check_rollout(const group_options& current, const group_opti
 }
 
 // ==== launcher/detail/process_group.hpp ====
-// process_group: keeps a number of processes of one kind running, and replaces them.
+// Keeps a number of processes of one kind running, and replaces them.
 
 // Takes the last responses from the process; its state stays the one that the group acts on.
 inline void refresh_status(const ref<instance>& running, process_info& info) {
@@ -3843,7 +3843,7 @@ inline result<void> process_group::cancel_rollout(const std::string& reason, con
 }
 
 // ==== launcher/detail/launcher_admin.ipp ====
-// launcher_admin: the admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
+// The admin server of a launcher. [RFC-041 "Admin Delegated Shutdown"]
 // POST /prism.interfaces.ProcessManagerInterface/METHOD and AdminService/METHOD are the services of admin.proto; every
 // method returns at once. GET /events reports the progress. No request takes a command line, so that operators cannot make a
 // launcher run other programs: new configurations come from launcher_options::reload.

@@ -36,7 +36,6 @@ static_assert(false, "ojs_ledger.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #include <new>
 
 // ==== ledger/offset_tracker.hpp ====
-// offset_tracker: the position to commit in a queue whose items finish out of order.
 
 namespace ojs {
 inline namespace v0_1_0 {

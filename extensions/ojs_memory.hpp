@@ -32,7 +32,6 @@ static_assert(false, "ojs_memory.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== memory/memory_transport.hpp ====
-// memory_transport: a queue in this process, for tests and experiments.
 
 namespace ojs {
 inline namespace v0_1_0 {

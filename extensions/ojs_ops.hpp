@@ -40,7 +40,6 @@ static_assert(false, "ojs_ops.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #include <optional>
 
 // ==== ops/finding.hpp ====
-// finding: what a check of the doctor found.
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -61,7 +60,6 @@ struct finding {
 };
 
 // ==== ops/ops.hpp ====
-// ops: probes, metrics, control, systemd, PID 1.
 
 /// The HTTP server of ops().
 struct ops_options {
@@ -106,7 +104,6 @@ struct init_options {
 result<void> run_as_init(init_options options = {});
 
 // ==== ops/doctor.hpp ====
-// doctor: finds what would prevent a clean stop, before the stop.
 
 namespace detail {
 // Checks that container_grace_period covers the grace period, the preStop delay, reporting and exiting (5 s, or
@@ -144,7 +141,6 @@ severity max_severity(const std::vector<finding>& findings) noexcept;
 std::string format_findings(const std::vector<finding>& findings);
 
 // ==== ops/signal_worker.hpp ====
-// signal_worker: quiets, resumes or stops a running worker from another process.
 
 /// Sends the signal of `command`: "quiet" (SIGTSTP), "resume" (SIGCONT) or "stop" (SIGTERM, or the first of
 /// OJS_STOP_SIGNALS in the caller's environment) [GS 4.1], or "reclaim" (SIGUSR1), which is not sent to a process that
@@ -169,7 +165,6 @@ result<pid_t> signal_worker(std::string_view command, pid_t pid = 0);
 result<pid_t> find_worker(std::string_view command, pid_t pid = 0);
 
 // ==== ops/run_command.hpp ====
-// run_command: the commands of a worker's program, for operators and deployments.
 
 /// Runs a command of the program's arguments. Call it in main, once the options are complete, before signals are installed
 /// and threads started:
@@ -214,7 +209,7 @@ std::optional<int> run_command(int argc, const char* const* argv, const result<w
 #include <tuple>
 
 // ==== ops/detail/pid1.ipp ====
-// pid1: what PID 1 of a container does with signals.
+// What PID 1 of a container does with signals.
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -365,7 +360,7 @@ inline void check_pid1(const container_probe& probe, const container_info& info,
 }  // namespace ojs
 
 // ==== ops/detail/startup_findings.ipp ====
-// startup_findings: what ops() warns of when a worker starts, beside the warnings of every worker.
+// What ops() warns of when a worker starts, beside the warnings of every worker.
 
 extern "C" char** environ;
 
@@ -446,7 +441,7 @@ inline std::vector<finding> startup_findings(const loop_options& options) {
 }
 
 // ==== ops/detail/advice.ipp ====
-// advice: the settings of a stop, and what an unknown variable or URL was probably meant to be.
+// The settings of a stop, and what an unknown variable or URL was probably meant to be.
 
 // The Levenshtein distance of two words of at most 64 letters.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) noexcept {
@@ -684,7 +679,7 @@ inline void check_settings(const loop_options& options, const container_info& in
 }
 
 // ==== ops/detail/metrics.ipp ====
-// metrics: the counters behind /metrics, bounded whatever the backend sends; metrics_text() in health.ipp writes them.
+// The counters behind /metrics, bounded whatever the backend sends; metrics_text() in health.ipp writes them.
 
 // Lets threads wait for a change in a worker; without waiters, notify() costs one atomic.
 class change_signal {
@@ -870,7 +865,7 @@ class worker_metrics : public ref_counted {
 };
 
 // ==== ops/detail/health.ipp ====
-// health: the HTTP service on a worker's health address: probes, metrics and, if enabled, control.
+// The HTTP service on a worker's health address: probes, metrics and, if enabled, control.
 
 // When the process started, in milliseconds since 1970; 0: unknown.
 inline std::int64_t process_start_ms() {
@@ -1611,7 +1606,7 @@ OJS_SHUTDOWN_INLINE std::string format_findings(const std::vector<finding>& find
 }
 
 // ==== ops/detail/exit_notice.ipp ====
-// exit_notice: names the jobs in flight when the program calls exit(), which gives a worker no time to stop.
+// Names the jobs in flight when the program calls exit(), which gives a worker no time to stop.
 
 namespace detail {
 // The running workers. Never destroyed, as exit() may be in progress.

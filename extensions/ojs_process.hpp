@@ -38,7 +38,6 @@ static_assert(false, "ojs_process.hpp is version 0.1.0, ojs_shutdown.hpp is vers
 #include <sys/types.h>
 
 // ==== process/child_process.hpp ====
-// child_process: a program in its own process group, ended with all its descendants there.
 
 #ifndef OJS_SHUTDOWN_USE_PIDFD
 #ifdef __linux__
@@ -246,7 +245,7 @@ void child_reset() noexcept;
 #include <iterator>
 
 // ==== process/detail/child_launch.ipp ====
-// child_launch: starts a child from its options, up to its exec() or to the step that failed.
+// Starts a child from its options, up to its exec() or to the step that failed.
 
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -697,7 +696,7 @@ OJS_SHUTDOWN_INLINE void child_reset() noexcept {
 }
 
 // ==== process/detail/out_of_memory.hpp ====
-// out_of_memory: what a launcher does if an allocation fails: it goes on, and tries again.
+// What a launcher does if an allocation fails: it goes on, and tries again.
 
 namespace detail {
 template <class Make>
@@ -731,7 +730,7 @@ bool retry_allocation(Body body) {
 }
 
 // ==== process/detail/child_lines.ipp ====
-// child_lines: a child's thread: passes on its output line by line, and outlives it for its death signal.
+// A child's thread: passes on its output line by line, and outlives it for its death signal.
 
 inline constexpr std::size_t max_line_length = 8 * 1024;
 // Read after the child's end: what a pipe can hold. A process that left the group may still write.

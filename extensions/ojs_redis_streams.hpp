@@ -34,7 +34,7 @@ static_assert(false,
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== redis_streams/redis_streams.hpp ====
-// redis_streams: a consumer group of Redis Streams as the queue, by hiredis. Link with -lhiredis.
+// A consumer group of Redis Streams as the queue, by hiredis. Link with -lhiredis.
 //
 // A queue is a stream with the key PREFIX + QUEUE. Beside it are KEY.GROUP.retry (a sorted set: when failed entries
 // are due), KEY.dead (a stream: entries that are given up) and KEY.GROUP.meta (a hash). In a cluster all keys of a
@@ -117,7 +117,7 @@ result<transport_ref> open_redis_streams(redis_streams_options options);
 #include <set>
 
 // ==== redis_streams/detail/connection.ipp ====
-// connection: requests to Redis with deadlines, and the thread that waits for news. hiredis parses the replies.
+// Requests to Redis with deadlines, and the thread that waits for news. hiredis parses the replies.
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -427,7 +427,7 @@ class watcher {
 };
 
 // ==== redis_streams/detail/claims.ipp ====
-// claims: what is atomic, in Lua, and what this process holds. KEYS: the stream, .retry, .dead and .meta.
+// What is atomic, in Lua, and what this process holds. KEYS: the stream, .retry, .dead and .meta.
 // An entry is pending until it is settled, for a worker, for "ojs:requeued" (handed back) or for "ojs:retry" (failed;
 // due at its score in KEYS[2]). Its delivery count tells one claim from the next. In KEYS[4]: "lease:CONSUMER", a
 // visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed back.

@@ -34,7 +34,7 @@ static_assert(false, "ojs_river.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== river/river_transport.hpp ====
-// river_transport: River's queue in PostgreSQL, by libpq. Link with -lpq.
+// River's queue in PostgreSQL, by libpq. Link with -lpq.
 //
 // A worker in C++ shares the tables of River (riverqueue/river) with River's own clients in Go; see docs/backends.md.
 
@@ -112,7 +112,7 @@ class river_transport : public transport {
 #include <set>
 
 // ==== river/detail/postgres_connection.ipp ====
-// postgres_connection: PostgreSQL by libpq, with a deadline for each statement.
+// PostgreSQL by libpq, with a deadline for each statement.
 // A statement without a response may still be executed. The next one waits until the server has ended the old
 // connection, so that the database shows the outcome.
 
@@ -491,7 +491,7 @@ class postgres_connection {
 };
 
 // ==== river/detail/database.ipp ====
-// database: the statements on River's tables, and one connection for each purpose.
+// The statements on River's tables, and one connection for each purpose.
 
 namespace sql {
 inline constexpr postgres_statement version = {"version",
@@ -792,7 +792,7 @@ class database {
 };
 
 // ==== river/detail/session.ipp ====
-// session: the held jobs and the lock that proves our ownership; listens, rescues, schedules due jobs.
+// The held jobs and the lock that proves our ownership; listens, rescues, schedules due jobs.
 
 OJS_SHUTDOWN_INLINE std::optional<long long> read_id(const std::string& text) {
     errno = 0;
@@ -1213,7 +1213,7 @@ class session {
 };
 
 // ==== river/detail/batches.ipp ====
-// batches: one statement serves concurrent FETCHes, another concurrent ACKs and FAILs.
+// One statement serves concurrent FETCHes, another concurrent ACKs and FAILs.
 
 // How long a batch waits for more calls. Their shared commit takes longer.
 inline constexpr std::chrono::milliseconds batch_delay{1};

@@ -35,7 +35,6 @@ static_assert(false, "ojs_server.hpp is version 0.1.0, ojs_shutdown.hpp is versi
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== server/draining_server.hpp ====
-// draining_server: an HTTP/1.1 server that finishes accepted requests before it stops.
 
 #ifndef OJS_SHUTDOWN_USE_EPOLL
 #ifdef __linux__
@@ -173,7 +172,6 @@ bool is_abandoned(const http_request& request) noexcept;
 }  // namespace detail
 
 // ==== server/http_server.hpp ====
-// http_server: a small HTTP/1.1 server, bounded in connections, sizes and times.
 
 /// draining_server_options with the defaults of a small server.
 struct http_server_options : draining_server_options {
@@ -218,7 +216,6 @@ class http_server : private draining_server {
 };
 
 // ==== server/service_notifier.hpp ====
-// service_notifier: reports the state of the service to systemd (sd_notify protocol).
 
 /// The notify protocol of sd_notify(3), without libsystemd: one datagram per message to the socket in $NOTIFY_SOCKET.
 /// Without that variable every call succeeds and does nothing.
@@ -295,7 +292,7 @@ class service_notifier {
 #include <exception>
 
 // ==== server/detail/thread_end.ipp ====
-// thread_end: request handlers that end their thread.
+// Request handlers that end their thread.
 
 namespace ojs {
 inline namespace v0_1_0 {
@@ -320,7 +317,7 @@ void call_guarded(Body body, OnThreadExit on_thread_exit) {
 }
 
 // ==== server/detail/http_messages.ipp ====
-// http_messages: the server's side of HTTP: parses requests as their bytes arrive, and writes responses.
+// The server's side of HTTP: parses requests as their bytes arrive, and writes responses.
 
 class request_parser final : public http_parser {
   public:
@@ -453,7 +450,7 @@ inline void write_response(std::string& text, const http_response& response, boo
 }
 
 // ==== server/detail/listener.ipp ====
-// listener: sockets to listen on, opened or inherited, from their addresses.
+// Sockets to listen on, opened or inherited, from their addresses.
 
 // PORT, :PORT, IPV4:PORT, [IPV6]:PORT, localhost:PORT or unix:/PATH. Errors: invalid_argument.
 inline result<endpoint> parse_listen_address(std::string_view address) {
@@ -750,7 +747,7 @@ inline result<void> open_listeners(std::string_view addresses, bool reuse_port, 
 }  // namespace ojs
 
 // ==== server/detail/event_queue.ipp ====
-// event_queue: reports a socket's event to one thread; active_threads: limits the threads that wait for events.
+// Reports a socket's event to one thread; active_threads: limits the threads that wait for events.
 
 #if OJS_SHUTDOWN_USE_EPOLL
 #include <sys/epoll.h>
@@ -970,7 +967,7 @@ class active_threads {
 };
 
 // ==== server/detail/server_connection.ipp ====
-// server_connection: one connection of a server, continued by the thread that receives its next event.
+// One connection of a server, continued by the thread that receives its next event.
 
 inline constexpr auto overdue_interval = std::chrono::milliseconds(250);
 
@@ -1803,7 +1800,7 @@ OJS_SHUTDOWN_INLINE drain_result draining_server::drain(const drain_options& opt
 OJS_SHUTDOWN_INLINE void draining_server::join() noexcept { impl_->join(); }
 
 // ==== server/detail/http_routes.ipp ====
-// http_routes: the paths of a server of ours; refuses requests of foreign web pages and requests without the token.
+// The paths of a server of ours; refuses requests of foreign web pages and requests without the token.
 
 namespace detail {
 struct http_route {
@@ -1944,7 +1941,7 @@ int choose_route(const Route* routes, std::size_t count, const http_guard& guard
 }
 
 // ==== server/detail/prometheus.ipp ====
-// prometheus: histograms, and metrics as text (exposition format 0.0.4).
+// Histograms, and metrics as text (exposition format 0.0.4).
 
 using counter = atomic<std::uint64_t>;
 

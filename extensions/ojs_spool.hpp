@@ -32,7 +32,7 @@ static_assert(false, "ojs_spool.hpp is version 0.1.0, ojs_shutdown.hpp is versio
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== spool/spool_transport.hpp ====
-// spool_transport: a directory as the queue; no server is needed. [Spot]
+// A directory as the queue; no server is needed. [Spot]
 
 #ifndef OJS_SHUTDOWN_USE_INOTIFY
 #ifdef __linux__

@@ -34,7 +34,7 @@ static_assert(false,
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== stop_token/stop_token.hpp ====
-// stop_token: std::stop_token from and to cancel_token. Needs C++20.
+// Std::stop_token from and to cancel_token. Needs C++20.
 
 #if __has_include(<stop_token>)
 #include <stop_token>

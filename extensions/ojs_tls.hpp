@@ -34,7 +34,7 @@ static_assert(false, "ojs_tls.hpp is version 0.1.0, ojs_shutdown.hpp is version 
 #define OJS_SHUTDOWN_INLINE [[gnu::noinline]] inline  // a tenth faster to compile
 #endif
 // ==== tls/tls_openssl.hpp ====
-// tls_openssl: https:// with OpenSSL 3. Link with -lssl -lcrypto.
+// Https:// with OpenSSL 3. Link with -lssl -lcrypto.
 //
 // Always verifies the certificate chain and the host name. TLS 1.2 or later, no renegotiation. Resumes a session until
 // a certificate of its chain expires, or a file of tls_options changes. Never blocks: handshake, reads and writes share

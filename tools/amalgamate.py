@@ -3,8 +3,9 @@
 
 Each header has a template, src/ojs_NAME.hpp, with two lists of parts: the declarations, within the include guard, and
 the definitions. This tool writes the lists, in the order that the parts' includes need. Each include of a part is replaced
-by that part. Everything else stays as it is, except that a namespace stays open if the next part reopens it. Only
-preprocessor lines and the lines that open and close namespaces are parsed, so the code in src/ is the code in the headers.
+by that part. Everything else stays as it is, except that a namespace stays open if the next part reopens it, and that a
+comment that repeats the module list or the name of its part is left out. Only preprocessor lines and the lines that open
+and close namespaces are parsed, so the code in src/ is the code in the headers.
 
 The parts are in layers (folders of src/ojs). A layer includes itself and the layers before it, and of the extensions only
 those that its own header needs. check_part and check_tree check that and the other house rules.
@@ -416,7 +417,14 @@ def assemble(tree, template, names):
         if len(hoisted) == 2 or (len(hoisted) == 1 and number > end):  # the first part of its block
             out += include_lines(hoisted.pop(0))
         if listed[number] in names:
-            spaces.add(out, listed[number], tidy(split_includes(tree.parts[listed[number]])[0]))
+            part = tree.parts[listed[number]]
+            lines = tidy(split_includes(part)[0])
+            if part.is_public and lines[1:2] == [""] and ". " not in lines[0]:
+                del lines[0]  # all of it is in the module list
+            elif lines[0].startswith(repeated := f"// {posixpath.basename(part.name).split('.')[0]}: "):
+                sentence = lines[0].removeprefix(repeated)
+                lines[0] = "// " + sentence[0].upper() + sentence[1:]
+            spaces.add(out, listed[number], lines)
     return tidy(out)
 
 
