@@ -33,9 +33,8 @@ class cancel_state;
 
 // Locks (`holds`) or unlocks a lock for a scope.
 template <class Lock, bool holds>
-struct lock_scope {
+struct lock_scope : non_copyable {
     explicit lock_scope(Lock& target) : lock(target) { holds ? lock.lock() : lock.unlock(); }
-    lock_scope(const lock_scope&) = delete;
     ~lock_scope() { holds ? lock.unlock() : lock.lock(); }
     Lock& lock;
 };

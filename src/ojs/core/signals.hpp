@@ -11,10 +11,6 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-namespace detail {
-class signal_claim;
-}  // namespace detail
-
 /// Which signals install() claims, and how.
 struct signal_options {
     /// Claims SIGUSR1 too, as reclaim: the machine is about to go away. [Spot, WIRE 2]
@@ -34,6 +30,17 @@ struct received_signal {
     uid_t sender_uid = 0;     ///< meaningless if sender_pid is 0
     std::string sender_name;  ///< its comm, if it still runs and /proc can be read; else empty
 };
+
+namespace detail {
+class signal_claim;
+bool drives_signals(const lifecycle& target) noexcept;
+// Claims what the active installer lacks. Returns those that stay ignored. Not while that installer is being destroyed.
+result<std::vector<int>> add_signals(const signal_options& options);
+// Those claimed whose handler the program has replaced since, each once: "SIGTERM,SIGINT".
+std::string replaced_signals();
+// The latest signal of that number; number 0 if there was none. Thread-safe.
+received_signal last_signal(int number);
+}  // namespace detail
 
 /// The signal installer of a process. In the first line of main, it keeps a SIGTERM during start-up.
 ///
@@ -70,16 +77,6 @@ class [[nodiscard]] signals {
   private:
     detail::ref<detail::signal_claim> claim_;
 };
-
-namespace detail {
-bool drives_signals(const lifecycle& target) noexcept;
-// Claims what the active installer lacks. Returns those that stay ignored. Not while that installer is being destroyed.
-result<std::vector<int>> add_signals(const signal_options& options);
-// Those claimed whose handler the program has replaced since, each once: "SIGTERM,SIGINT".
-std::string replaced_signals();
-// The latest signal of that number; number 0 if there was none. Thread-safe.
-received_signal last_signal(int number);
-}  // namespace detail
 
 /// "SIGTERM", "SIGRTMIN+3", ... or "signal 99" for an unknown number. Thread-safe.
 std::string signal_name(int number);

@@ -17,7 +17,6 @@ struct stop_platform {
     const char* name;
     const char* evidence;              // any of these: variables, NAME or NAME=START_OF_VALUE, and files
     std::chrono::milliseconds grant;   // its default time from SIGTERM to SIGKILL
-    const char* setting;               // the setting that changes it; empty: none
     bool adapts_grace_period = false;  // shortens an unset grace period to fit
     bool is_container = true;          // else the process may run in one or not
 };

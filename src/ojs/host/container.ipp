@@ -12,21 +12,19 @@ inline namespace v0_1_0 {
 namespace detail {
 // The first that matches counts: the scheduler, not the runtime, stops a container. docs/deploying.md has the table.
 inline constexpr stop_platform stop_platforms[] = {
-    {"fly", "Fly.io", "FLY_MACHINE_ID", std::chrono::seconds(5), "kill_timeout in fly.toml", false, false},
-    {"heroku", "Heroku", "DYNO", std::chrono::seconds(30), "", true, false},
+    {"fly", "Fly.io", "FLY_MACHINE_ID", std::chrono::seconds(5), false, false},
+    {"heroku", "Heroku", "DYNO", std::chrono::seconds(30), true, false},
     {"kubernetes", "Kubernetes", "KUBERNETES_SERVICE_HOST /var/run/secrets/kubernetes.io/serviceaccount/namespace",
-     std::chrono::seconds(30), "terminationGracePeriodSeconds", true},
+     std::chrono::seconds(30), true},
     {"ecs", "Amazon ECS", "ECS_CONTAINER_METADATA_URI_V4 ECS_CONTAINER_METADATA_URI AWS_EXECUTION_ENV=AWS_ECS_",
-     std::chrono::seconds(30), "stopTimeout", true},
-    {"cloud-run", "Cloud Run", "K_REVISION CLOUD_RUN_JOB CLOUD_RUN_WORKER_POOL", std::chrono::seconds(10), "", true},
-    {"nomad", "Nomad", "NOMAD_ALLOC_ID", std::chrono::seconds(5), "kill_timeout", false, false},
-    {"docker", "Docker", "/.dockerenv container=docker", std::chrono::seconds(10),
-     "stop_grace_period or docker stop -t"},
-    {"podman", "Podman", "/run/.containerenv container=podman", std::chrono::seconds(10),
-     "--stop-timeout or podman stop -t"},
+     std::chrono::seconds(30), true},
+    {"cloud-run", "Cloud Run", "K_REVISION CLOUD_RUN_JOB CLOUD_RUN_WORKER_POOL", std::chrono::seconds(10), true},
+    {"nomad", "Nomad", "NOMAD_ALLOC_ID", std::chrono::seconds(5), false, false},
+    {"docker", "Docker", "/.dockerenv container=docker", std::chrono::seconds(10)},
+    {"podman", "Podman", "/run/.containerenv container=podman", std::chrono::seconds(10)},
     // Any other, with the commonest default.
     {"container", "the container", "/run/systemd/container container=lxc container=oci container=systemd-nspawn",
-     std::chrono::seconds(10), "terminationGracePeriodSeconds, stop_grace_period or docker stop -t"},
+     std::chrono::seconds(10)},
 };
 
 inline bool is_found(std::string_view evidence, const container_probe& probe) {

@@ -32,7 +32,7 @@ class ops_extension final : public worker_extension {
         if (worker->owns_process) service_.start(steady_clock::now());
         if (options_.address.empty()) return {};
         metrics_ = make_ref<worker_metrics>(worker->identity.queues, worker->job_types);
-        metrics_->backend_up = worker->connected();
+        metrics_->backend_up = worker->is_connected.load();
         health_ = make_ref<health_service>(options_, worker, metrics_);
         server_ = serve_health(options_, *worker, health_);
         return server_ ? result<void>() : server_.error();

@@ -39,11 +39,8 @@ struct worker_report {
 };
 
 /// What a worker and a loop have in common. All but on_shutdown() is thread-safe, also in handlers.
-class stoppable {
+class stoppable : detail::non_copyable {
   public:
-    stoppable(const stoppable&) = delete;
-    stoppable& operator=(const stoppable&) = delete;
-
     /// Takes nothing more until resume(), as SIGTSTP does; what is in flight continues. This and the next three return
     /// true if they changed anything. [GS 4.2]
     bool quiet() { return apply(event::quiet_request); }

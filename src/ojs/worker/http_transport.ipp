@@ -27,7 +27,11 @@ class http_transport : public transport {
 
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         constexpr std::string_view call = "POST /workers/fetch";
-        result<http_response> response = send(call, fetch_body(request), {deadline, request.should_send});
+        const worker_identity& worker = *request.worker;
+        std::string body = cat({"{\"queues\":", json_strings(worker.queues), ",\"count\":", request.count,
+                                ",\"worker_id\":", json_quote(worker.worker_id),
+                                ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
+        result<http_response> response = send(call, std::move(body), {deadline, request.should_send});
         if (!response && response.error().code == errc::bad_response) return refused_response(response.error().text);
         // read_jobs() checks each job by itself.
         if (!response || !is_success(response->status)) return checked(call, std::move(response)).error();
@@ -37,7 +41,9 @@ class http_transport : public transport {
 
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         constexpr std::string_view call = "POST /workers/ack";
-        return read_settlement(call, send(call, ack_body(request), {deadline, request.should_send, true}));
+        const char* const key = request.result_json.empty() ? "" : ",\"result\":";
+        std::string body = cat({"{\"job_id\":", json_quote(request.job_id), key, request.result_json, "}"});
+        return read_settlement(call, send(call, std::move(body), {deadline, request.should_send, true}));
     }
 
     result<settle_result> fail(const fail_request& request, time_point deadline) override {

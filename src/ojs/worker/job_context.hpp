@@ -77,10 +77,8 @@ inline constexpr bool is_integer = is_one_of<T, signed char, unsigned char, shor
 }  // namespace detail
 
 /// A handler's view of its job. Valid until the handler returns; every member is thread-safe meanwhile.
-class job_context {
+class job_context : detail::non_copyable {
   public:
-    job_context(const job_context&) = delete;
-
     const std::string& id() const noexcept { return claimed_.id; }        ///< job::id
     const std::string& type() const noexcept { return claimed_.type; }    ///< job::type
     const std::string& queue() const noexcept { return claimed_.queue; }  ///< job::queue

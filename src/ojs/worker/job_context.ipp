@@ -52,19 +52,14 @@ OJS_SHUTDOWN_INLINE result<void> job_context::save_checkpoint(std::string_view s
     return {};
 }
 OJS_SHUTDOWN_INLINE std::string job_context::checkpoint() const {
-    std::string state(detail::raw_member(job_.job.meta_json, "checkpoint"));
-    if (!worker_.is_forked()) {
-        const detail::unique_lock held(worker_.guard);
-        if (!job_.saved.empty()) state = job_.saved;
-    }
+    std::string state = worker_.is_forked() ? "" : worker_.locked([this] { return job_.saved; });
+    if (state.empty()) state = detail::raw_member(job_.job.meta_json, "checkpoint");
     const bool is_valid = state != "null" && detail::is_json(state) && detail::is_utf8(state);
     return is_valid ? state : std::string();
 }
 OJS_SHUTDOWN_INLINE time_point job_context::deadline() const noexcept { return worker_.phases.drain_deadline(); }
 OJS_SHUTDOWN_INLINE void job_context::extend_lease() const noexcept {
-    if (worker_.is_forked()) return;
-    const detail::unique_lock held(worker_.guard);
-    worker_.request_beat_soon();
+    if (!worker_.is_forked()) worker_.locked([this] { worker_.request_beat_soon(); });
 }
 }  // namespace v0_1_0
 }  // namespace ojs

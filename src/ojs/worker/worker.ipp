@@ -14,7 +14,7 @@ OJS_SHUTDOWN_INLINE worker::worker(const worker_options& options, ojs::transport
 }
 OJS_SHUTDOWN_INLINE worker::~worker() {
     if (core_->is_forked()) core_->retain();  // the threads exist in the parent only
-    if (core_->is_forked() || !core_->has_started()) return;
+    if (core_->is_forked()) return;
     if (core_->in_own_call()) detail::abort_with("a worker was destroyed in one of its own handlers or callbacks");
     if (!stopped()) stop();
     // Refuses new calls to transports, hooks and callbacks, and waits for those in flight.

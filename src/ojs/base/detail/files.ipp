@@ -49,7 +49,7 @@ inline std::string absolute_path(const std::string& path) {
 inline bool is_missing(const error& of) noexcept { return of.sys_errno == ENOENT || of.sys_errno == ENOTDIR; }
 
 // Blocks, and consumes, the signals that write(2) raises in its thread.
-class write_signals_blocked {
+class write_signals_blocked : non_copyable {
   public:
     write_signals_blocked() noexcept {
         sigset_t pending;
@@ -59,8 +59,6 @@ class write_signals_blocked {
             if (sigismember(&pending, number) == 0) sigaddset(&raised_, number);
         pthread_sigmask(SIG_BLOCK, &raised_, &previous_);
     }
-    write_signals_blocked(const write_signals_blocked&) = delete;
-    write_signals_blocked& operator=(const write_signals_blocked&) = delete;
     ~write_signals_blocked() {
         sigset_t pending;
         sigpending(&pending);

@@ -21,6 +21,12 @@ const char* name_of(Value value, std::initializer_list<const char*> names) noexc
     return names.begin()[static_cast<std::size_t>(value)];
 }
 
+struct non_copyable {
+    non_copyable() = default;
+    non_copyable(const non_copyable&) = delete;
+    non_copyable& operator=(const non_copyable&) = delete;
+};
+
 enum class memory_order : int {
     relaxed = __ATOMIC_RELAXED,
     acquire = __ATOMIC_ACQUIRE,
@@ -31,14 +37,12 @@ enum class memory_order : int {
 
 // As std::atomic. Lock-free, and so async-signal-safe, where is_always_lock_free.
 template <class T>
-class atomic {
+class atomic : non_copyable {
   public:
     static constexpr bool is_always_lock_free = __atomic_always_lock_free(sizeof(T), nullptr);
 
     constexpr atomic() noexcept : value_() {}
     constexpr atomic(T value) noexcept : value_(value) {}
-    atomic(const atomic&) = delete;
-    atomic& operator=(const atomic&) = delete;
 
     operator T() const noexcept { return load(); }
     T operator=(T value) noexcept { return store(value), value; }
@@ -72,11 +76,8 @@ class atomic {
     alignas(sizeof(T)) T value_;  // NOLINT(bugprone-sizeof-expression): also of pointers
 };
 
-class ref_counted {
+class ref_counted : non_copyable {
   public:
-    ref_counted() = default;
-    ref_counted(const ref_counted&) = delete;
-    ref_counted& operator=(const ref_counted&) = delete;
     virtual ~ref_counted() = default;
 
     void retain() noexcept { count_.fetch_add(1, memory_order::relaxed); }

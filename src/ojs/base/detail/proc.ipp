@@ -25,21 +25,17 @@ struct process_facts {
 
 // `id`: a number or "self". The text: "PID (COMM) STATE PARENT GROUP SESSION TERMINAL ..."; field 22: start time.
 inline process_facts read_stat(std::string_view root, std::string_view id) {
-    process_facts out;
     const std::string stat = proc_file(root, cat({id, "/stat"}));
     const std::size_t open = stat.find(" (");
     const std::size_t close = stat.rfind(") ");
-    if (open > close || close == std::string::npos) return out;
+    if (open > close || close == std::string::npos) return {};
     std::uint64_t fields[23] = {};  // 0: not a number
     std::string_view rest = std::string_view(stat).substr(close + 2);
-    if (!rest.empty()) out.state = rest[0];
+    const char state = rest.empty() ? '\0' : rest[0];
     parse_number(std::string_view(stat).substr(0, open), INT_MAX, fields[1]);
     for (int i = 3; i < 23; ++i) parse_number(next_part(rest, " "), ~std::uint64_t{0}, fields[i]);
-    out.pid = static_cast<pid_t>(fields[1]);
-    out.comm = stat.substr(open + 2, close - open - 2);
-    out.parent = static_cast<pid_t>(fields[4]);
-    out.start_ticks = fields[22];
-    return out;
+    const auto pid_in = [&fields](int field) { return static_cast<pid_t>(fields[field]); };
+    return {pid_in(1), stat.substr(open + 2, close - open - 2), state, pid_in(4), fields[22], {}};
 }
 
 inline process_facts read_process(std::string_view root, std::string_view id) {

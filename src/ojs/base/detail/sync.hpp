@@ -12,11 +12,9 @@ namespace ojs::detail {
 // Unlike sched_yield(), lets threads of a lower priority run.
 void pause_for(std::chrono::nanoseconds time) noexcept;
 
-class mutex {
+class mutex : non_copyable {
   public:
     mutex() noexcept { pthread_mutex_init(&native_, nullptr); }
-    mutex(const mutex&) = delete;
-    mutex& operator=(const mutex&) = delete;
     ~mutex() { pthread_mutex_destroy(&native_); }
 
     void lock() noexcept { pthread_mutex_lock(&native_); }
@@ -28,10 +26,9 @@ class mutex {
     pthread_mutex_t native_;
 };
 
-class unique_lock {
+class unique_lock : non_copyable {
   public:
     explicit unique_lock(mutex& m) noexcept : mutex_(m) { mutex_.lock(); }
-    unique_lock(const unique_lock&) = delete;
     ~unique_lock() {
         if (held_) mutex_.unlock();
     }
@@ -51,11 +48,9 @@ class unique_lock {
     bool held_ = true;
 };
 
-class condition {
+class condition : non_copyable {
   public:
     condition() noexcept;
-    condition(const condition&) = delete;
-    condition& operator=(const condition&) = delete;
     ~condition() { pthread_cond_destroy(&native_); }
 
     void wait(unique_lock& held) noexcept { pthread_cond_wait(&native_, &held.mutex_.native_); }
@@ -80,9 +75,8 @@ class thread {
     thread() = default;
     thread(thread&& other) noexcept : native_(other.native_), owner_(exchange(other.owner_, 0)) {}
     thread& operator=(thread&& other) noexcept {
-        join();
-        native_ = other.native_;
-        owner_ = exchange(other.owner_, 0);
+        swap(native_, other.native_);
+        swap(owner_, other.owner_);
         return *this;
     }
     ~thread() { join(); }

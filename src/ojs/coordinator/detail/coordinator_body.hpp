@@ -342,7 +342,7 @@ class coordinator_body final : public ref_counted {
     // The worker is ready with the first response of its backend.
     void note_connection() {
         bool expected = true;
-        if (is_warming_ && core_of(*worker_).connected() && is_warming_.compare_exchange_strong(expected, false))
+        if (is_warming_ && core_of(*worker_).is_connected && is_warming_.compare_exchange_strong(expected, false))
             report_readiness(readiness_state::ready, {});
     }
     // Cancels work at the maximum, or after a second stop signal; reports are sent after that. True: it did.

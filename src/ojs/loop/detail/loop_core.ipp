@@ -59,7 +59,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         {
             const unique_lock held(guard);
             remove_work(in_flight, ended);
-            if (!detail::exchange(ended.is_over, true)) {
+            if (!exchange(ended.is_over, true)) {
                 ended.counted_as = is_cut_short ? &counts.requeued : &counts.completed;
                 ++*ended.counted_as;
                 if (is_cut_short) ++counts.interrupted;
@@ -69,14 +69,10 @@ class loop_core final : public held_options<loop_options>, public machine {
             notify_if_idle();
             if (!is_started) return;  // nor have the extensions
         }
-        const job_settlement settled{ended.job.queue,
-                                     {},
-                                     is_cut_short ? settled_state::available : settled_state::completed,
-                                     steady_clock::now() - ended.since};
-        call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
+        notify_settled(ended, {}, is_cut_short ? settled_state::available : settled_state::completed);
     }
     consumer::turn await_turn(consumer& self, time_point deadline) {
-        exit_if_child();
+        if (is_forked()) _exit(70);
         unique_lock held(guard);
         leave(self, false);
         for (;;) {
@@ -168,7 +164,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             if (!contains(ids, each->job.id)) continue;
             {
                 const unique_lock held(guard);
-                if (detail::exchange(each->is_over, true)) continue;
+                if (exchange(each->is_over, true)) continue;
                 ++counts.gone;
                 if (each->cancel_alone(cancel_reason::revoked)) check_soon(each->cancelled_at + options.stuck_after);
             }
@@ -187,7 +183,7 @@ class loop_core final : public held_options<loop_options>, public machine {
             if (has_thrown) count_unreported(unwound_[i]->job.id);
             unwound_.remove(i);
         }
-        if (!detail::exchange(self.takes_, false)) return;
+        if (!exchange(self.takes_, false)) return;
         --takers_;
         notify_if_idle();
     }
@@ -208,19 +204,14 @@ class loop_core final : public held_options<loop_options>, public machine {
     time_point do_due_work(time_point now) override {
         check_signal_handlers();  // at least each 5 s, see max_sleep_ms
         work_list stuck;
-        time_point next = never;
-        {
-            const unique_lock held(guard);
-            if (now < next_check) return next_check;
-            for (const ref<work>& each : in_flight) {
-                const time_point cancelled = each->cancelled_since(all_cancelled_at);
-                if (each->is_stuck || cancelled == never) continue;
-                each->is_stuck = now >= cancelled + options.stuck_after;
-                if (each->is_stuck) stuck.push_back(each);
-                if (!each->is_stuck) next = detail::min(next, cancelled + options.stuck_after);
-            }
-            next_check = next;
+        unique_lock held(guard);
+        if (now < next_check) return next_check;
+        next_check = never;
+        for (const ref<work>& each : in_flight) {
+            if (gets_stuck(*each, now)) stuck.push_back(each);
         }
+        const time_point next = next_check;
+        held.unlock();
         for (const ref<work>& each : stuck)
             log.write({log_level::warn, "item is stuck: cancelled, but still in flight", fields_of(*each), {}});
         return next;

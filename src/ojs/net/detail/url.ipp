@@ -66,12 +66,7 @@ inline result<endpoint> parse_unix_url(std::string_view text) {
     if (!starts_with(path, "/") || path.size() > max_size || !is_field_value(path) || has_part(path, "\t"))
         return bad_address(
             text, cat({"unix: takes an absolute path of at most ", max_size, " bytes, without control characters"}));
-    endpoint out;
-    out.port = 0;
-    out.unix_path = std::string(path);
-    out.name = std::string(text);
-    out.url = out.name + " ";
-    return out;
+    return endpoint{"", 0, std::string(path), "", std::string(text), cat({text, " "})};
 }
 
 // http://HOST[:PORT][/BASE], unix:/PATH, or https://. Errors: invalid_argument; unsupported: https without a stream.

@@ -106,6 +106,23 @@ inline stop_budget budget_of(const loop_options& options, const stop_platform* p
             after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
 }
 
+// The setting that changes what the platform grants; empty: none does.
+inline std::string_view setting_of(const stop_platform& platform) noexcept {
+    constexpr std::string_view settings[][2] = {
+        {"fly", "kill_timeout in fly.toml"},
+        {"heroku", ""},
+        {"kubernetes", "terminationGracePeriodSeconds"},
+        {"ecs", "stopTimeout"},
+        {"cloud-run", ""},
+        {"nomad", "kill_timeout"},
+        {"docker", "stop_grace_period or docker stop -t"},
+        {"podman", "--stop-timeout or podman stop -t"},
+    };
+    for (const auto& [id, setting] : settings)
+        if (id == platform.id) return setting;
+    return "terminationGracePeriodSeconds, stop_grace_period or docker stop -t";
+}
+
 inline std::string describe_need(const loop_options& options) {
     std::string out = "the unlimited grace period";
     if (options.times.shutdown_grace_period != no_limit)
@@ -122,10 +139,10 @@ inline std::string budget_fix(const loop_options& options, const stop_platform& 
         capped_sum(options.prestop_delay, after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
     const auto need = capped_sum(options.times.shutdown_grace_period, other_time);
     std::string out;
-    if (*platform.setting == '\0') {
+    if (setting_of(platform).empty()) {
         out = cat({platform.name, " grants no more time: let longer jobs save checkpoints"});
     } else if (need < no_limit) {
-        out = cat({"raise ", platform.setting, " of ", platform.name, " to ", format_duration(need),
+        out = cat({"raise ", setting_of(platform), " of ", platform.name, " to ", format_duration(need),
                    " and set OJS_CONTAINER_GRACE_PERIOD to the same"});
     }
     if (other_time < granted)
@@ -140,17 +157,18 @@ inline void check_grant(const loop_options& options, std::chrono::milliseconds s
     const bool is_known = options.container_grace_period.count() > 0;
     const stop_budget budget = budget_of(options, &platform, steps_timeout);
     if (is_known && budget.fits()) return;
-    const bool is_fixed = *platform.setting == '\0';
+    const std::string_view setting = setting_of(platform);
+    const bool is_fixed = setting.empty();
     const std::string need = describe_need(options);
     const std::string grant = format_duration(budget.granted);
     const std::string reports = format_duration(budget.reports);
-    const std::string by_default = cat({grant, " that ", platform.name, " grants",
-                                        is_fixed ? "" : cat({" unless ", platform.setting, " says otherwise"})});
+    const std::string by_default =
+        cat({grant, " that ", platform.name, " grants", is_fixed ? "" : cat({" unless ", setting, " says otherwise"})});
     finding found{severity::warning, "budget-tight", "", budget_fix(options, platform, budget.granted, steps_timeout)};
     if (budget.fits()) {
         found = {severity::info, cat({"budget-", platform.id}), cat({need, " fits into the ", by_default}),
                  is_fixed ? "let jobs that take longer save checkpoints"
-                          : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", platform.setting,
+                          : cat({"where jobs take longer, set OJS_SHUTDOWN_GRACE_PERIOD, ", setting,
                                  " to 10s more, and OJS_CONTAINER_GRACE_PERIOD to that"})};
     } else if (!is_known) {
         found.id = "budget-unknown";

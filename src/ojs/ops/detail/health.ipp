@@ -35,7 +35,7 @@ inline std::int64_t process_start_ms() {
 
 // As /readyz says.
 inline bool is_ready(const machine_state& worker, phase now) noexcept {
-    return now == phase::running && worker.connected();
+    return now == phase::running && worker.is_connected;
 }
 
 inline void show_phase(metrics_page& page, const machine_state& worker, phase now) {

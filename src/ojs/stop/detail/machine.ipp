@@ -23,23 +23,26 @@ class machine : public machine_log {
         return ready;
     }
     virtual void tear_down() {
-        stop_extensions(detail::min(deadline_after(return_time), stop_end_));
+        stop_extensions(min(deadline_after(return_time), stop_end_));
         for (lifecycle* const each : {&phases.own, &phases.shared}) each->unsubscribe(waker.notify_fd());
     }
     // Acts on changes and on what is due. False: it has ended. Without memory the process ends: leases return its jobs.
     bool turn() noexcept {
-        exit_if_child();
+        if (is_forked()) _exit(70);
         waker.clear();
         while (stage_ != stage::over) {
             act_on_changes();
-            const time_point extensions_due = tick_extensions();
+            time_point extensions_due = never;
+            call_extensions([&](worker_extension& each) {
+                extensions_due = min(extensions_due, each.on_tick(steady_clock::now()));
+            });
             const time_point now = steady_clock::now();
             if (now >= stage_end_ || is_over(now)) {
                 end_stage();
                 continue;
             }
-            due = detail::min(detail::min(stage_end_, extensions_due), do_due(now));
-            due = detail::min(due, deadline_after(milliseconds(max_sleep_ms)));
+            due = min(min(stage_end_, extensions_due), do_due(now));
+            due = min(due, deadline_after(milliseconds(max_sleep_ms)));
             return true;
         }
         return false;
@@ -47,10 +50,7 @@ class machine : public machine_log {
 
     // False, and a line in the log: it has started, or cannot.
     bool accepts(std::string_view addition, std::string_view name = {}) const {
-        {
-            const unique_lock held(guard);
-            if (!is_started && stage_ == stage::ready) return true;
-        }
+        if (locked([this] { return !is_started && stage_ == stage::ready; })) return true;
         log.write(log_level::error, cat({"added to a ", component, " after its start, and not used"}),
                   {field("addition", addition), field("name", name)});
         return false;
@@ -82,13 +82,10 @@ class machine : public machine_log {
         log_started();
         if (log.enabled(log_level::warn)) warn_at_start(log, settings, steps_timeout);
         notify_phase();
-        shared_seen_ = phases.shared.state();
-        phases.follow({}, shared_seen_);
         act_on_changes();
     }
     void set_stage(stage next) {
-        const unique_lock held(guard);
-        stage_ = next;
+        locked([&] { stage_ = next; });
     }
     // After each change of phase: ends what waits for work, or begins a new period.
     void update_taking() {
@@ -135,11 +132,6 @@ class machine : public machine_log {
             call_user("a worker extension threw in stop()", [&] { extensions[running_extensions_]->stop(deadline); });
         }
     }
-    time_point tick_extensions() {
-        time_point out = never;
-        call_extensions([&](worker_extension& each) { out = detail::min(out, each.on_tick(steady_clock::now())); });
-        return out;
-    }
 
     // ---- changes ----
 
@@ -154,7 +146,7 @@ class machine : public machine_log {
             const bool shared_changed = take_change(phases.shared, shared_seen_);
             if (shared_changed) phases.follow(shared_before, shared_seen_);
             const std::uint32_t resumes = lifecycle_access::requests(phases.shared, event::resume_request);
-            if (detail::exchange(resumes_seen_, resumes) != resumes) phases.resume();
+            if (exchange(resumes_seen_, resumes) != resumes) phases.resume();
             const bool own_changed = take_change(phases.own, seen_);
             if (own_changed) act_on(before);
             if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
@@ -164,7 +156,7 @@ class machine : public machine_log {
             any = own_changed || shared_changed;
         }
         const std::uint32_t asked = phases.own.report_requests() + phases.shared.report_requests();
-        if (detail::exchange(reports_seen_, asked) != asked) log_in_flight();
+        if (exchange(reports_seen_, asked) != asked) log_in_flight();
     }
     void act_on(const lifecycle_state& before) {
         const bool moved = before.phase != seen_.phase;
@@ -221,7 +213,7 @@ class machine : public machine_log {
     // Reads whether a stop by signal is a reclaim. [Spot, WIRE 3]
     void decide_mode() {
         const std::string& file = settings.termination_mode_file;
-        if (file.empty() || detail::exchange(mode_is_decided_, true)) return;
+        if (file.empty() || exchange(mode_is_decided_, true)) return;
         const cause why = drain_cause(seen_, shared_seen_);
         const termination_mode mode = read_termination_mode(file);
         // A SIGUSR1 sent with the stop signal is handled after it, or by another thread at the same time.
@@ -235,7 +227,7 @@ class machine : public machine_log {
     }
     // At a third stop signal. What does not own its process stops waiting instead.
     void give_up() {
-        if (detail::exchange(has_given_up_, true)) return;
+        if (exchange(has_given_up_, true)) return;
         const cause why = seen_.stop_signals >= 3 ? seen_.cause : shared_seen_.cause;
         log_third_signal(why);
         if (owns_process) _exit(exit_status::signal_base + why.signal);
@@ -244,7 +236,7 @@ class machine : public machine_log {
     void shorten_stop() {
         if (stop_end_ == never) return;  // see enter_stop()
         set_reports_end(steady_clock::now());
-        stop_end_ = detail::min(stop_end_, deadline_after(parting_time()));
+        stop_end_ = min(stop_end_, deadline_after(parting_time()));
         if (stage_ == stage::reporting) stage_end_ = reports_end_ + margin();
         if (stage_ == stage::ending) stage_end_ = stop_end_;
     }
@@ -268,7 +260,7 @@ class machine : public machine_log {
         }
         const time_point seen_ends = entered_ + return_time;
         const time_point next = stage_ == stage::returning && now < seen_ends ? seen_ends : never;
-        return detail::min(detail::min(do_due_work(now), next), detail::min(cancel_at_, next_progress_));
+        return min(min(do_due_work(now), next), min(cancel_at_, next_progress_));
     }
 
     // ---- stages ----
@@ -297,20 +289,34 @@ class machine : public machine_log {
         stage_end_ = never;
         switch (ended) {
             case stage::working: stage_end_ = phases.drain_deadline(); break;
-            case stage::draining: end_drain(); break;
+            case stage::draining:
+                phases.own.apply(locked([this] { return is_idle(); }) ? event::drained : event::grace_expired, {});
+                act_on_changes();
+                signals_before_ = phases.own.state().stop_signals;
+                stage_end_ = cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
+                break;
             case stage::cancelling:
                 begin_reporting();
                 stage_end_ = reports_end_ + margin();
                 break;
-            case stage::reporting: end_reporting(); break;
+            case stage::reporting:
+                do_due_work(entered_);  // else not seen after a freeze
+                count_rest();
+                // Even after a freeze the last heartbeat gets a try.
+                stage_end_ = max(stop_end_, entered_ + parting_time() / 2);
+                begin_parting(stage_end_);
+                stage_end_ += margin();
+                break;
             case stage::parting:
                 end_parting();
-                stage_end_ = detail::max(stop_end_, entered_ + return_time);
+                stage_end_ = max(stop_end_, entered_ + return_time);
                 break;
             case stage::returning: start_steps(); break;
             case stage::closing:
-                end_stop();
-                stage_end_ = detail::max(stop_end_, entered_ + join_time);
+                phases.own.apply(event::finished, {});
+                act_on_changes();
+                threads.close();
+                stage_end_ = max(stop_end_, entered_ + join_time);
                 break;
             case stage::ending: finish(); break;
             case stage::ready:
@@ -319,34 +325,17 @@ class machine : public machine_log {
     }
     // For calls that end at their deadline to return.
     milliseconds margin() const noexcept { return parting_time() / 4; }
-    void end_drain() {
-        unique_lock held(guard);
-        const bool has_become_idle = is_idle();
-        held.unlock();
-        phases.own.apply(has_become_idle ? event::drained : event::grace_expired, {});
-        act_on_changes();
-        signals_before_ = phases.own.state().stop_signals;
-        stage_end_ = cancelling_ends(steady_clock::now(), reason_of_stop(), settings.times, reports_end_);
-    }
     // What is in flight and not in the account is unreported.
     void count_rest() {
         work_list rest;
         unique_lock held(guard);
         for (const ref<work>& each : in_flight) {
-            if (detail::exchange(each->is_over, true)) continue;
+            if (exchange(each->is_over, true)) continue;
             rest.push_back(each);
             count_unreported(each->job.id);
         }
         held.unlock();
         for (const ref<work>& each : rest) log.write({log_level::error, unreported_, in_flight_fields(*each), {}});
-    }
-    void end_reporting() {
-        do_due_work(entered_);  // else not seen after a freeze
-        count_rest();
-        // Even after a freeze the last heartbeat gets a try.
-        const time_point parting_end = detail::max(stop_end_, entered_ + parting_time() / 2);
-        begin_parting(parting_end);
-        stage_end_ = parting_end + margin();
     }
     // On another thread: this one must notice signals.
     void start_steps() {
@@ -363,18 +352,11 @@ class machine : public machine_log {
         closing_ = 0;
         waker.notify();
     }
-    void end_stop() {
-        phases.own.apply(event::finished, {});
-        act_on_changes();
-        threads.close();
-    }
     void finish() {
-        unique_lock held(guard);
-        const std::size_t hung = detail::min(threads.live(), hung_threads());
-        held.unlock();
+        const std::size_t hung = locked([this] { return min(threads.live(), hung_threads()); });
         on_left_threads();
         const std::size_t left =
-            threads.join(detail::max(deadline_after(join_time), stop_end_ - settings.times.stop_timeout / 5));
+            threads.join(max(deadline_after(join_time), stop_end_ - settings.times.stop_timeout / 5));
         if (left > hung)
             log.write(log_level::warn, "threads have not ended; exiting without waiting for them",
                       {field("threads", left - hung)});
@@ -384,10 +366,8 @@ class machine : public machine_log {
         log_stopped(status);
         exit_code = status;
         stopped.request(cancel_reason::cancelled);  // first: those that wait for the end find it
-        held.lock();
-        has_ended = true;
+        locked([this] { has_ended = true; });
         changed.notify_all();
-        held.unlock();
         shutdown_sequence last;  // awaits callbacks of the user until the stop is over
         const auto call = [self = ref<machine>(this)] {
             const user_call entered(self->callbacks);
@@ -395,7 +375,7 @@ class machine : public machine_log {
             self->stopped.run_callbacks();
         };
         if (stopped.has_pending_callbacks() || transitions_due_ == 1)
-            last.add("", call, detail::max(callback_time, milliseconds(-milliseconds_since(stop_end_))));
+            last.add("", call, max(callback_time, milliseconds(-milliseconds_since(stop_end_))));
         bool all_finished = true;
         for (const std::vector<step_result>& done : {counts.steps, last.run()}) {
             for (const step_result& step : done) all_finished = all_finished && step.status != step_status::timed_out;

@@ -144,11 +144,11 @@ class machine_log : public machine_state {
             jobs.push_back(cat({printable(each->job.id, 64), ":", milliseconds_since(each->since) / 1000, "s"}));
             if (!type.empty() && !contains(types, type)) types.push_back(type);
         }
-        std::vector<log_field> fields = {field("active_jobs", jobs.size()), field("jobs", join_names(jobs)),
-                                         field("job_types", join_names(types))};
         const time_point ends = phases.drain_deadline();
-        if (ends != never) fields.push_back(field("grace_left_ms", ends > now ? -milliseconds_since(ends) : 0));
-        log.write({log_level::info, "draining", std::move(fields), {}});
+        const text_part left_ms = ends > now ? -milliseconds_since(ends) : 0;
+        log.write(log_level::info, "draining",
+                  {field("active_jobs", jobs.size()), field("jobs", join_names(jobs)),
+                   field("job_types", join_names(types)), field("grace_left_ms", ends == never ? "" : left_ms)});
     }
     void log_third_signal(const cause& why) const {
         const std::vector<std::string> left = ids_of(works());

@@ -22,9 +22,7 @@ struct work : cancellable {
     work(ojs::job&& claimed, split_source source, time_point claimed_at = steady_clock::now())
         : cancellable(std::move(source)), job(std::move(claimed)), since(claimed_at) {}
 
-    // When its cancellation began, alone or with the others, at `all`. The machine's mutex is held.
-    time_point cancelled_since(time_point all) const noexcept { return min(cancelled_at, all); }
-    // Likewise. Not by a stop.
+    // Not by a stop. The machine's mutex is held.
     bool cancel_alone(cancel_reason reason) {
         if (!cancel.request(reason)) return false;
         cancelled_at = steady_clock::now();
@@ -81,22 +79,22 @@ class machine_state : public ref_counted {
         log = logger(gated_log(), component);
     }
 
-    virtual bool connected() const noexcept { return true; }  // the backend has responded
+    template <class Code>
+    auto locked(Code code) const -> decltype(code()) {
+        const unique_lock held(guard);
+        return code();
+    }
     // Nothing is in flight, and nothing follows.
     bool is_drained() const noexcept {
-        const unique_lock held(guard);
-        return !phases.may_take() && in_flight.empty() && !may_come();
+        return locked([this] { return !phases.may_take() && in_flight.empty() && !may_come(); });
     }
     std::size_t active() const noexcept {
-        const unique_lock held(guard);
-        return in_flight.size();
+        return locked([this] { return in_flight.size(); });
     }
     work_list works(bool and_unreturned = false) const {
         const unique_lock held(guard);
         work_list out = in_flight;
-        if (and_unreturned) {
-            for (const ref<work>& each : unreturned) out.push_back(each);
-        }
+        for (const ref<work>& each : and_unreturned ? unreturned : work_list()) out.push_back(each);
         return out;
     }
     worker_report report() const {
@@ -109,19 +107,14 @@ class machine_state : public ref_counted {
         return out;
     }
     std::uint64_t unreported() const noexcept {
-        const unique_lock held(guard);
-        return not_reported;
+        return locked([this] { return not_reported; });
     }
     cancel_token taking(std::size_t which = 0) const {
-        const unique_lock held(guard);
-        return takings_[which]->cancel.token();
+        return locked([&] { return takings_[which]->cancel.token(); });
     }
 
     // In a child of the process that has started it: threads and mutex are the parent's.
     bool is_forked() const noexcept { return owner_ != 0 && owner_ != this_process(); }
-    void exit_if_child() const noexcept {
-        if (is_forked()) _exit(70);
-    }
     // It runs in this process, and names itself anew.
     result<void> claim_process() {
         fill_standard_descriptors();
@@ -154,6 +147,11 @@ class machine_state : public ref_counted {
         for (const ref<worker_extension>& extension : extensions)
             call_user("a worker extension threw; ignored", [&] { code(*extension); });
     }
+    void notify_settled(const work& one, std::string_view type, settled_state state) {
+        if (extensions.empty()) return;
+        const job_settlement settled{one.job.queue, type, state, steady_clock::now() - one.since};
+        call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
+    }
     void deliver_cancellation(cancellable& target) {
         target.cancel.wake_waiters();
         if (!target.cancel.has_pending_callbacks()) return;
@@ -182,6 +180,7 @@ class machine_state : public ref_counted {
 
     split_source stopped;  // once it has ended
     atomic<int> exit_code{exit_status::usage};
+    atomic<bool> is_connected{true};  // of a worker: the backend has responded
 
     mutable mutex guard;  // never held during a request, a callback or a log line
     condition changed;    // of a phase; a response; the end
@@ -212,6 +211,15 @@ class machine_state : public ref_counted {
         ++not_reported;
         if (counts.unreported.size() < max_names) counts.unreported.emplace_back(name);
     }
+    // True: from now on it is. False: it is to be checked again then.
+    bool gets_stuck(work& one, time_point now, bool is_running = true) noexcept {
+        const time_point cancelled = min(one.cancelled_at, all_cancelled_at);
+        if (one.is_stuck || cancelled == never) return false;
+        const time_point stuck_at = cancelled + settings.stuck_after;
+        if (now < stuck_at) next_check = min(next_check, stuck_at);
+        one.is_stuck = now >= stuck_at && is_running;
+        return one.is_stuck;
+    }
     void check_soon(time_point when) noexcept {
         if (when >= next_check) return;
         next_check = when;
@@ -237,9 +245,7 @@ class machine_state : public ref_counted {
         out.hook = [this](const log_record& record) {
             const user_call entered(callbacks);
             if (entered) return settings.log.hook(record);
-            log_options without_hook;
-            without_hook.format = settings.log.format;
-            logger(without_hook, record.component, record.worker_id).write(record);
+            logger({settings.log.level, settings.log.format, {}}, record.component, record.worker_id).write(record);
         };
         return out;
     }

@@ -62,25 +62,21 @@ class machine_threads {
         while (started && of.threads < count) started = start_server(held, of);
         return started;
     }
-    // Those that do tasks end when none is left.
-    void close() {
+    // Those that do tasks end when none is left; until a new start.
+    void close(bool is_closed = true) {
         const unique_lock held(guard_);
-        is_closed_ = true;
+        is_closed_ = is_closed;
         for (pool& each : pools_) each.due.notify_all();
-    }
-    // After a failed start.
-    void end_all() {
-        close();
-        for (const ref<entry>& each : take_all()) each->handle.join();
-        const unique_lock held(guard_);
-        is_closed_ = false;
     }
     // With the guard held: threads that have not ended.
     std::size_t live() const noexcept { return live_; }
     // Joins those that have ended, whose thread_local destructors may block. Returns how many have not.
     std::size_t join(time_point deadline) {
         std::size_t left = 0;
-        for (const ref<entry>& each : take_all()) {
+        unique_lock held(guard_);
+        const array<ref<entry>> all = exchange(all_, {});
+        held.unlock();
+        for (const ref<entry>& each : all) {
             if (!each->has_ended || !each->handle.end_by(deadline)) ++left;
             each->handle.detach();
         }
@@ -140,12 +136,6 @@ class machine_threads {
         task();
         task = nullptr;  // what it holds may be user code
         held.lock();
-    }
-    array<ref<entry>> take_all() {
-        array<ref<entry>> out;
-        const unique_lock held(guard_);
-        out.swap(all_);
-        return out;
     }
 
     ref_counted& owner_;

@@ -15,7 +15,7 @@ namespace ojs::detail {
 class user_call {
   public:
     explicit user_call(drain_barrier& gate) noexcept
-        : gate_(gate), ticket_(gate.enter()), outer_(detail::exchange(innermost(), this)) {}
+        : gate_(gate), ticket_(gate.enter()), outer_(exchange(innermost(), this)) {}
     ~user_call() {
         innermost() = outer_;
         if (process_ != this_process()) _exit(70);  // a child of fork(): two must not act for one worker
@@ -48,7 +48,7 @@ class run_claim {
     ~run_claim() { release(); }
     void release() noexcept {
         installed_ = signals();
-        if (detail::exchange(owner_, 0) == ::getpid()) running_process = 0;
+        if (exchange(owner_, 0) == ::getpid()) running_process = 0;
     }
     // Adds to the program's own signals of `target` if there are any; else installs them.
     result<void> claim(const loop_options& options, lifecycle& target, const logger& log) {
@@ -57,10 +57,8 @@ class run_claim {
         if (found == self || !running_process.compare_exchange_strong(found, self))
             return error{errc::busy, 0, "another run() of this process has not ended: use start()"};
         owner_ = self;
-        signal_options wanted;
-        wanted.reclaim = !options.termination_mode_file.empty();
-        wanted.stop_signals = options.stop_signals;
-        wanted.third_signal_exits = !options.profile.stop.first_signal_wins;
+        const signal_options wanted{!options.termination_mode_file.empty(), options.stop_signals,
+                                    !options.profile.stop.first_signal_wins};
         if (!drives_signals(target)) {
             result<signals> installed = signals::install(target, wanted);
             if (!installed) return installed.error();

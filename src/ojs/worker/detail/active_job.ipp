@@ -37,14 +37,6 @@ struct job_report {
     int signal = 0;                             // that caused an interruption
     job_status ended = job_status::unreported;  // how the claim ended
 
-    // An error: no response settles the job.
-    void note_response(const result<settle_result>& got) noexcept {
-        if (!got) return;
-        const job_status requested = status != job_status::interrupted ? status
-                                     : requeue                         ? job_status::requeued
-                                                                       : job_status::failed;
-        ended = *got == settle_result::gone ? job_status::gone : requested;
-    }
     bool accepted() const noexcept { return ended != job_status::gone && ended != job_status::unreported; }
 };
 
@@ -77,7 +69,6 @@ struct active_job : work {
         if (latest != 0 && latest < attempt) return true;  // the response is older than this claim
         is_superseded = is_superseded || fail_sent;
         if (is_superseded) return false;
-        claimed_again = true;
         claim.swap(claimed.claim);
         attempt = latest;
         ++claims;
@@ -100,7 +91,6 @@ struct active_job : work {
     bool has_returned = false;   // and the handler has returned
     bool is_lost = false;        // another worker may have it: nothing is reported
     bool is_superseded = false;  // its next claim is another job: no more requests
-    bool claimed_again = false;  // since the latest try to report it
     bool fail_sent = false;      // a FAIL may have arrived, which ends the claim
     std::uint32_t claims = 0;    // further ones
     milliseconds leased_at;      // by lease_clock(): when it was claimed or renewed

@@ -93,18 +93,12 @@ class heartbeats : public reports {
             sent = send_and_apply(state, true, nullptr, unused);
         }
         if (!sent) log.write(log_level::warn, "cannot send the last heartbeat", {field("error", sent.error().text)});
-        const unique_lock held(guard);
-        end_calls(1);
+        locked([this] { end_calls(1); });
     }
 
     std::string current_state() const {
         if (phases.may_take()) return "running";
         return phases.has_stop_begun() ? options.profile.drain_state : "quiet";
-    }
-    time_point call_deadline() const {
-        const milliseconds longest = max(interval_, milliseconds(1000));
-        const unique_lock held(guard);
-        return min(deadline_after(min(options.request_timeout, longest)), deadline_);
     }
 
     // `missing`: jobs that the response omits, of which the backend may have cancelled some.
@@ -117,7 +111,8 @@ class heartbeats : public reports {
         const result<heartbeat_response> response = call([&](ojs::transport& backend) -> result<heartbeat_response> {
             if (request.should_send && !request.should_send())  // not every transport does
                 return error{errc::cancelled, 0, "cancelled: a newer state must be sent"};
-            return backend.heartbeat(request, call_deadline());
+            const time_point usual = deadline_after(min(options.request_timeout, max(interval_, milliseconds(1000))));
+            return backend.heartbeat(request, min(usual, locked([this] { return deadline_; })));
         });
         if (!response && response.error().code == errc::cancelled) return response.error();
         call_extensions([&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });

@@ -13,17 +13,6 @@ inline std::string json_strings(const std::vector<std::string>& values) {
     return out + "]";
 }
 
-inline std::string fetch_body(const fetch_request& request) {
-    const worker_identity& worker = *request.worker;
-    return cat({"{\"queues\":", json_strings(worker.queues), ",\"count\":", request.count, ",\"worker_id\":",
-                json_quote(worker.worker_id), ",\"visibility_timeout_ms\":", worker.visibility_timeout.count(), "}"});
-}
-
-inline std::string ack_body(const ack_request& request) {
-    const char* const key = request.result_json.empty() ? "" : ",\"result\":";
-    return cat({"{\"job_id\":", json_quote(request.job_id), key, request.result_json, "}"});
-}
-
 // A code that the schema lacks goes into the details, and before the message. [WIRE]
 inline job_error schema_error(job_error failure) {
     constexpr std::string_view known =
@@ -109,15 +98,6 @@ inline error status_error(const std::string& request, const http_response& respo
             std::chrono::seconds(seconds)};
 }
 
-// A job with an unusable id gets an empty one, and cannot be reported.
-inline job read_claimed_job(std::string_view source) {
-    job out = read_job(source);
-    if (is_utf8(out.id) && !out.id.empty()) return out;
-    out.id.clear();
-    out.malformed = cat({"the id is not a string in UTF-8: ", printable(raw_member(source, "id"))});
-    return out;
-}
-
 inline constexpr std::size_t max_surplus_jobs = 1000;  // beyond those requested, because each takes memory
 
 inline constexpr const char* no_jobs = "the response has no array `jobs`, or more than one";
@@ -140,7 +120,12 @@ inline result<std::vector<job>> read_jobs(std::string_view body, std::size_t req
             if (jobs.size() >= requested + max_surplus_jobs)
                 return refused_response(
                     cat({"the response has more than ", jobs.size(), " jobs; ", requested, " were requested"}));
-            jobs.push_back(read_claimed_job(entry->value.text()));
+            jobs.push_back(read_job(entry->value.text()));
+            job& read = jobs.back();
+            if (is_utf8(read.id) && !read.id.empty()) continue;
+            read.id.clear();  // so it cannot be reported
+            read.malformed =
+                cat({"the id is not a string in UTF-8: ", printable(raw_member(read.envelope_json, "id"))});
         }
         if (!entry.is_complete()) return refused_response(no_jobs);
     }

@@ -37,19 +37,18 @@ inline job read_job(std::string_view source) {
     std::string key;
     for (json_iterator at(source, '{'); at; ++at) {
         if (!read_json_string(at->key.text(), key)) continue;
-        const auto is = [&](std::string_view name) { return key == name; };
         const std::string_view value = at->value.text();
-        if (is("id")) read_json_string(value, out.id);
-        if (is("type")) read_json_string(value, out.type);
-        if (is("queue")) read_json_string(value, out.queue);
-        if (is("args")) args = value;
-        if (is("meta") && value.front() == '{') out.meta_json = std::string(value);
-        if (is("attempt")) read_if_integer(value, out.attempt);
-        if (is("max_attempts")) read_if_integer(value, out.max_attempts);
-        if (is("timeout_ms")) read_if_duration(value, 1, out.timeout);
-        if (is("timeout") && out.timeout.count() == 0) read_if_duration(value, 1000, out.timeout);
-        if (is("visibility_timeout_ms")) read_if_duration(value, 1, out.visibility_timeout);
-        if (is("visibility_timeout") && out.visibility_timeout.count() == 0)
+        if (key == "id") read_json_string(value, out.id);
+        if (key == "type") read_json_string(value, out.type);
+        if (key == "queue") read_json_string(value, out.queue);
+        if (key == "args") args = value;
+        if (key == "meta" && value.front() == '{') out.meta_json = std::string(value);
+        if (key == "attempt") read_if_integer(value, out.attempt);
+        if (key == "max_attempts") read_if_integer(value, out.max_attempts);
+        if (key == "timeout_ms") read_if_duration(value, 1, out.timeout);
+        if (key == "timeout" && out.timeout.count() == 0) read_if_duration(value, 1000, out.timeout);
+        if (key == "visibility_timeout_ms") read_if_duration(value, 1, out.visibility_timeout);
+        if (key == "visibility_timeout" && out.visibility_timeout.count() == 0)
             read_if_duration(value, 1000, out.visibility_timeout);
     }
     out.malformed = job_fault(out, args, source);

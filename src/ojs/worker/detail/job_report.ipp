@@ -4,20 +4,10 @@
 #include "worker_state.ipp"
 
 namespace ojs::detail {
-inline job_report completed(std::string result_json) {
-    job_report out;
-    out.ack = true;
-    out.result_json = std::move(result_json);
-    return out;
-}
+inline job_report completed(std::string result_json) { return {true, std::move(result_json), {}, {}}; }
 
 inline job_report make_fail(job_status status, log_level level, job_error failure, bool requeue = false) {
-    job_report out;
-    out.failure = std::move(failure);
-    out.requeue = requeue;
-    out.status = status;
-    out.level = level;
-    return out;
+    return {false, {}, std::move(failure), {}, requeue, status, level};
 }
 
 inline job_report failed(job_error failure) {
@@ -71,7 +61,7 @@ inline job_report interrupted(const worker_state& worker, const active_job& job,
 // retry it; or by a stop.
 inline job_report cut_short(const worker_state& worker, const active_job& job, cancel_reason reason,
                             std::string_view message) {
-    const bool is_revoked = reason == cancel_reason::revoked && !worker.was_claimed_again(job);
+    const bool is_revoked = reason == cancel_reason::revoked && worker.locked([&] { return job.claims == 0; });
     if (reason != cancel_reason::timeout && !is_revoked) return interrupted(worker, job, reason, message);
     const long long limit = job.job.timeout.count();
     const std::string problem =

@@ -14,6 +14,7 @@ struct report_tries {
     backoff delays{milliseconds(50), milliseconds(20000)};
     int refusals = 0;
     unsigned seen_changes = 0;
+    std::uint32_t seen_claims = 0;
 };
 
 // Each function is called by the one thread that has taken the job.
@@ -22,23 +23,27 @@ class reports : public worker_state {
     using worker_state::worker_state;
 
     void settle(active_job& job, job_report report) {
-        {
-            const unique_lock held(guard);
-            if (!report.ack) report.checkpoint = job.saved;
-            if (report.status == job_status::interrupted) ++counts.interrupted;
-        }
+        unique_lock held(guard);
+        if (!report.ack) report.checkpoint = job.saved;
+        if (report.status == job_status::interrupted) ++counts.interrupted;
+        held.unlock();
         const result<settle_result> response = send(job, report);
-        report.note_response(response);
+        if (response)
+            report.ended = *response == settle_result::gone           ? job_status::gone
+                           : report.status != job_status::interrupted ? report.status
+                           : report.requeue                           ? job_status::requeued
+                                                                      : job_status::failed;
         end_account(job, report.ended);
-        if (report.accepted()) notify_settled(job, report);
+        // A job without a run has no duration.
+        if (report.accepted() && report.status != job_status::requeued)
+            notify_settled(job, job.handler ? job.handler->type : std::string_view(), requested_state(report));
         release(job);
         log_status(job, report, response.error().text);
     }
     // In a task; then a slot may be free.
     void settle_in_task(active_job& job, job_report report) {
         settle(job, std::move(report));
-        const unique_lock held(guard);
-        on_work_hint();
+        locked([this] { on_work_hint(); });
     }
     void post(const ref<active_job>& job, job_report report) {
         threads.post(task_kind::report,
@@ -65,13 +70,13 @@ class reports : public worker_state {
                 const unique_lock held(guard);
                 if (steady_clock::now() >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
                 so_far.seen_changes = report_changes;
-                job.claimed_again = false;
+                so_far.seen_claims = job.claims;
             }
             result<settle_result> response = try_once(job, report);
             if (response && *response == settle_result::gone) {
                 const unique_lock held(guard);
-                if (job.claimed_again) continue;  // so the report is still due
-                job.is_superseded = true;         // what comes from now on is another job
+                if (job.claims != so_far.seen_claims) continue;  // so the report is still due
+                job.is_superseded = true;                        // what comes from now on is another job
             }
             if (response || !await_next_try(job, report, response.error(), so_far)) return response;
         }
@@ -90,8 +95,7 @@ class reports : public worker_state {
         const time_point sent_at = steady_clock::now();
         const time_point deadline = try_deadline();
         function<bool()> should_send = [this, &job] {
-            const unique_lock held(guard);
-            return !job.is_superseded && !beats.last_has_begun;
+            return locked([&] { return !job.is_superseded && !beats.last_has_begun; });
         };
         unique_lock held(guard);
         if (sent_at >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
@@ -140,16 +144,9 @@ class reports : public worker_state {
                                                                &worker_report::gone};
         ++(counts.*by_status[static_cast<std::size_t>(ended)]);
     }
-    // A job without a run has no duration.
-    void notify_settled(const active_job& job, const job_report& report) {
-        if (report.status == job_status::requeued || extensions.empty()) return;
-        const settled_state state = report.ack                 ? settled_state::completed
-                                    : report.requeue           ? settled_state::available
-                                    : report.failure.retryable ? settled_state::retryable
-                                                               : settled_state::discarded;
-        const job_settlement settled{job.job.queue, job.handler ? job.handler->type : std::string_view(), state,
-                                     steady_clock::now() - job.since};
-        call_extensions([&](worker_extension& extension) { extension.on_job_settled(settled); });
+    static settled_state requested_state(const job_report& report) noexcept {
+        if (report.ack || report.requeue) return report.ack ? settled_state::completed : settled_state::available;
+        return report.failure.retryable ? settled_state::retryable : settled_state::discarded;
     }
     void log_status(const active_job& job, const job_report& report, const std::string& error) {
         if (report.accepted())

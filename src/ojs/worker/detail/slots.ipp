@@ -17,16 +17,15 @@ class slots : public heartbeats {
     }
     // `concurrency`, or fewer if threads are missing.
     std::size_t slot_count() const noexcept {
-        const unique_lock held(guard);
-        return limit_;
+        return locked([this] { return limit_; });
     }
+    // With the guard held, as the next.
     void close_slots() {
-        const unique_lock held(guard);
         is_closed_ = true;
         leader_due_.notify_one();
         slot_due_.notify_all();
     }
-    // After a change that a FETCH depends on. With the guard held.
+    // After a change that a FETCH depends on.
     void on_work_hint() noexcept override {
         schedule_.note_work_hint();
         leader_due_.notify_one();
@@ -37,9 +36,8 @@ class slots : public heartbeats {
         unique_lock held(guard);
         if (now < retry_at_) return retry_at_;
         limit_ = max_threads_;
-        retry_at_ = never;
-        if (!is_closed_ || ready_.size() > 0) add_thread(held);
-        lacks_threads_ = retry_at_ != never;
+        if (is_closed_ && ready_.size() == 0) return retry_at_ = never;
+        add_thread(held);
         return retry_at_;
     }
     void return_unrun(const ref<active_job>& job) {
@@ -55,11 +53,11 @@ class slots : public heartbeats {
     // If the system has no more threads for now, fewer jobs are fetched.
     void add_thread(unique_lock& held) {
         const result<void> added = start_thread(held);
+        const time_point before = exchange(retry_at_, added ? never : deadline_after(milliseconds(1000)));
         if (added) return;
         limit_ = threads_;
-        retry_at_ = deadline_after(milliseconds(1000));
         waker.notify();
-        if (exchange(lacks_threads_, true)) return;
+        if (before != never) return;  // the log says so
         const std::size_t limit = limit_;
         held.unlock();
         log.write(log_level::warn, "cannot create threads; concurrency reduced for now",
@@ -80,7 +78,8 @@ class slots : public heartbeats {
                 run_next(held);
                 continue;
             }
-            const std::size_t free = may_fetch() ? free_slots() : 0;
+            const bool may_fetch = phases.may_take() && beats.begun > 0 && fetches < max_fetches_;
+            const std::size_t free = may_fetch ? free_slots() : 0;
             const time_point fetch_at = free > 0 ? schedule_.due() : never;
             if (fetch_at == time_point::min() || (fetch_at != never && steady_clock::now() >= fetch_at)) {
                 fetch(held, min(free, limit_of_fetch_.max_count()));
@@ -98,7 +97,6 @@ class slots : public heartbeats {
         }
         --threads_;
     }
-    bool may_fetch() const noexcept { return phases.may_take() && beats.begun > 0 && fetches < max_fetches_; }
     // Without a job or a FETCH. Up to 100 held jobs take no slot; a reported job whose handler runs takes one.
     std::size_t free_slots() const noexcept {
         const std::size_t room = limit_ + min<std::size_t>(held_jobs, 100);
@@ -114,9 +112,20 @@ class slots : public heartbeats {
         held.unlock();
         const time_point sent = steady_clock::now();
         const milliseconds leased_at = lease_clock();
+        const fetch_request request{{&identity, [this] { return phases.may_take(); }}, count, taking()};
         bool is_announced = false;
-        result<std::vector<job>> response = send_fetch(count, sent, is_announced);
-        const std::size_t claimed = response ? accept(*response, sent, leased_at) : 0;
+        result<std::vector<job>> response = call([&](ojs::transport& backend) {
+            result<std::vector<job>> got = backend.fetch(request, sent + options.request_timeout);
+            is_announced = backend.announces_work();
+            return got;
+        });
+        std::size_t claimed = 0;
+        for (std::size_t i = 0; response && i < response->size(); ++i) {
+            job& each = (*response)[i];
+            std::size_t last = response->size() - 1;  // one that the response holds twice counts once
+            while ((*response)[last].id != each.id) --last;
+            if ((last == i || each.id.empty()) && admit(each, sent, leased_at)) ++claimed;
+        }
         held.lock();
         --fetches;
         notify_if_idle();
@@ -125,7 +134,7 @@ class slots : public heartbeats {
         const time_point now = steady_clock::now();
         limit_of_fetch_.note(count, fetched, now);
         const bool failed = !schedule_.schedule_next(fetched, hints, is_announced, now);
-        note_idle(!response || claimed > 0, now);
+        note_idle(!response || claimed > 0);
         while (ready_.size() > idle_ + 1 && threads_ < limit_) add_thread(held);
         if (has_leader_) leader_due_.notify_one();      // the due time may have changed
         if (ready_.size() > 1) slot_due_.notify_one();  // hooks may block this thread
@@ -151,39 +160,29 @@ class slots : public heartbeats {
                 {field("error", fetched.error().text),
                  field("may_have_claimed", may_have_claimed(fetched.error()) ? text_part(count) : text_part(""))});
     }
-    result<std::vector<job>> send_fetch(std::size_t count, time_point sent, bool& is_announced) {
-        const fetch_request request{{&identity, [this] { return phases.may_take(); }}, count, taking()};
-        return call([&](ojs::transport& backend) {
-            result<std::vector<job>> fetched = backend.fetch(request, sent + options.request_timeout);
-            is_announced = backend.announces_work();
-            return fetched;
-        });
-    }
 
-    std::size_t accept(std::vector<job>& claimed, time_point sent, milliseconds leased_at) {
-        for (std::size_t i = claimed.size(); i-- > 1;) {  // one that the response holds twice counts once
-            std::size_t first = 0;
-            while (claimed[first].id != claimed[i].id) ++first;
-            if (first < i && !claimed[i].id.empty()) claimed.erase(claimed.begin() + static_cast<std::ptrdiff_t>(i));
-        }
-        std::size_t added = 0;
-        for (job& each : claimed) {
-            if (admit(each, sent, leased_at)) ++added;
-        }
-        return added;
-    }
     // False: it is still here, or has no id.
     bool admit(job& claimed, time_point sent, milliseconds leased_at) {
         if (claimed.id.empty()) return record_unreportable(claimed), false;
         unique_lock held(guard);
         limit_of_fetch_.note_size(claimed.envelope_json.size(), sent);
-        if (is_claimed_again(claimed, leased_at)) {
+        bool is_claimed_again = false;
+        for (const ref<work>& each : in_flight) {
+            if (each->job.id == claimed.id)
+                is_claimed_again = as_job(each).claim_again(claimed, leased_at) || is_claimed_again;
+        }
+        if (is_claimed_again) {
+            retry_reports();
             held.unlock();
             log.write(log_level::warn, "the backend handed out a job that is still running here; not started twice",
                       {field("job_id", claimed.id), field("attempt", claimed.attempt)});
             return false;
         }
-        const ref<active_job> job = add_job(claimed, sent, leased_at);
+        registered_handler* const handler = claimed.malformed.empty() ? find_handler(claimed.type) : nullptr;
+        const auto job = make_ref<active_job>(std::move(claimed), new_member(), sent, leased_at,
+                                              options.visibility_timeout, handler);
+        add(ref<work>(job.get()));
+        request_renewal(sent, job->lease);
         const bool is_malformed = !job->job.malformed.empty();
         const bool is_requeued = is_malformed || options.on_unknown_type == unknown_type_action::requeue;
         const bool is_refused = phases.has_stop_begun() || (!job->handler && !is_requeued);
@@ -215,22 +214,6 @@ class slots : public heartbeats {
 
     // ---- with the guard held ----
 
-    bool is_claimed_again(job& claimed, milliseconds leased_at) noexcept {
-        bool out = false;
-        for (const ref<work>& each : in_flight) {
-            if (each->job.id == claimed.id) out = as_job(each).claim_again(claimed, leased_at) || out;
-        }
-        if (out) retry_reports();
-        return out;
-    }
-    ref<active_job> add_job(job& claimed, time_point sent, milliseconds leased_at) {
-        registered_handler* const handler = claimed.malformed.empty() ? find_handler(claimed.type) : nullptr;
-        ref<active_job> out = make_ref<active_job>(std::move(claimed), new_member(), sent, leased_at,
-                                                   options.visibility_timeout, handler);
-        add(ref<work>(out.get()));
-        request_renewal(sent, out->lease);
-        return out;
-    }
     bool is_full(const registered_handler& handler) const noexcept {
         const std::size_t limit = handler.options.max_concurrency;
         return (limit > 0 && handler.started >= limit) || started_ >= max_jobs_;
@@ -254,10 +237,11 @@ class slots : public heartbeats {
         }
     }
     // After a FETCH that found nothing, and after a run.
-    void note_idle(bool is_busy, time_point now) {
+    void note_idle(bool is_busy) {
+        const bool may_end = options.exit_when_idle.count() > 0;
+        const time_point now = may_end ? steady_clock::now() : busy_at_;
         if (is_busy || !in_flight.empty()) busy_at_ = now;
-        const bool is_idle = options.exit_when_idle.count() > 0 && now - busy_at_ >= options.exit_when_idle;
-        is_done = is_idle || started_ >= max_jobs_;
+        is_done = started_ >= max_jobs_ || (may_end && now - busy_at_ >= options.exit_when_idle);
         if (is_done && in_flight.empty()) waker.notify();
     }
     // A job that cannot be run goes back later, as the only worker would fetch it again at once: all together, after a
@@ -294,7 +278,7 @@ class slots : public heartbeats {
             report_if_free(held, *job, unstarted(*this));  // its claim is lost, or the stop was faster
         }
         end_turn(*job->handler);
-        note_idle(true, steady_clock::now());
+        note_idle(true);
         schedule_.note_work_hint();
     }
     bool begin_job(active_job& job) noexcept {
@@ -365,7 +349,6 @@ class slots : public heartbeats {
     time_point leads_until_ = never;
     bool is_closed_ = false;
     time_point retry_at_ = never;  // when to start a missing thread
-    bool lacks_threads_ = false;   // and the log says so
     fetch_schedule schedule_{options.poll_interval, options.heartbeat_interval};
     fetch_limit limit_of_fetch_{options.visibility_timeout + std::chrono::minutes(1)};
     const std::size_t max_jobs_ = static_cast<std::size_t>(options.max_jobs > 0 ? options.max_jobs : -1);

@@ -21,10 +21,6 @@ class worker_core final : public slots {
         registered.push_back({std::move(type), std::move(handler), wanted});
         return true;
     }
-    bool has_started() const noexcept {
-        const unique_lock held(guard);
-        return is_started;
-    }
 
     // With `claim`, of run(). After an error nothing runs.
     result<void> start(run_claim* claim) {
@@ -32,10 +28,8 @@ class worker_core final : public slots {
         if (valid) valid = handlers_valid_;
         if (valid && registered.empty()) valid = invalid("no handler is registered");
         if (!valid) return valid;
-        {
-            const unique_lock held(guard);
-            if (exchange(is_started, true)) return error{errc::busy, 0, "this worker has already been started"};
-        }
+        if (locked([this] { return exchange(is_started, true); }))
+            return error{errc::busy, 0, "this worker has already been started"};
         owns_process = claim != nullptr;
         result<void> outcome = prepare();
         if (outcome && owns_process) outcome = claim->claim(options, phases.signalled(), log);
@@ -45,8 +39,7 @@ class worker_core final : public slots {
         tear_down();
         if (owned_transport) transport = nullptr;  // the next start names the worker anew
         owned_transport = {};
-        const unique_lock held(guard);
-        is_started = false;
+        locked([this] { is_started = false; });
         changed.notify_all();  // callers that wait for the end return
         return outcome;
     }
@@ -93,7 +86,6 @@ class worker_core final : public slots {
     }
     // With one thread for urgent tasks no task runs on the thread that turns the machine.
     result<void> start_threads() {
-        has_callbacks_ = true;
         transport->on_work_available([self = ref<worker_core>(this)] {
             const unique_lock held(self->guard);
             self->on_work_hint();
@@ -103,15 +95,15 @@ class worker_core final : public slots {
                 if (each->job.id == id) self->revoke(as_job(each));
             }
         });
+        threads.close(false);
         result<void> started = threads.prepare(task_kind::urgent, 1);
         if (started) started = start_slots();
-        if (started) return started;
-        threads.end_all();
+        if (!started) threads.close();
         return started;
     }
     void tear_down() override {
         slots::tear_down();
-        if (!exchange(has_callbacks_, false)) return;
+        if (transport == nullptr) return;
         call_user("the transport threw; ignored", [this] {
             transport->on_work_available(nullptr);
             transport->on_job_cancelled(nullptr);
@@ -148,14 +140,15 @@ class worker_core final : public slots {
         unique_lock held(guard);
         retry_reports();                // ends any longer Retry-After
         check_soon(time_point::min());  // held jobs go back
-        held.unlock();
         close_slots();
+        held.unlock();
         // Handlers of many jobs may keep all processors busy when reports need threads.
         static_cast<void>(threads.prepare(task_kind::report, min<std::size_t>((active() + 7) / 8, 16)));
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
-        stop_if_done();
+        if (locked([this] { return is_done && in_flight.empty(); }) && phases.apply(event::stop_request))
+            log.write(log_level::info, "the worker stops by itself: max_jobs have ended, or it was idle");
         return min(check_jobs(now), min(retry_threads(now), send_due(now)));
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
@@ -166,21 +159,16 @@ class worker_core final : public slots {
         held.unlock();
         const cancel_reason reason = reason_of_stop();
         for (const ref<work>& each : works())
-            threads.post(task_kind::report,
-                         [this, job = ref<active_job>(&as_job(each)), reason] { abandon(job, reason); });
-    }
-    void abandon(const ref<active_job>& job, cancel_reason reason) {
-        if (!take(*job)) return;
-        // A timeout or a cancellation from before the stop keeps its reason.
-        const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
-        settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
+            threads.post(task_kind::report, [this, job = ref<active_job>(&as_job(each)), reason] {
+                if (!take(*job)) return;
+                // A timeout or a cancellation from before the stop keeps its reason.
+                const cancel_reason why = job->cancelled_alone() ? job->cancel.reason() : reason;
+                settle_in_task(*job, job->has_begun ? cut_short(*this, *job, why, "") : unstarted(*this));
+            });
     }
     void end_parting() override {
         calls.close();
-        unique_lock held(guard);
-        const bool is_fetch_lost = fetches > 0;
-        held.unlock();
-        if (is_fetch_lost)
+        if (locked([this] { return fetches > 0; }))
             log.write(log_level::warn,
                       "a FETCH is still unanswered; jobs it may have claimed come back after their visibility "
                       "timeout");
@@ -233,24 +221,14 @@ class worker_core final : public slots {
         }
         const bool times_out = now >= job->due_at && job->cancel_alone(cancel_reason::timeout);
         if (now >= job->due_at) job->due_at = never;
-        const time_point cancelled_at = job->cancelled_since(all_cancelled_at);
-        const time_point stuck_at = cancelled_at == never || job->is_stuck ? never : cancelled_at + options.stuck_after;
-        const bool gets_stuck = now >= stuck_at && job->is_in_handler();
-        if (gets_stuck) job->is_stuck = true;
-        next_check = min(next_check, now < stuck_at ? min(job->due_at, stuck_at) : job->due_at);
+        next_check = min(next_check, job->due_at);
+        const bool is_stuck = gets_stuck(*job, now, job->is_in_handler());
         held.unlock();
         if (times_out) {
             deliver_cancellation(*job);
             log_job(*job, log_level::warn, "job cancelled: its timeout is over");
         }
-        if (gets_stuck) handle_stuck(job);
-    }
-    void stop_if_done() {
-        unique_lock held(guard);
-        const bool stops = is_done && in_flight.empty();
-        held.unlock();
-        if (stops && phases.apply(event::stop_request))
-            log.write(log_level::info, "the worker stops by itself: max_jobs have ended, or it was idle");
+        if (is_stuck) handle_stuck(job);
     }
     // One that its own timeout or its backend has cancelled is reported; its slot stays taken. [WIRE 5]
     void handle_stuck(const ref<active_job>& job) {
@@ -265,7 +243,6 @@ class worker_core final : public slots {
     }
 
     result<void> handlers_valid_;     // the first refused one
-    bool has_callbacks_ = false;      // the transport has ours
     bool took_ = true;                // at the latest change
     bool was_stopped_stuck_ = false;  // the handlers of all slots were stuck
 };

@@ -34,7 +34,9 @@ class worker_state : public held_options<worker_options>, public machine {
     worker_state(worker_options given, ojs::transport* given_transport, lifecycle* followed)
         : held_options{std::move(given)},
           machine(options, "worker", followed, "job", "job could not be reported before stop_timeout ended"),
-          transport(given_transport) {}
+          transport(given_transport) {
+        is_connected = false;
+    }
 
     // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat.
     template <class Call>
@@ -68,7 +70,6 @@ class worker_state : public held_options<worker_options>, public machine {
                       {field("outage_ms", std::chrono::duration_cast<milliseconds>(now - began_at).count())});
         return !outage.empty();
     }
-    bool connected() const noexcept override { return is_connected; }
     // A try takes at most half of the stop's remaining time: a lost response leaves time for another.
     time_point try_deadline() const {
         constexpr milliseconds min_try_time{100};
@@ -90,20 +91,13 @@ class worker_state : public held_options<worker_options>, public machine {
         return nullptr;
     }
 
-    bool was_claimed_again(const active_job& job) const noexcept {
-        const unique_lock held(guard);
-        return job.claims > 0;
-    }
     // A stop abandons all jobs at once and then reports them one by one, unless a handler is faster.
     bool is_abandoned(const active_job& job) const noexcept {
-        if (is_forked()) return true;
-        const unique_lock held(guard);
-        return job.is_taken || is_abandoning;
+        return is_forked() || locked([&] { return job.is_taken || is_abandoning; });
     }
     // False: another thread reports it. No other will from now on.
     bool take(active_job& job) noexcept {
-        const unique_lock held(guard);
-        return !exchange(job.is_taken, true);
+        return locked([&] { return !exchange(job.is_taken, true); });
     }
     // The backend has cancelled it, or given it to another worker.
     void revoke(active_job& job) {
@@ -162,8 +156,7 @@ class worker_state : public held_options<worker_options>, public machine {
         if (lease / 2 < options.heartbeat_interval) request_beat(since + lease / 2);
     }
     bool last_has_begun() const noexcept {
-        const unique_lock held(guard);
-        return beats.last_has_begun;
+        return locked([this] { return beats.last_has_begun; });
     }
     job_request request_about(const active_job& job, function<bool()> should_send) const {
         return {{&identity, std::move(should_send)}, job.job.id, job.claim, job.attempt, &job.job};
@@ -185,7 +178,6 @@ class worker_state : public held_options<worker_options>, public machine {
     transport_ref owned_transport;  // null: the caller's is used
     drain_barrier calls;            // to the transport
     drain_barrier handler_calls;
-    atomic<bool> is_connected{false};      // the backend has responded
     array<registered_handler> registered;  // before any thread starts, as the next
     array<handler_wrapper> wrappers;
 
