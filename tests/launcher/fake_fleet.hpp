@@ -218,7 +218,7 @@ struct fake_group {
         fleet_.drains_at_once = true;
         group->stop_starting();
         group->drain(group->members(), {"test", {}, {}});
-        group->force(group->members());
+        group->force_shutdown(group->members());
         group->release_exited();
         context->routing->stop();
     }

@@ -215,7 +215,7 @@ struct out_of_order {
         for (std::uint64_t i = 0; i < next; ++i) wrong = effects[i].load(model::memory_order::relaxed) == 0 || wrong;
     }
     void revoke() {
-        ledger.forget();
+        ledger.reset();
         ojs::offset_tracker::ticket again = std::move(*ledger.begin(0));
         wrong = ledger.next_position() != 0;
         again.done();

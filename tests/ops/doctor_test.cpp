@@ -104,7 +104,7 @@ TEST_CASE("doctor: each fault of options or environment gives its own finding, a
         {"OJS_TERMINATION_MODE_FILE=ROOT/none", "mode-file-missing", info, "not found"},
         {"OJS_TERMINATION_MODE_FILE=ROOT/reclaim", "mode-file-stale", warning, "earlier stop"},
         {"OJS_TERMINATION_MODE_FILE=ROOT/other", "mode-file-content", warning,
-         "'normal': a stop by signal hands jobs back at once"},
+         "'normal': a stop by signal requeues jobs at once"},
         {"OJS_TERMINATION_MODE_FILE=ROOT/fifo", "mode-file-unreadable", error, "/fifo"},
         {"NOTIFY_SOCKET=/run/notify"},
         {"NOTIFY_SOCKET=/run/notify no-ops", "service-unnotified", warning, "readiness is not reported"},
@@ -237,7 +237,7 @@ TEST_CASE("doctor: a paused queue, or a queue whose jobs no worker takes, gives 
         return all.empty() ? "" : all[0].id + ": " + all[0].problem;
     };
     CHECK(found("paused", R"("available":0)") ==
-          "queue-paused: queue 'default' is paused: the backend hands out none of its jobs");
+          "queue-paused: queue 'default' is paused: no worker gets its jobs");
     CHECK(found("active", R"("available":7,"active":0,"throughput_per_second":0.0)") ==
           "queue-idle: queue 'default' has 7 jobs, and none has run for a minute");
     CHECK(found("active", R"("available":7,"active":1,"throughput_per_second":0)").empty());

@@ -60,6 +60,6 @@ TEST_CASE("startup findings: a stale termination-mode file causes a warning, and
     const std::vector<finding> found = startup_findings(options);
     REQUIRE(find(found, "mode-file") != nullptr);
     const std::string problem = find(found, "mode-file")->problem;
-    CHECK(problem.find("'garbage': a stop by signal hands jobs back at once") != std::string::npos);
+    CHECK(problem.find("'garbage': a stop by signal requeues jobs at once") != std::string::npos);
     CHECK(problem.find("defaulting") == std::string::npos);  // operators search for these words of a stop
 }

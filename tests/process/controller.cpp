@@ -343,7 +343,7 @@ TEST_CASE("controller: --reclaim without a controller, or with a pid that is non
         process stranger({"sleep", "1000"}, {});
         process at_stranger = on.run({"--reclaim", std::to_string(stranger.pid())}, path);
         CHECK(at_stranger.wait() == 1);
-        CHECK(at_stranger.output().find("is not prepared for SIGUSR1") != std::string::npos);
+        CHECK(at_stranger.output().find("has no handler for SIGUSR1") != std::string::npos);
         stranger.signal(SIGKILL);
         CHECK(fs::exists(on.mode_file()) == !before.empty());
         CHECK(read_file(on.mode_file()) == before);
@@ -689,7 +689,7 @@ TEST_CASE("controller: a short container_grace_period -> the warning names the c
     INFO(on.controller.output());
     CHECK(on.controller.count("OJS_") == 0);
     CHECK(on.controller.count("level=warning msg=\"the drain (59m10s) and the reports after it (") == 1);
-    CHECK(on.controller.count("set container_grace_period to it, or lower termination_grace_period") == 1);
+    CHECK(on.controller.count("set container_grace_period to that, or lower termination_grace_period") == 1);
 }
 
 TEST_CASE("controller: --config overrides OJS_CONTROLLER_CONFIG, and no configuration at all is an error") {

@@ -174,7 +174,7 @@ TEST_CASE_FIXTURE(a_worker, "redis_streams: an entry of other fields is a job; a
     CHECK(got[0].envelope_json == envelope);
     CHECK(texts_of(got[1]) == texts{"b", "t", "[]", std::string("\0\xff", 2), got[1].envelope_json});
     CHECK(got[1].max_attempts == 20);
-    CHECK(got[2].malformed == "its field args is not a JSON array");
+    CHECK(got[2].malformed == "the field args is not a JSON array");
     CHECK(worker.requeue(got[2], "invalid_payload") == "accepted");
     CHECK(redis.ask_one({"XLEN", stream + ".dead"}) == "1");
 }
@@ -483,10 +483,10 @@ TEST_CASE("redis_streams: the error for a malformed URL names the fault and quot
         {"REDIS://user:pw@[::1]:6380/15", ""},
         {"redis:/run/redis.sock", ""},
         {"http://secret", "Redis: the URL does not start with redis:"},
-        {"redis:secret", "Redis: redis://HOST:PORT or redis:/PATH of a unix socket is expected"},
-        {"redis://u:secret%@host", "Redis: the user name or the password is not percent-encoded"},
+        {"redis:secret", "Redis: write redis://HOST:PORT, or redis:/PATH for a unix socket"},
+        {"redis://u:secret%@host", "Redis: the user name or password of the URL is not percent-encoded"},
         {"redis://u:secret@host:0", "Redis: the port is not a number from 1 to 65535"},
-        {"redis://u:secret@host/one", "Redis: the database is no number"}};
+        {"redis://u:secret@host/one", "Redis: the database is not a number from 0 to 65535"}};
     ojs::redis_streams_options options;
     for (const auto& row : rows) {
         options.url = row.first;

@@ -103,7 +103,7 @@ TEST_CASE("spool: a recent file of another user, whose writer is not visible, wa
         }
         CHECK(dir.fetch(*transport, 5).empty());
         CHECK(dir.event_count(spool_event_kind::refused) == 1);
-        CHECK(holds(dir.events().front().fields[1].value, "user 0 may still be writing it"));
+        CHECK(holds(dir.events().front().fields[1].value, "user 0 may still be writing the file"));
         {
             const as_user writer(0, {});
             std::ofstream(dir.path / "request/a", std::ios::app) << ",\"args\":[]}";

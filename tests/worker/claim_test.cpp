@@ -83,7 +83,7 @@ TEST_CASE("claim: a job claimed again while it runs -> its latest claim is settl
     wire.give(claimed_as("a", "tag 1"));
     const auto worker = run_until("ack", 1, wire, settings, [&](job_context&) {
         wire.give(claimed_as("a", "tag 2", 2));
-        CHECK(log.wait_for("warn the backend handed out a job that is still running here; not started twice"));
+        CHECK(log.wait_for("warn claimed a job that is still running here; not started twice"));
     });
     CHECK(settled_claim == "tag 2");
     CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");

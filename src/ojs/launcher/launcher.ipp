@@ -38,7 +38,8 @@ result<Ack> notify_group(const process_groups& groups, pid_t from, const std::st
     for (const ref<process_group>& group : groups) {
         if (group->on_notification(from, id)) return Ack{true};
     }
-    return error{errc::rejected, 0, cat({"no such process in your process group: ", printable(id, 60)})};
+    return error{errc::rejected, 0,
+                 cat({"process ", printable(id, 60), ": unknown, or the caller is not in its process group"})};
 }
 inline http_response handle_child_request(const process_groups& groups, const logger& log,
                                           const http_request& request) {
@@ -295,7 +296,7 @@ class launcher_body : public ref_counted {
             context_->log.write(log_level::info, quiet ? "launcher quiet" : "launcher resumed");
         }
         if (now.phase >= phase::draining && !draining_) drain(now);
-        if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force();
+        if ((now.phase >= phase::stopping || now.cancel_requested) && !forced_) force_all();
         if (now.stop_signals < 3) return;
         attempt([&] {
             context_->log.write(log_level::error, "third stop signal: exiting immediately",
@@ -322,9 +323,9 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& group : groups_) group->request_shutdown(group->members());
         draining_ = true;
     }
-    void force() {
+    void force_all() {
         context_->log.write(log_level::warn, "second stop signal: force-stopping all processes");
-        for (const ref<process_group>& group : groups_) group->force(group->members());
+        for (const ref<process_group>& group : groups_) group->force_shutdown(group->members());
         forced_ = true;
     }
 
@@ -458,7 +459,7 @@ OJS_SHUTDOWN_INLINE result<void> launcher::shut_down_group(const std::string& na
 OJS_SHUTDOWN_INLINE result<void> launcher::force_process(const std::string& id) {
     const result<detail::found_process> found = detail::find_process(body_->groups(), id);
     if (!found) return found.error();
-    if (found->member) found->group->force({found->member});
+    if (found->member) found->group->force_shutdown({found->member});
     return {};
 }
 OJS_SHUTDOWN_INLINE result<rollout_report> launcher::rollout(const std::string& name, const group_options& target,
@@ -466,7 +467,7 @@ OJS_SHUTDOWN_INLINE result<rollout_report> launcher::rollout(const std::string& 
                                                              const cancel_token& cancel) {
     const result<detail::ref<detail::process_group>> found = detail::find_group(body_->groups(), name);
     if (!found) return found.error();
-    if (!body_->is_running()) return error{errc::busy, 0, "the launcher does not run"};
+    if (!body_->is_running()) return error{errc::busy, 0, "the launcher is not running"};
     const result<void> fits = detail::check_capacity(body_->groups(), target);
     if (!fits) return fits.error();
     return (*found)->roll(target, options, cancel);

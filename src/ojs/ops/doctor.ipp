@@ -35,7 +35,7 @@ inline const char* effect_of_ignoring(int number) {
     if (number == SIGTSTP) return "the worker cannot be made quiet";
     if (number == SIGCONT) return "a quiet worker cannot be resumed";
     if (number == SIGTTIN) return "the worker cannot list its jobs in flight";
-    return "it does not stop the worker";
+    return "this signal does not stop the worker";
 }
 
 inline void check_signals(const loop_options& options, std::vector<finding>& out) {
@@ -67,7 +67,7 @@ inline void check_signals(const loop_options& options, std::vector<finding>& out
             out.push_back({severity::warning, "signal-blocked",
                            cat({name,
                                 " was blocked when the process started; the worker unblocks it, but programs "
-                                "started before that inherit it"}),
+                                "started before then begin with that signal blocked"}),
                            "reset the signal mask before exec() in the program that starts the worker"});
     }
 }
@@ -86,7 +86,7 @@ inline finding unusable_response(const http_response& response, const worker_opt
     const char* const no_login = token.empty() ? ": it requires a token, and none is set" : ": it refuses the token";
     constexpr const char* check_url = "check that OJS_URL names an Open Job Spec backend, with its base path";
     const std::tuple<int, std::string, const char*> rows[] = {
-        {500, std::move(said), "look at the backend, and at what it stores its jobs in"},
+        {500, std::move(said), "check the backend and its store"},
         {404, "", check_url},
         {401, no_login, "set OJS_AUTH_TOKEN, or OJS_AUTH_TOKEN_FILE, to one the backend accepts"},
         {400, "", check_url},
@@ -108,7 +108,7 @@ inline void check_queue(const std::string& name, json_view queue, std::vector<fi
     const std::int64_t available = counts.member("available").integer().value_or(0);
     if (queue.member("status").string().value_or("") == "paused")
         out.push_back({severity::warning, "queue-paused",
-                       cat({"queue '", printable(name), "' is paused: the backend hands out none of its jobs"}),
+                       cat({"queue '", printable(name), "' is paused: no worker gets its jobs"}),
                        "resume the queue at the backend"});
     else if (available > 0 && counts.member("active").integer().value_or(0) == 0 &&
              counts.member("throughput_per_second").number().value_or(1) <= 0)

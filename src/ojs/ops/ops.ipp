@@ -74,7 +74,7 @@ class ops_extension final : public worker_extension {
         server_ = error{};
         health_ = {};
         log_ = logger();
-        if (worker_) forget_exit(worker_);
+        if (worker_) unwatch_exit(worker_);
         worker_ = {};
     }
 

@@ -53,10 +53,10 @@ OJS_SHUTDOWN_INLINE std::optional<int> run_command(int argc, const char* const* 
         return detail::send_command(argv[2], static_cast<pid_t>(pid),
                                     waits ? options->prestop_delay : std::chrono::milliseconds(0));
     if (!is_init && std::any_of(argv, argv + argc, detail::is_flag))
-        return report_startup_error(
-            detail::invalid(detail::cat({"'", detail::printable(name, 40),
-                                         "' is no command, or lacks a word; usage: ", detail::program_name(argv[0]),
-                                         " [--doctor | --init | --signal quiet|resume|stop|reclaim [PID] [--wait]]"})));
+        return report_startup_error(detail::invalid(
+            detail::cat({"'", detail::printable(name, 40),
+                         "' is not a command, or an argument is missing; usage: ", detail::program_name(argv[0]),
+                         " [--doctor | --init | --signal quiet|resume|stop|reclaim [PID] [--wait]]"})));
     const result<void> begun = is_init ? run_as_init() : result<void>();
     if (!begun || !options) return report_startup_error(begun ? options.error() : begun.error());
     return std::nullopt;

@@ -109,7 +109,9 @@ inline void await_delivery(pid_t pid, int number) {
 }
 
 inline error not_prepared(pid_t pid) {
-    return {errc::unsupported, 0, cat({"process ", pid, " is not prepared for SIGUSR1, which would end it"})};
+    return {errc::unsupported, 0,
+            cat({"process ", pid,
+                 " has no handler for SIGUSR1, which would end it; start the worker with OJS_TERMINATION_MODE_FILE"})};
 }
 
 // A forwarding init handles or blocks all signals: one of its children must be prepared.

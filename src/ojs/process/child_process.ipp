@@ -93,7 +93,7 @@ class exit_watch {
 
     int fd() const noexcept { return pidfd_ ? pidfd_.get() : shared_ ? shared_->waker.fd() : -1; }
     // The thread still runs if the child does.
-    void end(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
+    void join_or_detach(bool child_is_gone) { child_is_gone ? thread_.join() : thread_.detach(); }
 
   private:
     struct ended_flag : ref_counted {
@@ -111,7 +111,7 @@ class child_state : public ref_counted {
           own_group_(options.own_group),
           kill_orphans_(options.own_group && !options.leave_orphans) {}
     ~child_state() override {
-        watch_.end(is_over());
+        watch_.join_or_detach(is_over());
         if (thread_) thread_->finish();
     }
 
@@ -179,7 +179,7 @@ class child_state : public ref_counted {
     stage reap() {
         if (kill_orphans_) ::kill(-pid_, SIGKILL);
         int status = 0;
-        if (take_status(pid_, &status) < 0) return on_status_lost(errno);
+        if (reap_status(pid_, &status) < 0) return on_status_lost(errno);
         child_exit outcome;
         outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
         outcome.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -243,7 +243,7 @@ class child_state : public ref_counted {
     time_point output_until_ = time_point::max();  // output is passed on until then
 };
 
-inline error no_child() { return {errc::invalid_argument, 0, "there is no child"}; }
+inline error no_child() { return {errc::invalid_argument, 0, "this child_process has no child"}; }
 }  // namespace detail
 
 OJS_SHUTDOWN_INLINE std::string child_exit::describe() const {

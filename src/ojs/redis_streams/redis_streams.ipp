@@ -37,7 +37,7 @@ OJS_SHUTDOWN_INLINE job make_job(claim_reader& from, claim& held, const std::str
             if (args && args->type() == json_type::array)
                 out.args_json = std::move(value);
             else
-                out.malformed = "its field args is not a JSON array";
+                out.malformed = "the field args is not a JSON array";
         } else if (name == "body") {
             out.body = std::move(value);
         } else {
@@ -68,7 +68,7 @@ class redis_transport final : public transport {
         // One at a time: what another FETCH has just claimed is not held yet, and would be taken for lost.
         const std::unique_lock<std::mutex> alone(fetching_, std::try_to_lock);
         if (!alone) return out;
-        const std::set<std::string> news = watcher_.take_news();
+        const std::set<std::string> news = watcher_.take_changed_keys();
         const time_point now = steady_clock::now();
         words queues = request.worker->queues, positions;
         words command = {"XREAD", "COUNT", "1", "BLOCK", "5000", "STREAMS"};
@@ -195,7 +195,7 @@ class redis_transport final : public transport {
             next_job.id = claims_.add(next_job.id, held);
             out.push_back(std::move(next_job));
         }
-        if (!from.is_valid) return failure(errc::bad_response, "the claims are not readable");
+        if (!from.is_valid) return failure(errc::bad_response, "cannot read the claims in the response");
         if (buried > 0)
             log("entries moved to the dead stream: their last attempt did not end",
                 {field("stream", key), field("dead_stream", cat({key, ".dead"})), field("count", buried)}, request);
@@ -210,7 +210,7 @@ class redis_transport final : public transport {
         if (!got) return got.error();
         const bool is_accepted = *got == words{"accepted"};
         if (!is_accepted && !got->empty() && got->front() != "gone")
-            return failure(errc::bad_response, "the result is not readable");
+            return failure(errc::bad_response, "cannot read the result in the response");
         claims_.remove(request.job_id, held, how.front() == "ack");
         return is_accepted ? settle_result::accepted : settle_result::gone;
     }
@@ -235,7 +235,8 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_optio
     const bool has_negative = std::any_of(options.retry_delays.begin(), options.retry_delays.end(),
                                           [](auto delay) { return delay.count() < 0; });
     if (options.group.empty() || options.max_attempts <= 0 || has_negative)
-        return error{errc::invalid_argument, 0, "Redis: a group, max_attempts > 0 and retry_delays >= 0 are needed"};
+        return error{errc::invalid_argument, 0,
+                     "redis_streams_options: group is empty, max_attempts below 1, or a retry delay negative"};
     if (to->username.empty()) to->username = options.username;
     if (to->password.empty()) to->password = options.password;
     return transport_ref(new detail::redis::redis_transport(std::move(options), std::move(*to)));

@@ -60,7 +60,7 @@ class server_body final : public ref_counted {
         if (!is_forked()) return;
         retain();  // never destroyed: a condition's destructor waits for its waiters
         if (!mutex_.try_lock()) return;
-        for (listener& each : listeners_) each.leave();
+        for (listener& each : listeners_) each.close_copy();
         for (const ref<connection>& each : connections_) each->close();
     }
     drain_result drain(const drain_options& options) {
@@ -301,7 +301,7 @@ class server_body final : public ref_counted {
             }
         }
         const unique_lock held(mutex_);
-        for (listener& each : listeners_) drain_.has_successor ? each.leave() : each.close();
+        for (listener& each : listeners_) drain_.has_successor ? each.close_copy() : each.close();
         accepting_ = accepting::no;
         changed_.notify_all();
     }
@@ -327,14 +327,14 @@ class server_body final : public ref_counted {
         try {
             next = served.on_ready(lent);
         } catch (...) {  // out of memory: only this connection ends
-            pass_on_thread_end();
+            rethrow_thread_exit();
         }
         if (next == connection::next::close) return remove(served);
         const auto events = static_cast<short>(next);
         if (!served.hand_over([&] { return queue_.watch(served.fd(), &served, events); })) remove(served);
     }
     void remove(connection& served) noexcept {
-        served.end();
+        served.on_closed();
         queue_.remove(served.fd());
         unique_lock held(mutex_);
         const ref<connection> removed = std::move(connections_[served.index]);
@@ -465,7 +465,7 @@ OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_v
                                                                    draining_server_options options,
                                                                    bool thread_per_connection) {
     if (!handler || options.max_connections == 0)
-        return error{errc::invalid_argument, 0, "an HTTP server needs a handler and at least one connection"};
+        return error{errc::invalid_argument, 0, "HTTP server: the handler is empty, or max_connections is 0"};
     detail::ref<detail::server_body> body =
         detail::make_ref<detail::server_body>(std::move(handler), std::move(options), thread_per_connection);
     const result<void> started = body->start(address);

@@ -138,8 +138,9 @@ OJS_SHUTDOWN_INLINE result<void> service_notifier::notify_watchdog() const { ret
 OJS_SHUTDOWN_INLINE result<void> service_notifier::send(std::string_view assignments) const {
     if (!active()) return {};
     if (assignments.size() > detail::max_notification_size) {
-        return error{errc::invalid_argument, 0,
-                     detail::cat({"a notification has at most ", detail::max_notification_size, " bytes"})};
+        return error{
+            errc::invalid_argument, 0,
+            detail::cat({"notification of ", assignments.size(), " bytes; at most ", detail::max_notification_size})};
     }
     // Not connected: a restarted manager has a new socket of the same name.
     sockaddr_un to{};

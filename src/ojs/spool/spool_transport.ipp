@@ -129,7 +129,8 @@ class spool_transport final : public transport {
         while (out.size() < request.count) {
             const std::string* next = requests_.next(last);
             if (next == nullptr) break;
-            if (steady_clock::now() >= deadline) return error{errc::timed_out, 0, "spool: the deadline has passed"};
+            if (steady_clock::now() >= deadline)
+                return error{errc::timed_out, 0, "spool: the deadline passed before all files were examined"};
             last = *next;
             result<void> done = claim_if_ready(last, request, out);
             if (!done) return done;
@@ -161,11 +162,11 @@ class spool_transport final : public transport {
         const result<ref<spool_claim>> claimed = claimer_.claim(*folders_, owner_, found);
         if (!claimed) return claimed.error();
         requests_.forget(name);
-        if (*claimed) hand_out(found, *claimed, out);
+        if (*claimed) add_claimed(found, *claimed, out);
         return {};
     }
 
-    void hand_out(spool_candidate& found, const ref<spool_claim>& claim, std::vector<job>& out) {
+    void add_claimed(spool_candidate& found, const ref<spool_claim>& claim, std::vector<job>& out) {
         ojs::job& job = found.job;
         job.attempt = claim->attempt;
         job.max_attempts = claim->max_attempts;

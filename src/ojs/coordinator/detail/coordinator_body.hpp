@@ -96,7 +96,7 @@ class coordinator_body final : public ref_counted {
         });
     }
     result<void> run(const function<result<void>(const cancel_token&)>& drain, const cancel_token& until) {
-        if (!drain) return error{errc::invalid_argument, 0, "run() needs a function that drains"};
+        if (!drain) return error{errc::invalid_argument, 0, "run(): the drain function is empty"};
         {
             const unique_lock held(mutex_);
             if (exchange(run_called_, true)) return error{errc::busy, 0, "run() has already been called"};
@@ -307,7 +307,7 @@ class coordinator_body final : public ref_counted {
     void apply_event(drain_event event) { state_ = next_state(event, state_); }
     result<void> subscribe(const wake& to) {
         if (life_.subscribe(to.notify_fd())) return {};
-        return error{errc::busy, 0, "too many subscribers of this lifecycle"};
+        return error{errc::busy, 0, "more than 16 descriptors subscribe to this lifecycle"};
     }
     bool under_way() const noexcept { return state_ != shutdown_state::running && state_ != shutdown_state::complete; }
 
@@ -419,7 +419,7 @@ class coordinator_body final : public ref_counted {
         try {
             return drain(token);
         } catch (...) {
-            pass_on_thread_end();
+            rethrow_thread_exit();
             return error{errc::system, 0, "the drain function threw an exception"};
         }
     }

@@ -53,7 +53,7 @@ class async_check : public ref_counted {
                 try {
                     passes = call_();
                 } catch (...) {
-                    pass_on_thread_end();
+                    rethrow_thread_exit();
                 }
             },
             ended);

@@ -62,7 +62,7 @@ inline http_response check_rpc_form(const http_request& request) {
             "the Content-Type must be application/json: the binary codec, gRPC and streams are not served");
     const std::string_view encoding = find_header(request.headers, "Content-Encoding");
     if (!encoding.empty() && !equals_ignore_case(encoding, "identity"))
-        return rpc_refusal(404, "unimplemented", "compressed bodies are not read");
+        return rpc_refusal(404, "unimplemented", "compressed bodies are not supported");
     const std::string_view version = find_header(request.headers, "Connect-Protocol-Version");
     if (version.data() != nullptr && version != "1")
         return rpc_refusal(400, "invalid_argument", "the Connect-Protocol-Version must be 1");
@@ -70,7 +70,8 @@ inline http_response check_rpc_form(const http_request& request) {
     const bool is_time = time.find_first_not_of("0123456789") == std::string_view::npos;
     if (time.data() != nullptr && (time.empty() || time.size() > 10 || !is_time))
         return rpc_refusal(400, "invalid_argument", "the Connect-Timeout-Ms must be a number of at most ten digits");
-    if (request.body.size() > rpc_body_limit) return rpc_refusal(413, "resource_exhausted", "the body is too large");
+    if (request.body.size() > rpc_body_limit)
+        return rpc_refusal(413, "resource_exhausted", cat({"the body is larger than ", rpc_body_limit, " bytes"}));
     return {};
 }
 

@@ -204,7 +204,7 @@ class launcher_admin {
         if (request.force) {
             out.message = "is sent SIGTERM, then SIGKILL after kill_delay";
             group.begin_drain({found->member}, *options);
-            group.force({found->member});
+            group.force_shutdown({found->member});
         } else {
             group.drain({found->member}, *options);
             out.message = cat({"is shutting down", described(group.granted(*found->member), *options)});
@@ -214,9 +214,11 @@ class launcher_admin {
     template <class Request>
     static result<shutdown_options> options_from(const Request& request) {
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
-            return error{errc::invalid_argument, 0, "a time must not be negative"};
+            return error{errc::invalid_argument, 0,
+                         "grace_period_seconds and max_shutdown_seconds must not be negative"};
         if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
-            return error{errc::invalid_argument, 0, "force does not drain, so a time has no effect"};
+            return error{errc::invalid_argument, 0,
+                         "grace_period_seconds and max_shutdown_seconds are not allowed with force"};
         return shutdown_options{reason_or_default(request.reason), std::chrono::seconds(request.grace_period_seconds),
                                 std::chrono::seconds(request.max_shutdown_seconds)};
     }
@@ -245,7 +247,7 @@ class launcher_admin {
         const result<void> begun = group.shut_down(*options);
         if (!begun) return begun.error();
         out.acknowledged = true;
-        if (request.force) group.force(group.members());
+        if (request.force) group.force_shutdown(group.members());
         out.message =
             cat({request.force ? "is sent SIGTERM" : "is shutting down",
                  request.force ? "" : described(granted_times(*options, group.options().process.shutdown), *options),
@@ -325,7 +327,9 @@ class launcher_admin {
         const bool late = !read && read.error().code == errc::unavailable;
         if (!read)
             return error{late ? errc::unavailable : errc::invalid_argument, 0, cat({"reload: ", read.error().text})};
-        if (read->name != now.name) return error{errc::invalid_argument, 0, "a reload cannot rename a group"};
+        if (read->name != now.name)
+            return error{errc::invalid_argument, 0,
+                         cat({"reload: group ", now.name, " was renamed to ", printable(read->name, 60)})};
         result<void> valid = check_group(*read);
         if (valid) valid = check_capacity(groups_, *read);
         if (!valid) return error{errc::invalid_argument, 0, cat({"reload: ", valid.error().text})};
@@ -427,8 +431,7 @@ class launcher_admin {
             static_cast<void>(find_parameter(target, name, values[which]));
         }
         out.filter = {values[0], values[1]};
-        if (seen[2] && !parse_number(values[2], ~std::uint64_t{0} - 1, out.after))
-            return "after is not an event number";
+        if (seen[2] && !parse_number(values[2], ~std::uint64_t{0} - 1, out.after)) return "after: not an event number";
         if (!seen[3]) return "";
         const result<std::chrono::milliseconds> read = parse_duration(values[3]);
         if (!read) return cat({"wait: ", read.error().text});

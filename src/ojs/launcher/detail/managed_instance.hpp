@@ -341,9 +341,9 @@ class managed_instance final : public instance {
     }
     std::string force_reason() const {
         const time_point now = steady_clock::now();
-        if (now >= complete_deadline_) return "it reported COMPLETE but still runs";
-        if (now >= hard_deadline_) return "it still runs at its hard deadline";
-        return "its grace period and its additional time are over";
+        if (now >= complete_deadline_) return "the process reported COMPLETE but still runs";
+        if (now >= hard_deadline_) return "the process still runs at its max_duration";
+        return "the grace period and additional time of the process are over";
     }
     void terminate_child(stop_method method, time_point kill_at, log_level level, const char* text,
                          const std::string& why);
@@ -366,7 +366,7 @@ class managed_instance final : public instance {
         result<child_exit> ended = child_.kill(kill_timeout);
         while (!ended && ended.error().code == errc::timed_out && !take_commands().destroy) {
             log_failure("SIGKILL did not end the process", log_level::error, ended.error());
-            update([&](process_info& now) { now.message = "SIGKILL did not end it"; });
+            update([&](process_info& now) { now.message = "SIGKILL did not end the process"; });
             ended = child_.wait(deadline_after(kill_timeout));
         }
         on_exit(ended);

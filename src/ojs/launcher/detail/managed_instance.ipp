@@ -59,7 +59,7 @@ inline bool managed_instance::run_pre_shutdown() {
         const bool ended = watched[0].revents != 0;
         const result<child_exit> end = ended ? hook->wait() : hook->kill(kill_timeout);
         if (end && end->ok()) break;
-        fault = !goes_on ? "the process ends first"
+        fault = !goes_on ? "the process ended, or was forced, before pre_shutdown did"
                 : ended  ? (end ? end->describe() : end.error().text)
                          : cat({"still ran after ", format_duration(timeout)});
     }
@@ -88,7 +88,7 @@ inline void managed_instance::request_shutdown() {
     stop_method_ = stop_method::request;
     if (spec_.options.has_coordinator) return send_shutdown();
     terminate_child(stop_method::signal, hard_deadline_, log_level::info, "requesting shutdown with SIGTERM",
-                    "it has no coordinator");
+                    "the process has no coordinator");
 }
 
 // No listener, or the request was refused. One that timed out may have arrived. [WIRE 4]
@@ -106,7 +106,7 @@ inline void managed_instance::send_shutdown() {
         return terminate_child(stop_method::signal,
                                std::max(hard_deadline_, deadline_after(spec_.options.shutdown.kill_delay)),
                                log_level::warn, "requesting shutdown with SIGTERM",
-                               cat({"its coordinator cannot be called: ", ack.error().text}));
+                               cat({"cannot call the coordinator: ", ack.error().text}));
     }
     request_due_ = false;
     acknowledged_ = ack && ack->acknowledged;

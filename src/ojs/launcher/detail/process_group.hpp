@@ -198,7 +198,7 @@ class process_group : public ref_counted {
             if (target) target->shut_down(options);
         }
     }
-    void force(const group_members& all) {
+    void force_shutdown(const group_members& all) {
         for (const ref<group_member>& member : all) {
             unique_lock held(mutex_);
             member->forced = true;
@@ -291,7 +291,7 @@ class process_group : public ref_counted {
     time_point next_due(time_point now);
     void handle_exited(time_point now, pending_actions& actions);
     void update_availability(time_point now);
-    void take_unhealthy(pending_actions& actions);
+    void collect_unhealthy(pending_actions& actions);
     void collect_shutdown_requests(time_point now, pending_actions& actions);
     time_point must_be_available_by(const group_member& member) const {
         const group_options& options = options_of(member.generation);

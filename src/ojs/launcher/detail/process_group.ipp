@@ -108,7 +108,7 @@ inline int process_group::apply_plan(time_point now) {
         dirty_ = false;
         handle_exited(now, actions);
         update_availability(now);
-        take_unhealthy(actions);
+        collect_unhealthy(actions);
         if (rollout_) {
             advance_rollout(now, actions);
             if (!rollout_) update_availability(now);  // by the min_ready_time of the configuration that is kept
@@ -126,7 +126,7 @@ inline int process_group::apply_plan(time_point now) {
         starts = plan.starts;
     }
     write(actions.records);
-    force(actions.force);
+    force_shutdown(actions.force);
     request_shutdown(actions.shut_down);
     for (const ref<instance>& running : actions.poll) running->poll();
     return starts;
@@ -220,7 +220,7 @@ inline void process_group::update_availability(time_point now) {
 
 // Forces unhealthy processes; the policy restarts them. While fewer than min_healthy are ready, forces one that was
 // ready before only when no other is stopping or starting. [RFC-041 "Unhealthy at any point"]
-inline void process_group::take_unhealthy(pending_actions& actions) {
+inline void process_group::collect_unhealthy(pending_actions& actions) {
     if (stopping_ || quiet_) return;
     const int min_ready = std::max(options_.min_healthy, 1);
     bool one_in_transition = false;
@@ -405,7 +405,7 @@ inline result<ref<rollout>> process_group::begin_rollout(const group_options& ta
 
 inline rollout_report process_group::await_rollout(const ref<rollout>& awaited, const cancel_token& until) {
     const cancel_registration registration =
-        until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled it", awaited.get())); });
+        until.on_cancel([&] { static_cast<void>(cancel_rollout("the caller cancelled the rollout", awaited.get())); });
     unique_lock held(mutex_);
     while (awaited->current_stage != rollout::stage::ended) {
         if (awaited->canary != rollout::canary_step::check_due) {

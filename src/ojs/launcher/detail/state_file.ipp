@@ -289,12 +289,13 @@ class state_file : public ref_counted {
         struct stat about {};
         if (::fstat(lock_.get(), &about) != 0) return failure("inspect its lock", errno);
         if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-            return refusal("its lock belongs to another user, or is no regular file");
+            return refusal("the .lock file belongs to another user, or is not a regular file");
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
             if (steady_clock::now() >= deadline)
-                return error{errc::busy, EWOULDBLOCK, refusal("it is locked by another launcher").text};
+                return error{errc::busy, EWOULDBLOCK,
+                             refusal("another launcher uses it; stop that launcher, or set another state_file").text};
             ::poll(nullptr, 0, orphan_poll_ms);
         }
         return {};
@@ -303,17 +304,20 @@ class state_file : public ref_counted {
         const result<small_file> file = read_small_file(path_, max_state_file);
         if (!file && is_missing(file.error())) return {};
         if (!file && file.error().sys_errno != 0) return failure("read it", file.error().sys_errno);
-        if (!file || file->text.size() > max_state_file) return refusal("it is not a state file");
-        if (file->info.st_uid != ::geteuid()) return refusal("it belongs to another user");
+        if (!file || file->text.size() > max_state_file)
+            return refusal("not a regular file, or too large; move it away to start without it");
+        if (file->info.st_uid != ::geteuid())
+            return refusal("belongs to another user; the launcher reads only its own user's file");
         const result<launcher_state> state = read_message<launcher_state>(file->text);
-        if (!state) return refusal("it is not the state of a launcher; move it away to start without it");
+        if (!state) return refusal("not the state of a launcher; move the file away to start without it");
         folders_ = state->socket_folders;
         if (state->boot_id.empty() || state->pid_namespace.empty())
-            return refusal("it names no boot, or no PID namespace");
+            return refusal("boot_id or pid_namespace is missing; move the file away to start without it");
         if (state->boot_id != boot_id() || state->pid_namespace != pid_namespace()) return {};
         for (const state_entry& entry : state->processes) {
             // kill() takes group 0 as our own and -1 as all processes. Session 0 is outside our namespace.
-            if (entry.id.empty() || entry.pid <= 1 || entry.session < 0) return refusal("an entry is incomplete");
+            if (entry.id.empty() || entry.pid <= 1 || entry.session < 0)
+                return refusal("an entry has no id, pid or session; move the file away to start without it");
             if (is_alive(entry)) orphans_.push_back(entry);
         }
         return {};
@@ -330,7 +334,7 @@ class state_file : public ref_counted {
         pollfd interrupt{interrupt_fd, POLLIN, 0};
         while (tried_ < number) {
             if (interrupt_fd >= 0 && ::poll(&interrupt, 1, 0) > 0)
-                return error{errc::cancelled, 0, "cancelled before it was recorded in the state file"};
+                return error{errc::cancelled, 0, "cancelled before the process was recorded in the state file"};
             written_.wait_until(held, deadline_after(std::chrono::milliseconds(orphan_poll_ms)));
         }
         return failed_ == 0 ? result<void>() : failure("write it", failed_);

@@ -63,7 +63,7 @@ inline void watch_exit(const machine_ref& worker) {
     const unique_lock held(all.guard);
     all.workers.push_back(worker);
 }
-inline void forget_exit(const machine_ref& worker) noexcept {
+inline void unwatch_exit(const machine_ref& worker) noexcept {
     exit_list& all = exit_workers();
     if (all.owner != ::getpid()) return;
     const unique_lock held(all.guard);

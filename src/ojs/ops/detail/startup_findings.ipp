@@ -70,7 +70,7 @@ inline constexpr const char* mode_file_fix =
 inline std::string describe_mode_file(const termination_mode& mode) {
     const bool is_old = mode.evidence == termination_evidence::reclaim;
     return cat(
-        {mode.found, is_old ? " (left over from an earlier stop?)" : "", ": a stop by signal hands jobs back at once"});
+        {mode.found, is_old ? " (left over from an earlier stop?)" : "", ": a stop by signal requeues jobs at once"});
 }
 
 // Thread-safe while the environment is stable.

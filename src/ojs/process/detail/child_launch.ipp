@@ -38,7 +38,7 @@ auto retry_interrupted(Call call) noexcept {
         if (out >= 0 || errno != EINTR) return out;
     }
 }
-inline pid_t take_status(pid_t child, int* status = nullptr, int flags = 0) noexcept {
+inline pid_t reap_status(pid_t child, int* status = nullptr, int flags = 0) noexcept {
     return retry_interrupted([&] { return ::waitpid(child, status, flags); });
 }
 
@@ -171,7 +171,7 @@ class child_launch {
         failure why{};
         const ssize_t got = retry_interrupted([&] { return ::read(reader.get(), &why, sizeof why); });
         if (got != static_cast<ssize_t>(sizeof why)) return child;  // exec() closed the pipe
-        take_status(child);
+        reap_status(child);
         return cannot_start(why.step, static_cast<int>(why.sys_errno));
     }
 
@@ -185,18 +185,18 @@ class child_launch {
     result<void> check(const child_options& options) const {
         if (options.command.empty() || options.command[0].empty()) return invalid_options("command is empty");
         if (has_nul(options.command) || has_nul(options.environment))
-            return invalid_options("a NUL byte in command or environment");
+            return invalid_options("command or environment contains a NUL byte");
         for (const std::string& each : options.environment) {
             if (each.find('=') == 0 || each.find('=') == std::string::npos)
                 return invalid_options(cat({"environment: '", printable(each, 40), "' is not NAME=value"}));
         }
         if (options.input.kind == child_stream_kind::lines || options.input.kind == child_stream_kind::output ||
             options.output.kind == child_stream_kind::output) {
-            return invalid_options("this kind of stream is not possible there");
+            return invalid_options("input cannot be lines() or output(), and output cannot be output()");
         }
         for (const child_stream* each : {&options.output, &options.errors})
             if (each->kind == child_stream_kind::lines && !each->on_line)
-                return invalid_options("lines() without a function");
+                return invalid_options("lines() needs a function");
         for (const int each : options.keep_descriptors)
             if (::fcntl(each, F_GETFD) < 0) return invalid_options(cat({"keep_descriptors: ", each, " is not open"}));
         if (options.death_signal < 0 || options.death_signal >= NSIG) {
@@ -305,7 +305,7 @@ class child_launch {
         if (known && retry_interrupted([&] { return ::write(gate_opener_.get(), "", 1); }) == 1) return {};
         if (known) known = cannot_start("a pipe", errno);
         ::kill(child, SIGKILL);
-        take_status(child);
+        reap_status(child);
         return known;
     }
 
@@ -313,7 +313,7 @@ class child_launch {
     error abandon_start(pid_t child, int report, bool in_time) const {
         ::kill(child, SIGKILL);
         const bool ended = await_readable(report, deadline_after(std::chrono::milliseconds(1000)));
-        take_status(child, nullptr, ended ? 0 : WNOHANG);
+        reap_status(child, nullptr, ended ? 0 : WNOHANG);
         return {in_time ? errc::cancelled : errc::timed_out, 0,
                 cat({"cannot start '", printable(options_->command[0]),
                      "': ", in_time ? "cancelled before exec()" : "no exec() within ",

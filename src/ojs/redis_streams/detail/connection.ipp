@@ -80,7 +80,7 @@ OJS_SHUTDOWN_INLINE error refusal(std::string text, std::string_view key = {}) {
     const std::string_view reason = std::string_view(text).substr(0, text.find(" ("));
     const auto has = [&](const char* part) { return has_part(reason, part); };
     const char* const hint = has("NOAUTH")      ? "; write redis://:PASSWORD@HOST"
-                             : has("CROSSSLOT") ? "; write a hash tag into the prefix"
+                             : has("CROSSSLOT") ? "; give the prefix a hash tag, as {jobs}:"
                              : has("MOVED")     ? "; connect to the node that has the stream"
                              : has("nknown")    ? "; Redis 6.2 or later is needed"
                                                 : "";
@@ -99,7 +99,9 @@ class connection {
         for (const std::string& word : command) append(request, {"$", word.size(), "\r\n", word, "\r\n"});
         std::string_view unsent = request;
         for (std::optional<reply> got;;) {
-            if (!reader_.next(got)) return broken(errc::bad_response, "what came is not Redis' protocol");
+            if (!reader_.next(got))
+                return broken(errc::bad_response,
+                              "the response is not in Redis' protocol; is HOST:PORT another server?");
             if (got) return std::move(*got);
             const bool sends = !unsent.empty();
             char buffer[16 * 1024];
@@ -108,11 +110,11 @@ class connection {
             if (count > 0 && sends) unsent.remove_prefix(static_cast<std::size_t>(count));
             if (count > 0 && !sends) reader_.feed({buffer, static_cast<std::size_t>(count)});
             if (count > 0 || (count < 0 && errno == EINTR)) continue;
-            if (count == 0) return broken(errc::disconnected, "the connection was closed");
+            if (count == 0) return broken(errc::disconnected, "the server closed the connection");
             if (errno != EAGAIN) return broken(errc::disconnected, errno_text(errno));
             const io_status ready = await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
-            if (ready == io_status::timed_out) return broken(errc::timed_out, "no response in time");
-            if (ready != io_status::ok) return broken(errc::disconnected, "no response before the stop");
+            if (ready == io_status::timed_out) return broken(errc::timed_out, "no response before the deadline");
+            if (ready != io_status::ok) return broken(errc::disconnected, "the stop ended the wait for a response");
         }
     }
     // Whether Redis still listens, as far as is known.
@@ -161,7 +163,7 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     url.remove_prefix(6);
     if (!starts_with(url, "//")) {
         const result<endpoint> local = parse_unix_url(cat({"unix:", url}));
-        if (!local) return bad("redis://HOST:PORT or redis:/PATH of a unix socket is expected");
+        if (!local) return bad("write redis://HOST:PORT, or redis:/PATH for a unix socket");
         out.target = *local;
         return out;
     }
@@ -171,7 +173,7 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
         std::string_view password = url.substr(0, at);
         const std::string_view username = next_part(password, ":");
         if (!percent_decode(username, out.username) || !percent_decode(password, out.password))
-            return bad("the user name or the password is not percent-encoded");
+            return bad("the user name or password of the URL is not percent-encoded");
         url.remove_prefix(at + 1);
     }
     const std::string_view host = next_part(url, "/");
@@ -181,7 +183,8 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     std::uint64_t number = 0;
     const char* problem = split_host_port(host, out.target.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.target.port);
-    if (problem == nullptr && !parse_number(out.database, 65535, number)) problem = "the database is no number";
+    if (problem == nullptr && !parse_number(out.database, 65535, number))
+        problem = "the database is not a number from 0 to 65535";
     if (problem != nullptr) return bad(problem);
     out.target.name = host_port(out.target.host, out.target.port);
     return out;
@@ -199,8 +202,9 @@ class pool {
         result<connection_ptr> on = take(command[0] == "EVALSHA" ? deadline : deadline_after(max_delay), interrupt_fd);
         if (!on) return on.error();
         if (command[0] == "EVALSHA") command.insert(command.begin() + 1, (*on)->script);
-        if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
-        if (should_send && !should_send()) return error{errc::cancelled, 0, "the request is not wanted"};
+        if (steady_clock::now() >= deadline)
+            return failure(errc::unreachable, "the deadline passed before the command was sent");
+        if (should_send && !should_send()) return error{errc::cancelled, 0, "cancelled before the command was sent"};
         result<reply> out = (*on)->call(command, deadline, interrupt_fd);
         const std::string text = out ? out->text() : "";
         const bool is_useless = !out || (out->is_error && place_in(text.substr(0, text.find(' ')), useless) >= 0);
@@ -276,7 +280,7 @@ class watcher {
         thread_.join();
     }
     // Has the keys of streams with new entries since the last call.
-    std::set<std::string> take_news() {
+    std::set<std::string> take_changed_keys() {
         const std::lock_guard<std::mutex> held(mutex_);
         return std::exchange(news_, {});
     }

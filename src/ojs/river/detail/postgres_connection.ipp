@@ -155,7 +155,8 @@ class postgres_connection {
                               time_point deadline, const function<bool()>& should_send = nullptr) {
         const result<void> ready = prepare(query, deadline);
         if (!ready) return ready.error();
-        if (steady_clock::now() >= deadline) return failure(errc::unreachable, "the deadline has passed");
+        if (steady_clock::now() >= deadline)
+            return failure(errc::unreachable, "the deadline passed before the statement was sent");
         if (should_send && !should_send()) return failure(errc::cancelled, "FETCH cancelled");
         return send(query, values, deadline);
     }
@@ -163,7 +164,8 @@ class postgres_connection {
     // Connects if necessary, and prepares the statement. Errors: as for run().
     result<void> prepare(const postgres_statement& query, time_point deadline) {
         if (is_connected() && is_closed_by_server()) close();
-        if (!is_connected() && no_reconnect_) return failure(errc::unreachable, "the connection ended");
+        if (!is_connected() && no_reconnect_)
+            return failure(errc::unreachable, "the connection to the database has ended");
         if (!is_connected()) {
             const result<void> done = connect(deadline);
             if (!done) return done;
@@ -231,7 +233,7 @@ class postgres_connection {
             "tcp_user_timeout",          "dbname",          "client_encoding",     nullptr};
         const char* const values[] = {name_.c_str(), "10", "5", "3", "20000", url_.c_str(), "UTF8", nullptr};
         connection_.reset(PQconnectStartParams(names, values, 1));
-        if (!connection_) return failure(errc::unreachable, "out of memory");
+        if (!connection_) return failure(errc::unreachable, "no memory for a connection to PostgreSQL");
         PQsetNoticeProcessor(
             connection_.get(), [](void*, const char*) {}, nullptr);
         const result<void> connected = finish_connecting(deadline);

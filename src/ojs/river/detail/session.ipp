@@ -159,7 +159,7 @@ inline result<void> check_channel(const std::string& schema) {
     if (schema.size() <= max_schema) return {};
     return failure(errc::unsupported, "the schema's name \"" + printable(schema) + "\" is longer than " +
                                           std::to_string(max_schema) +
-                                          " bytes: its channel SCHEMA.river_leadership may have 63");
+                                          " bytes: the channel SCHEMA.river_leadership may have 63");
 }
 
 class session {
@@ -204,8 +204,8 @@ class session {
         }
         const auto ready = [this] { return locked_ || ending_; };
         if (wait_until(changed_, held, deadline, ready) && locked_) return {};
-        if (ending_) return failure(errc::unavailable, "the worker has left");
-        return failure(errc::unavailable, last_error_.empty() ? "no database response" : last_error_);
+        if (ending_) return failure(errc::unavailable, "the worker has ended its session");
+        return failure(errc::unavailable, last_error_.empty() ? "the database has not responded yet" : last_error_);
     }
 
     std::string owner() const { return locked(owner_); }
@@ -244,7 +244,7 @@ class session {
         for (postgres_connection* const connection :
              {&db_.listening, &db_.listening, &db_.claiming, &db_.claiming, &db_.listening, &db_.claiming}) {
             const turn taken(*connection, deadline);
-            if (!taken) return failure(errc::timed_out, "the connection is in use");
+            if (!taken) return failure(errc::timed_out, "another statement is still in progress on the connection");
             const result<postgres_rows> found = connection->run(query, {}, deadline);
             if (!found) return found.error();
             if (!db_.listening.is_pooled()) return {};

@@ -111,7 +111,7 @@ inline http_response call_handler(const http_handler& handler, const http_reques
         http_response response = handler(request);
         if (response.status == 0 || can_be_sent(response)) return response;
     } catch (...) {
-        pass_on_thread_end();
+        rethrow_thread_exit();
     }
     return plain_response(500, "internal error");
 }

@@ -217,7 +217,7 @@ class listener {
         socket_.reset();
     }
     // Closes this copy; other processes continue to accept from the socket.
-    void leave() noexcept { socket_.reset(); }
+    void close_copy() noexcept { socket_.reset(); }
     // After a failed start: an inherited socket stays open for the caller.
     void release_given() noexcept {
         if (is_shared_) socket_.release();

@@ -80,7 +80,7 @@ class server_connection final : public ref_counted {
         return watched;
     }
     // The last call of such a thread, after next::close or when on_ready() did not return.
-    void end() noexcept {
+    void on_closed() noexcept {
         release_buffered();
         if (state_.exchange(state::closing) >= state::reading) end_request();
         if (is_late_.exchange(false) && server_.late.fetch_sub(1) == 1) server_.on_count_zero();
@@ -208,7 +208,7 @@ class server_connection final : public ref_counted {
             if (reached != http_parser::status::need_more) return on_parsed(reached);
             count_buffered(static_cast<std::size_t>(got));
             if (parser_.is_empty() && deadline_.load() < idle_deadline_) idle_deadline_ = deadline_.load();
-            if (is_full()) return refuse(busy("too many requests in flight"));
+            if (is_full()) return refuse(busy_response("too many requests in flight"));
             send_100_continue();
         }
     }
@@ -238,7 +238,7 @@ class server_connection final : public ref_counted {
         const bool keeps_alive = parser_.keeps_alive();
         const bool is_late = is_late_.load();
         const http_response response =
-            is_late ? busy("this server is going away") : call_handler(std::move(parser_.message()));
+            is_late ? busy_response("this server is shutting down") : call_handler(std::move(parser_.message()));
         if (response.status == 0) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
         const bool makes_room = take_slot_request();
@@ -313,16 +313,17 @@ class server_connection final : public ref_counted {
     }
     http_response call_handler(http_request&& message) {
         if (is_readiness(message.target)) {
-            return server_.draining.load() ? busy("this server is going away") : plain_response(200, "ready");
+            return server_.draining.load() ? busy_response("this server is shutting down")
+                                           : plain_response(200, "ready");
         }
-        if (is_full()) return busy("too many requests in flight");
+        if (is_full()) return busy_response("too many requests in flight");
         served_request request{std::move(message), socket_.get()};
         http_response out = detail::call_handler(server_.handler, request);
         request.headers.clear();
         if (request.headers.capacity() * sizeof(http_header) <= max_lent) request.headers.swap(lent_->headers);
         return out;
     }
-    http_response busy(std::string_view why) const {
+    http_response busy_response(std::string_view why) const {
         http_response out = plain_response(503, why);
         out.headers.push_back({"Retry-After", cat({server_.options.retry_after.count()})});
         return out;

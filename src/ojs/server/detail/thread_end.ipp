@@ -10,7 +10,7 @@
 namespace ojs::detail {
 // In a catch (...): rethrows the unwinding of pthread_exit(), which is no exception. The C library aborts a process that
 // swallows it.
-inline void pass_on_thread_end() {
+inline void rethrow_thread_exit() {
     if (!std::current_exception()) throw;  // null for a forced unwind
 }
 

@@ -43,7 +43,8 @@ class spool_claimer {
         const int from = spool.request();
         const int to = owner->folder();
         ref<spool_claim> claim = make_claim(owner, found);
-        const int marked = mark(spool, *claim);  // first, so that recovery recognises the file as claimed
+        const int marked =
+            create_mark_or_sidecar(spool, *claim);  // first, so that recovery recognises the file as claimed
         if (marked != 0) return handle_claim_error(to, found.name, marked);
         const int errnum = rename_to_claim(from, found.name, to);
         if (errnum != 0) {
@@ -100,7 +101,7 @@ class spool_claimer {
     }
 
     // 0 or the errno.
-    int mark(const spool_folders& spool, spool_claim& claim) const {
+    int create_mark_or_sidecar(const spool_folders& spool, spool_claim& claim) const {
         const int to = claim.owner->folder();
         if (!options_.accept_any_file) {
             claim.is_marked = true;

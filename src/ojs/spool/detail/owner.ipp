@@ -219,11 +219,13 @@ inline result<void> check_renames_work(const spool_folders& spool, int owner) {
 // errc::busy: another worker's recovery has removed the new folder; try again.
 inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool) {
     const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});
-    const error removed = {errc::busy, EAGAIN, "spool: another process removed the folder in processing/"};
+    const std::string place = cat({printable(spool->path, 300), "/processing/", name});
+    const error removed = {errc::busy, EAGAIN,
+                           "spool: other processes keep removing this worker's folder in processing/"};
     if (::mkdirat(spool->processing.get(), name.c_str(), 0700) != 0)
-        return errno == EEXIST ? removed : spool_error("create a folder in processing/", errno, errc::system);
+        return errno == EEXIST ? removed : spool_error("create " + place, errno, errc::system);
     unique_fd folder(open_folder_at(spool->processing.get(), name));
-    if (!folder) return errno == ENOENT ? removed : spool_error("open a folder in processing/", errno, errc::system);
+    if (!folder) return errno == ENOENT ? removed : spool_error("open " + place, errno, errc::system);
     const result<void> written = write_new_spool_file(folder.get(), owner_file_name, owner_record());
     if (!written && written.error().sys_errno == ENOENT) return removed;
     if (!written) {
@@ -231,11 +233,11 @@ inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool
         return written.error();
     }
     unique_fd lock = open_owner_file(folder.get());
-    if (!lock) return errno == ENOENT ? removed : spool_error("open processing/OWNER/.owner", errno, errc::system);
+    if (!lock) return errno == ENOENT ? removed : spool_error("open " + place + "/.owner", errno, errc::system);
     const int errnum = try_lock(folder.get(), lock);
     if (errnum == EWOULDBLOCK || (errnum == 0 && !is_linked(lock.get()))) return removed;
     ref<spool_owner> out = make_ref<spool_owner>(name, spool, std::move(folder), owner_lock(std::move(lock)));
-    if (errnum != 0) return spool_error("lock processing/OWNER/.owner", errnum, errc::unsupported);
+    if (errnum != 0) return spool_error("lock " + place + "/.owner", errnum, errc::unsupported);
     const result<void> works = check_locks_work(out->folder());
     if (!works) return works.error();
     sync_descriptor(spool->processing.get());

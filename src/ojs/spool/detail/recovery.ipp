@@ -11,7 +11,7 @@ namespace ojs::detail {
 enum class spool_event_kind { refused, recovered, owner_unknown, result_dropped };
 inline constexpr const char* spool_messages[] = {
     "cannot claim the spool file; it stays in request/", "a dead worker's job was recovered",
-    "jobs of another worker stay in processing/: cannot tell whether it is alive",
+    "jobs of another worker stay in processing/: cannot tell whether that worker is alive",
     "a completed job is settled without its result"};
 
 // Reports events; repeated ones once. Used by one thread at a time.
@@ -53,12 +53,12 @@ class spool_recovery {
     }
 
   private:
-    static constexpr const char* never_claimed =
-        "it stood in a dead worker's folder but was never claimed; moved to failed/";
+    static constexpr const char* never_claimed = "never claimed, but in a dead worker's folder; moved to failed/";
     static constexpr const char* not_removed =
-        "its worker is dead; a file in it is no job or cannot be moved: check and move it by hand";
-    static constexpr const char* died_while_running = "its worker died while running it";
-    static constexpr const char* settled_after_death = "its worker died while settling it; the settlement is completed";
+        "its worker is dead; a file in the folder is not a job or cannot be moved: move that file by hand";
+    static constexpr const char* died_while_running = "the worker died while running the job";
+    static constexpr const char* settled_after_death =
+        "the worker died while settling the job; the settlement is completed";
 
     void recover_owner(const spool_folders& spool, const std::string& name) {
         const owner_check owner = lock_if_dead(spool, name);

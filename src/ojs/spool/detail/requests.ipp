@@ -242,7 +242,7 @@ class spool_examiner {
             return leave_to_others(name, file.info, queue, is_fresh);
         const writers writing = find_writers(file.fd.get());
         if (writing == writers::some && age < std::chrono::minutes(1)) return check_later(fast_check_interval);
-        if (writing == writers::some) return refuse("a process has had it open for writing for over a minute");
+        if (writing == writers::some) return refuse("a process has had the file open for writing for over a minute");
         out.name = name;
         out.info = file.info;
         examination wait = wait_for_writer(writing, file.info, age);
@@ -305,8 +305,8 @@ class spool_examiner {
         examination out = check_later(timeout - age);
         if (is_hidden)
             out.reason = cat({"user ", static_cast<unsigned>(info.st_uid),
-                              " may still be writing it, which the kernel does not show: such a file waits until it "
-                              "has been unchanged for 10s; move a complete one there"});
+                              " may still be writing the file, which the kernel does not show; it is claimed once it "
+                              "is unchanged for 10s, or at once if a complete file is moved there"});
         return out;
     }
 

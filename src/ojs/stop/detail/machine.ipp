@@ -19,7 +19,7 @@ class machine : public machine_log {
         result<void> ready = start_extensions();
         const int fd = waker.notify_fd();
         if (ready && !(phases.own.subscribe(fd) && phases.shared.subscribe(fd)))
-            ready = error{errc::busy, 0, "too many follow one lifecycle (at most 16)"};
+            ready = error{errc::busy, 0, "more than 16 subscribe to one lifecycle"};
         return ready;
     }
     virtual void tear_down() {

@@ -28,8 +28,8 @@ inline void check_stop_time(const logger& log, const loop_options& options, cons
                   cat({"the drain (", format_duration(drain), ") and the reports after it (", format_duration(reports),
                        ") need more than the ", format_duration(granted), " that ",
                        is_set ? "the container grants" : cat({platform->name, " grants by default"})}),
-                  cat({"raise it to ", format_duration(capped_sum(drain, reports)),
-                       " and set OJS_CONTAINER_GRACE_PERIOD to that, or lower OJS_SHUTDOWN_GRACE_PERIOD"}));
+                  cat({"grant the container ", format_duration(capped_sum(drain, reports)),
+                       ", set OJS_CONTAINER_GRACE_PERIOD to that, or lower OJS_SHUTDOWN_GRACE_PERIOD"}));
 }
 
 inline void check_parents(const logger& log, const container_info& info, const container_probe& probe) {
@@ -104,7 +104,7 @@ class machine_log : public machine_state {
         const std::string lost = drives_signals(phases.signalled()) ? replaced_signals() : "";
         if (!lost.empty())
             log.write(log_level::error, "signals no longer reach this worker or loop: their handlers were replaced",
-                      {field("signals", lost), field("fix", "keep that library from handling signals (Java: -Xrs)")});
+                      {field("signals", lost), field("fix", "keep libraries from handling signals (Java: -Xrs)")});
     }
     void log_change(ojs::phase before) const {
         const bool is_late = seen_.last_event == event::grace_expired;
