@@ -41,11 +41,9 @@ using words = std::vector<std::string>;
 
 constexpr std::string_view flags[] = {"--queue", "--priority", "--delay", "--id", "--meta"};
 
-constexpr int exit_refused = 1;
-
 int fail(const ojs::error& why) {
-    const int status = ojs::report_startup_error(why);
-    return why.code == ojs::errc::invalid_argument || why.code == ojs::errc::unsupported ? status : exit_refused;
+    ojs::write_log_line(2, "error: " + why.text);
+    return why.code == ojs::errc::invalid_argument || why.code == ojs::errc::unsupported ? ojs::exit_status::usage : 1;
 }
 
 ojs::error wrong(const std::string& what) { return {ojs::errc::invalid_argument, 0, what + "; see ojs --help"}; }

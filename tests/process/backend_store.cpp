@@ -141,7 +141,7 @@ TEST_CASE("store: SIGTERM -> dev_backend writes the store last, to a file that o
 }
 
 // OJS_TEST_JOBS: how many are enqueued; 400. OJS_TEST_KILLS: how often a worker and dev_backend are killed; 3.
-TEST_CASE("store: SIGKILLs of workers and dev_backend lose no enqueued job and no follow-up job, and double none") {
+TEST_CASE("store: SIGKILLs of workers and dev_backend lose no job, and no follow-up job is enqueued twice") {
     const std::uint64_t seed = number_from("OJS_TEST_SEED", std::random_device{}());
     const std::uint64_t kills = number_from("OJS_TEST_KILLS", 3);
     const auto count = static_cast<std::size_t>(number_from("OJS_TEST_JOBS", 400));

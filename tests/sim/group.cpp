@@ -162,7 +162,8 @@ class group_system final : public system {
             const bool is_quiet = life.phase == ojs::phase::quiet;
             if (exchange(quiet_, is_quiet) != is_quiet) group_->set_quiet(is_quiet);
             if (life.phase >= ojs::phase::draining && !draining_) give_up_at = drain(routing);
-            if (life.phase >= ojs::phase::stopping && !exchange(forced, true)) group_->force(group_->members());
+            if (life.phase >= ojs::phase::stopping && !exchange(forced, true))
+                group_->force_shutdown(group_->members());
             const ojs::time_point next = reconcile();
             if (draining_ && (group_->empty() || ojs::steady_clock::now() >= give_up_at)) break;
             if (wake_.await(std::min(next, give_up_at))) wake_.clear();
@@ -301,7 +302,7 @@ class group_system final : public system {
         if (kind == 3) static_cast<void>(group_->cancel_rollout("operator"));
         if (kind == 4) quiet();
         if (kind == 5 && one) drain_one(one);
-        if (kind == 6 && one) group_->force(group_members{one});
+        if (kind == 6 && one) group_->force_shutdown(group_members{one});
         if (kind == 7) group_->on_notification(0, one ? one->id : "kv-0");
         if (kind == 8 && below(2) == 0) shut_down_all();
     }

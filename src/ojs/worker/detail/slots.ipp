@@ -174,7 +174,7 @@ class slots : public heartbeats {
         if (is_claimed_again) {
             retry_reports();
             held.unlock();
-            log.write(log_level::warn, "the backend handed out a job that is still running here; not started twice",
+            log.write(log_level::warn, "claimed a job that is still running here; not started twice",
                       {field("job_id", claimed.id), field("attempt", claimed.attempt)});
             return false;
         }
