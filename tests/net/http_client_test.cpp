@@ -59,7 +59,7 @@ TEST_CASE("http_client: a token file is read for each request; while the file is
     std::string seen;
     peer::server server([&](int fd, int) {
         seen = peer::read_message(fd);
-        peer::send_text(fd, peer::ok());
+        peer::send_text(fd, peer::ok("ok", "Connection: close\r\n"));
     });
     http_client_options options;
     options.bearer_token = "over";

@@ -236,8 +236,7 @@ TEST_CASE("doctor: a paused queue, or a queue whose jobs no worker takes, gives 
         const std::vector<finding> all = ask_url("http://" + server.address());
         return all.empty() ? "" : all[0].id + ": " + all[0].problem;
     };
-    CHECK(found("paused", R"("available":0)") ==
-          "queue-paused: queue 'default' is paused: no worker gets its jobs");
+    CHECK(found("paused", R"("available":0)") == "queue-paused: queue 'default' is paused: no worker gets its jobs");
     CHECK(found("active", R"("available":7,"active":0,"throughput_per_second":0.0)") ==
           "queue-idle: queue 'default' has 7 jobs, and none has run for a minute");
     CHECK(found("active", R"("available":7,"active":1,"throughput_per_second":0)").empty());

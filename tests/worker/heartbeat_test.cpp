@@ -42,23 +42,6 @@ TEST_CASE("heartbeat: quiet() while a heartbeat waits for its response -> the ne
     check_last_word(wire);
 }
 
-TEST_CASE("heartbeat: a heartbeat hangs during the stop -> the last heartbeat is still sent") {
-    worker_options options = recorder::options();
-    options.times.stop_timeout = 20s;
-    recorder::event hung_may_end;
-    recorder::transport wire;
-    wire.on.beat = [&](const heartbeat_request& request) -> result<heartbeat_response> {
-        if (request.state == "running") CHECK(hung_may_end.wait());
-        if (request.state == "terminate") hung_may_end.set();
-        return heartbeat_response();
-    };
-    const auto tested = start_worker(wire, options, do_nothing);
-    REQUIRE(wire.wait_for("beat", 1, "running"));
-    REQUIRE(tested->stop(guard));
-    CHECK(tested->exit_code() == 0);
-    check_last_word(wire);
-}
-
 TEST_CASE("heartbeat: the second heartbeat comes after half of the interval or more, later ones after the interval") {
     worker_options options = recorder::options();
     options.heartbeat_interval = 100ms;

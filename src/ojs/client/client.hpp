@@ -20,20 +20,20 @@ struct client_options {
     http_client_options http;                         ///< token, headers, TLS; a response to a batch has all its jobs
     std::chrono::milliseconds request_timeout{5000};  ///< of one try, from connect to the last byte; at least 10 ms
     client_options() = default;
-    client_options(const worker_options& worker);  ///< the same server: a client's, too, if from_environment() read it
+    client_options(const worker_options& worker);  ///< a worker's, or read by its from_environment()
 };
 
 /// How a job that fails is retried; 0: the server's default. Times are up to 24 days. [OJS retry]
 struct job_retry_policy {
-    std::int64_t max_attempts = 0;                  ///< with the first one, up to 1000
+    std::int64_t max_attempts = 0;                  ///< in all, up to 1000
     std::chrono::milliseconds initial_interval{0};  ///< before the second attempt
     std::chrono::milliseconds max_interval{0};      ///< before any attempt; not less than initial_interval
 };
 
-/// Which unfinished jobs make a new one a duplicate, which the server refuses (409). [OJS unique jobs]
+/// Which unfinished jobs make a new one a duplicate, which the server refuses with 409. [OJS unique jobs]
 struct job_unique_policy {
-    std::vector<std::string> keys;        ///< are equal, of "type", "queue", "args" and "meta"; empty: no policy
-    std::chrono::milliseconds period{0};  ///< they are younger, up to 24 days; 0: of any age
+    std::vector<std::string> keys;        ///< what is equal: "type", "queue", "args", "meta"; empty: no policy
+    std::chrono::milliseconds period{0};  ///< compares with younger jobs only, up to 24 days; 0: of any age
 };
 
 /// A job to enqueue. [OJS core 5]
@@ -85,22 +85,22 @@ class client_connection;
 
 /// A client of an OJS server. Every member is thread-safe; copies share connections. Errors: invalid_argument names the
 /// field, and nothing was sent; rejected is a 3xx or 4xx response, with its http_status and the server's code and message
-/// in the text; the others are those of http_client::send() and unavailable. A request is repeated, after 100 ms to 3 s,
-/// if it was not processed (unreachable, 429), or if it may be processed twice: each may but an enqueue without an id,
-/// which may have been processed if it fails.
+/// in the text; the others are those of http_client::send(), and unavailable. A request is repeated, after 100 ms to 3 s,
+/// if it was not processed (unreachable, 429), or if a repetition is harmless, as of all but an enqueue without an id.
+/// That may have been processed if it fails otherwise.
 class client {
   public:
     /// Creates a client, which connects at its first request. errc::invalid_argument; unsupported: no https_stream.
     static result<client> create(const client_options& options);
-    /// Enqueues a job. It is a success, too, if the server has the same job already (equal id, type, queue and args), as
-    /// after a lost response, or in a second run of a handler. An ended job counts until the server deletes it.
+    /// Enqueues a job. A job that the server has already (equal id, type, queue and args) is a success: after a lost
+    /// response, or in a second run of a handler. An ended job counts until the server deletes it.
     result<job_info> enqueue(const enqueue_request& job, const client_call& call) const;
-    /// Enqueues 1 to 10,000 jobs, all or none. It has an id if each of its jobs has one.
+    /// Enqueues 1 to 10,000 jobs, all or none. The request has an id if each job has one.
     result<std::vector<job_info>> enqueue_batch(const std::vector<enqueue_request>& jobs,
                                                 const client_call& call) const;
     /// Returns a job. errc::rejected with http_status 404: there is no such job.
     result<job_info> get(std::string_view job_id, const client_call& call) const;
-    /// Cancels a job; if it is cancelled already, that is a success. errc::rejected: 404, or 409: it has ended.
+    /// Cancels a job; a job that was cancelled before is a success. errc::rejected: 404, or 409: it has ended.
     result<job_info> cancel(std::string_view job_id, const client_call& call) const;
     /// Returns the queues that the server lists, by one request and one more for each queue.
     result<std::vector<queue_info>> queues(const client_call& call) const;

@@ -63,7 +63,7 @@ struct worker_options : loop_options {
     unknown_type_action on_unknown_type = unknown_type_action::requeue;  ///< for jobs without a handler
     /// The worker drains once it has had no job, and its FETCHes found none, for this long; 0: never.
     std::chrono::milliseconds exit_when_idle{0};
-    std::int64_t max_jobs = 0;  ///< it drains once it has run that many jobs, and takes no more; 0: no limit
+    std::int64_t max_jobs = 0;  ///< jobs to run, then it drains, and takes no more meanwhile; 0: no limit
 
     /// Like that of loop_options. The URL is checked at the start, when `transports` is complete.
     static result<worker_options> from_environment(const environment_lookup& lookup = nullptr,
