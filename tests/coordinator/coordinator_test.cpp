@@ -457,7 +457,7 @@ TEST_CASE("coordinator: start_for(worker) derives readiness, metrics and complet
         working of([&](job_context&) { go.wait(); }, quiet_options().log);
         launcher_end from_outside(of.coordinator->address());
         CHECK(from_outside.readiness().state == readiness_state::warming);
-        CHECK(from_outside.readiness().message == "the backend has not answered yet");
+        CHECK(from_outside.readiness().message == "the backend has not responded yet");
         of.start();
         CHECK(launcher.ready.wait_for(1));
         CHECK(from_outside.readiness().state == readiness_state::ready);

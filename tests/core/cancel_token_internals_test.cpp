@@ -221,7 +221,7 @@ TEST_CASE("cancel_token: a callback may own registrations, including its own, wi
     }
 }
 
-TEST_CASE("cancel_token: a callback registered during a cancellation runs at most once, and not once dropped") {
+TEST_CASE("cancel_token: a callback registered during a cancellation runs at most once, and not after its drop") {
     for (int round = 0; round < 50; ++round) {
         detail::split_source source;
         std::atomic<int> wrong{0};

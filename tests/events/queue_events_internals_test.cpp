@@ -128,7 +128,7 @@ TEST_CASE("queue events: a FETCH after an event gets no job -> the FETCH after t
     CHECK(schedule.due() == time_point::max());
     steady_clock::duration latest{0};
     for (int i = 0; i < 200; ++i) {
-        schedule.note_fetched(false);
+        schedule.note_fetch_result(false);
         schedule.note_event(now);
         CHECK(schedule.due() >= now);
         latest = std::max(latest, schedule.due() - now);
@@ -136,7 +136,7 @@ TEST_CASE("queue events: a FETCH after an event gets no job -> the FETCH after t
     }
     CHECK(latest > 1ms);
     CHECK(latest <= 8ms);
-    schedule.note_fetched(true);
+    schedule.note_fetch_result(true);
     schedule.note_event(now);
     CHECK(schedule.due() == now);
 }

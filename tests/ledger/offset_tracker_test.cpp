@@ -87,7 +87,7 @@ TEST_CASE("offset_tracker: random sequences of calls agree with a naive model") 
     }
 }
 
-TEST_CASE("offset_tracker: once in_flight() is 0 the ledger may be destroyed while done() still runs") {
+TEST_CASE("offset_tracker: once in_flight() is 0 the tracker may be destroyed while done() still runs") {
     for (int round = 0; round < 1000; ++round) {
         auto ledger = std::make_unique<offset_tracker>();
         ticket tickets[3];

@@ -34,7 +34,7 @@ TEST_CASE("idle connections: a connection that expired, or had no recent respons
     const time_point now = steady_clock::now();
     idle.drop(now, time_point());
     CHECK(is_open(fd));
-    SUBCASE("expired") { CHECK(!idle.take(now + 1min)); }
-    SUBCASE("no response since") { idle.drop(now, now + 1s); }
+    SUBCASE("the connection has expired") { CHECK(!idle.take(now + 1min)); }
+    SUBCASE("the connection had no recent response") { idle.drop(now, now + 1s); }
     CHECK(!is_open(fd));
 }

@@ -267,7 +267,7 @@ TEST_CASE("health: if the loop of a worker is stuck, /livez is 503, and /readyz 
     tested.end();
 }
 
-TEST_CASE("health: a taken health address keeps the worker from starting, and the server ends with the worker") {
+TEST_CASE("health: an address in use -> the worker does not start; the server ends when the worker ends") {
     const test::temporary_folder folder;  // a port could be taken by others in between
     auto taken =
         http_server::start("unix:" + folder.file("health.sock"), [](const http_request&) { return http_response(); });

@@ -79,7 +79,7 @@ TEST_CASE("dev_backend: an invalid request -> a 4xx status with the reason, and 
         {post, open + "[\"\xff\"]}", 400, "the body is"},
         {post, open + many + "}", 400, "the body is"},
         {post, open + "7}", 400, "args is missing or not an array"},
-        {post, R"({"type":"a-b","args":[]})", 400, "type is not of names"},
+        {post, R"({"type":"a-b","args":[]})", 400, "type must be names"},
         {batch, R"({"jobs":[]})", 400, "jobs is missing, empty or not an array"},
         {batch, R"({"jobs":[7]})", 400, "jobs[0]: a job is not an object"},
         {batch, R"({"jobs":[],"queue":"q"})", 422, R"("queue" belongs into "options")"},
@@ -89,7 +89,7 @@ TEST_CASE("dev_backend: an invalid request -> a 4xx status with the reason, and 
         {post, with(R"("options":{"\u0070rio":1})"), 422, R"(unknown member "prio" in "options")"},
         {post, with(R"("id":"7")"), 400, "id is not a UUIDv7"},
         {post, with(R"("options":[])"), 400, "options is not an object"},
-        {post, with(R"("queue":"_")"), 400, "queue is not of"},
+        {post, with(R"("queue":"_")"), 400, "queue must be of"},
         {post, with(R"("priority":1.5)"), 400, "priority is not a whole number"},
         {post, with(R"("timeout_ms":"1s")"), 400, "timeout_ms is not a number"},
         {post, with(R"("delay_until":"2026-01-01T00:00:00")"), 400, "delay_until is not a time"},
@@ -372,5 +372,5 @@ TEST_CASE("ojs: push, show, cancel and queues work on dev_backend; a wrong value
     CHECK(run("cancel " + id, 0) == "cancelled\n");
     CHECK(run("push mail.send --id " + later, 1).find("answered 409: duplicate (") != std::string::npos);
     CHECK(run("push mail.send --delay 3x", 64).find("error: --delay: '3x' is not a duration") == 0);
-    CHECK(run("push Mail", 64).find("error: type is not of names") == 0);
+    CHECK(run("push Mail", 64).find("error: type must be names") == 0);
 }

@@ -324,7 +324,7 @@ TEST_CASE("amqp_transport: messages with the same message-id all run, also acros
     CHECK(both[0].id == "same");
     CHECK(both[1].id != "same");
     SUBCASE("both messages are in flight") { reconnect(wire, worker); }
-    SUBCASE("\"one\" was requeued: it comes first, and as redelivered") {
+    SUBCASE("\"one\" was requeued: that message comes first, as redelivered") {
         worker.wire->on_phase(ojs::phase::quiet);
         CHECK(worker.requeue(both[0]) == "accepted");
         reconnect(wire, worker);

@@ -26,7 +26,7 @@ TEST_CASE("heartbeat: a lease shorter than heartbeat_interval is renewed in time
 }
 
 // [GS 5.1 (b)]
-TEST_CASE("heartbeat: quiet() while a heartbeat waits for its response -> the next one says quiet") {
+TEST_CASE("heartbeat: quiet() while a heartbeat waits for its response -> the next heartbeat says quiet") {
     recorder::event answer;
     recorder::transport wire;
     wire.on.beat = [&](const heartbeat_request& request) {

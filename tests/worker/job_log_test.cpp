@@ -85,19 +85,19 @@ TEST_CASE("job log: an outage that only FETCHes or heartbeats notice, and its en
     const kept_log log(options);
     recorder::transport wire;
     std::string began = "warn backend unreachable";
-    SUBCASE("FETCH") {
+    SUBCASE("only FETCHes fail") {
         wire.refuse("beat", 100000, rejected);  // neither begins nor ends an outage
         wire.refuse("fetch", 1, unreachable);
         run_until("fetch", 3, wire, options, do_nothing);
     }
-    SUBCASE("401") {
+    SUBCASE("the backend responds 401") {
         began = "warn backend refuses the token";
         wire.refuse("beat", 100000, rejected);
         wire.refuse("fetch", 3, {errc::unavailable, 0, "connection refused", 401});
         run_until("fetch", 5, wire, options, do_nothing);
         CHECK(log.count("warn FETCH failed") == 0);
     }
-    SUBCASE("heartbeat") {
+    SUBCASE("only heartbeats fail") {
         wire.refuse("fetch", 1000, rejected);
         wire.refuse("beat", 1, unreachable);
         const auto body = start_worker(wire, options, do_nothing);

@@ -74,7 +74,7 @@ void read_unique(new_job& out) {
 void read_options(json_view options, new_job& out) {
     constexpr std::int64_t max_priority = 100;
     out.queue = text_or(options, "queue", out.queue);
-    if (!is_queue_name(out.queue)) refuse_shape("queue is not of a-z, 0-9, - and ., or longer than 128 characters");
+    if (!is_queue_name(out.queue)) refuse_shape("queue must be of a-z, 0-9, - and ., at most 128 characters");
     out.priority = integer_or(options, "priority", -max_priority, out.priority);
     if (out.priority > max_priority) refuse_shape("priority is not within -100 to 100");
     out.timeout = time_or(options, "timeout", milliseconds(1000), out.timeout);
@@ -111,7 +111,7 @@ void read_extra(json_view from, new_job& out) {
 new_job read_push(json_view from, bool hyphens) {
     new_job out;
     out.type = required_text(from, "type");
-    if (!is_job_type(out.type, hyphens)) refuse_shape("type is not of names in lower case with dots between them");
+    if (!is_job_type(out.type, hyphens)) refuse_shape("type must be names in lower case joined by dots");
     out.id = text_or(from, "id", "");
     if (member(from, "id") && !is_uuid7(out.id)) refuse_shape("id is not a UUIDv7 in lower case");
     const json_view args = member(from, "args");

@@ -90,7 +90,7 @@ class consumer : public link {
 
     // ---- guarded ----
 
-    static error late() { return {errc::timed_out, 0, "RabbitMQ did not respond in time"}; }
+    static error late() { return {errc::timed_out, 0, "RabbitMQ did not respond before the deadline"}; }
     // Why it is not open; null: it is, and consumes if it is wanted.
     const error* problem() const { return opened_ ? nullptr : &opened_.error(); }
     void decide(held_message& message, verb decided) const {
@@ -273,7 +273,7 @@ class consumer : public link {
     }
     bool on_method(const amqp_method_t& method) {
         if (method.id == AMQP_BASIC_CANCEL_METHOD)
-            return fail("the broker ended its consumer: it was deleted, or has moved", true);
+            return fail("the broker ended its consumer: the queue was deleted, or has moved", true);
         if (method.id != AMQP_BASIC_DELIVER_METHOD) return true;
         const auto& from = *static_cast<const amqp_basic_deliver_t*>(method.decoded);
         incoming_ = {};
@@ -371,7 +371,8 @@ class amqp_transport : public transport {
     // Publishes it, for a retry or as a dead letter; then it is acknowledged. What cannot be read fails. What has no
     // handler here waits in a retry queue, as a requeue would count, and bring it back at once.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
-        if (request.job == nullptr) return error{errc::rejected, 0, "the FAIL of a message needs its job"};
+        if (request.job == nullptr)
+            return error{errc::rejected, 0, "fail_request::job is empty: the message is published again from it"};
         const bool is_requeue = request.requeue && !is_listed(request.error.code, "invalid_payload unsupported");
         return settle(request, is_requeue ? verb::requeue : verb::fail, deadline, &request);
     }
@@ -492,7 +493,7 @@ class amqp_transport : public transport {
         return error{errc::timed_out, 0,
                      published ? cat({"RabbitMQ has not confirmed a publication to ", published->queue,
                                       " in time; while it is short of memory or disk, it accepts none"})
-                               : "RabbitMQ did not respond to a report in time"};
+                               : "RabbitMQ did not confirm an ACK or FAIL before the deadline"};
     }
     // Also after a publication that failed.
     void begin_fail(held_message& message, const fail_request& request) {
@@ -541,7 +542,8 @@ OJS_SHUTDOWN_INLINE result<transport_ref> open_amqp(amqp_options options) {
     result<detail::rabbitmq::broker_address> broker = detail::rabbitmq::parse_url(options.url);
     if (!broker) return broker.error();
     if (options.max_attempts < 1 || options.heartbeat.count() < 1 || options.heartbeat.count() > 3600)
-        return error{errc::invalid_argument, 0, "amqp_options: max_attempts or heartbeat is out of range"};
+        return error{errc::invalid_argument, 0,
+                     "amqp_options: max_attempts must be at least 1, and heartbeat 1 s to 1 h"};
     if (options.retry_delays.empty())
         options.retry_delays = {std::chrono::seconds(1), std::chrono::seconds(10), std::chrono::seconds(60)};
     return transport_ref(new detail::rabbitmq::amqp_transport(std::move(*broker), std::move(options)));

@@ -88,7 +88,8 @@ OJS_SHUTDOWN_INLINE result<job_info> client::enqueue(const enqueue_request& job,
 
 OJS_SHUTDOWN_INLINE result<std::vector<job_info>> client::enqueue_batch(const std::vector<enqueue_request>& jobs,
                                                                         const client_call& call) const {
-    if (jobs.empty() || jobs.size() > 10000) return detail::invalid("jobs are not 1 to 10000");
+    if (jobs.empty() || jobs.size() > 10000)
+        return detail::invalid(detail::cat({"a batch of ", jobs.size(), " jobs: 1 to 10000 are allowed"}));
     return enqueue_all(jobs, true, call);
 }
 

@@ -218,7 +218,7 @@ inline bool read_whole_number(std::string_view source, std::uint64_t max, std::i
     return true;
 }
 
-inline std::string read_number(const message_field& into, std::string_view source, std::int64_t& out) {
+inline std::string read_number_or_fault(const message_field& into, std::string_view source, std::int64_t& out) {
     const bool is_wide = into.kind == field_kind::int64;
     std::string text;
     const std::string_view number = read_json_string(source, text) ? text : source;
@@ -226,7 +226,7 @@ inline std::string read_number(const message_field& into, std::string_view sourc
     return is_wide ? ": not a 64-bit integer" : ": not a 32-bit integer";
 }
 
-inline std::string read_enumeration(const enum_type& type, std::string_view source, std::int64_t& out) {
+inline std::string read_enumeration_or_fault(const enum_type& type, std::string_view source, std::int64_t& out) {
     std::string name;
     if (read_json_string(source, name)) {
         for (std::size_t each = 0; each < type.count; ++each) {
@@ -239,7 +239,7 @@ inline std::string read_enumeration(const enum_type& type, std::string_view sour
     return cat({": not a ", type.name, " known here"});
 }
 
-inline std::string read_texts(std::string_view source, std::vector<std::string>& out) {
+inline std::string read_texts_or_fault(std::string_view source, std::vector<std::string>& out) {
     if (source.front() != '[') return ": not a list";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
@@ -248,7 +248,7 @@ inline std::string read_texts(std::string_view source, std::vector<std::string>&
     return "";
 }
 
-inline std::string read_checks(std::string_view source, std::vector<readiness_check>& out) {
+inline std::string read_checks_or_fault(std::string_view source, std::vector<readiness_check>& out) {
     if (source.front() != '{') return ": not an object";
     std::vector<std::string> names;
     for (const auto& each : json_view(source)) {
@@ -261,19 +261,19 @@ inline std::string read_checks(std::string_view source, std::vector<readiness_ch
     return std::adjacent_find(names.begin(), names.end()) == names.end() ? "" : ": duplicate name";
 }
 
-inline std::string read_members(std::string_view object, const array<message_field>& fields);
+inline std::string read_members_or_fault(std::string_view object, const array<message_field>& fields);
 
-inline std::string read_messages(std::string_view source, const message_field& into) {
+inline std::string read_messages_or_fault(std::string_view source, const message_field& into) {
     if (source.front() != '[') return ": not a list";
     std::size_t i = 0;
     for (const auto& each : json_view(source)) {
-        std::string fault = read_members(each.value.text(), into.element(into.value, i++).fields);
+        std::string fault = read_members_or_fault(each.value.text(), into.element(into.value, i++).fields);
         if (!fault.empty()) return fault;
     }
     return "";
 }
 
-inline std::string read_value(const message_field& into, std::string_view source) {
+inline std::string read_value_or_fault(const message_field& into, std::string_view source) {
     if (source == "null") return "";
     std::int64_t number = 0;
     std::string fault;
@@ -283,13 +283,14 @@ inline std::string read_value(const message_field& into, std::string_view source
         case field_kind::flag:
             *static_cast<bool*>(into.value) = source == "true";
             return source == "true" || source == "false" ? "" : ": not true or false";
-        case field_kind::texts: return read_texts(source, *static_cast<std::vector<std::string>*>(into.value));
-        case field_kind::checks: return read_checks(source, *static_cast<std::vector<readiness_check>*>(into.value));
+        case field_kind::texts: return read_texts_or_fault(source, *static_cast<std::vector<std::string>*>(into.value));
+        case field_kind::checks:
+            return read_checks_or_fault(source, *static_cast<std::vector<readiness_check>*>(into.value));
         case field_kind::int32:
-        case field_kind::int64: fault = read_number(into, source, number); break;
-        case field_kind::enumeration: fault = read_enumeration(*into.enumerated, source, number); break;
-        case field_kind::message: return read_members(source, into.fields);
-        case field_kind::messages: return read_messages(source, into);
+        case field_kind::int64: fault = read_number_or_fault(into, source, number); break;
+        case field_kind::enumeration: fault = read_enumeration_or_fault(*into.enumerated, source, number); break;
+        case field_kind::message: return read_members_or_fault(source, into.fields);
+        case field_kind::messages: return read_messages_or_fault(source, into);
     }
     if (!fault.empty()) return fault;
     const auto narrow = static_cast<std::int32_t>(number);
@@ -306,14 +307,15 @@ inline const message_field* find_field(const array<message_field>& fields, std::
     return nullptr;
 }
 
-inline std::string read_members(std::string_view object, const array<message_field>& fields) {
+inline std::string read_members_or_fault(std::string_view object, const array<message_field>& fields) {
     if (object.front() != '{') return ": not an object";
     std::uint32_t seen = 0;
     for (const auto& each : json_view(object)) {
         const message_field* const found = find_field(fields, each.key.string().value_or(""));
         if (found == nullptr) continue;
         const std::uint32_t bit = 1U << static_cast<unsigned>(found - fields.begin());
-        const std::string fault = (seen & bit) != 0 ? ": duplicate key" : read_value(*found, each.value.text());
+        const std::string fault =
+            (seen & bit) != 0 ? ": duplicate key" : read_value_or_fault(*found, each.value.text());
         if (!fault.empty()) return cat({".", found->name, fault});
         seen |= bit;
     }
@@ -323,7 +325,7 @@ inline std::string read_members(std::string_view object, const array<message_fie
 OJS_SHUTDOWN_INLINE result<void> read_fields(std::string_view json, const message_view& into) {
     const result<json_view> read = json_view::parse(json, json.size());
     if (!read) return read.error();
-    const std::string fault = read_members(read->text(), into.fields);
+    const std::string fault = read_members_or_fault(read->text(), into.fields);
     if (fault.empty()) return {};
     return error{errc::bad_response, 0, cat({into.name, fault})};
 }

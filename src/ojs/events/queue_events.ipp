@@ -19,7 +19,7 @@ class announcement_schedule {
     }
     void note_notified() noexcept { due_ = time_point::max(); }
     // Of a FETCH after an event. Any thread may call it.
-    void note_fetched(bool found) noexcept { spread_ms_ = found ? 0 : min(max_spread_ms, max(1, spread_ms_ * 2)); }
+    void note_fetch_result(bool found) noexcept { spread_ms_ = found ? 0 : min(max_spread_ms, max(1, spread_ms_ * 2)); }
 
   private:
     static constexpr int max_spread_ms = 8;
@@ -64,7 +64,7 @@ class event_listener final : public ref_counted {
 
     bool is_announcing() const noexcept { return is_announcing_; }
     bool take_notified() noexcept { return was_notified_ && was_notified_.exchange(false); }
-    void note_fetched(bool found) noexcept { schedule_.note_fetched(found); }
+    void note_fetch_result(bool found) noexcept { schedule_.note_fetch_result(found); }
     // To be logged: by a thread of the worker, because the log may hang, and end before this thread.
     bool take_notice(log_record& out) {
         if (!has_notice_) return false;
@@ -137,7 +137,7 @@ class event_listener final : public ref_counted {
     const event_timeouts timeouts_;
     const std::vector<std::string> queues_;
     wake wake_;
-    // Used only by the thread, except for schedule_.note_fetched().
+    // Used only by the thread, except for schedule_.note_fetch_result().
     announcement_schedule schedule_;
     bool is_known_unavailable_ = false;
 
@@ -162,7 +162,7 @@ class event_transport final : public http_transport {
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         const bool was_notified = listener_->take_notified();
         result<std::vector<job>> fetched = http_transport::fetch(request, deadline);
-        if (was_notified && fetched) listener_->note_fetched(!fetched->empty());
+        if (was_notified && fetched) listener_->note_fetch_result(!fetched->empty());
         if (fetched) listener_->start();
         log_record notice;
         if (listener_->take_notice(notice)) log_(notice);

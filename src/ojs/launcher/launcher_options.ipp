@@ -185,20 +185,20 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
 
 // ---- config values: each reader returns an empty text, or the rest of the path and the error ----
 
-inline std::string read_config(std::string_view source, std::string& out) {
+inline std::string read_or_fault(std::string_view source, std::string& out) {
     return read_json_string(source, out) ? "" : ": not a string";
 }
-inline std::string read_config(std::string_view source, bool& out) {
+inline std::string read_or_fault(std::string_view source, bool& out) {
     out = source == "true";
     return out || source == "false" ? "" : ": not true or false";
 }
-inline std::string read_config(std::string_view source, int& out) {
+inline std::string read_or_fault(std::string_view source, int& out) {
     std::uint64_t number = 0;
     if (!parse_number(source, 1000000, number)) return ": not an integer from 0 to 1000000";
     out = static_cast<int>(number);
     return "";
 }
-inline std::string read_config(std::string_view source, std::chrono::milliseconds& out) {
+inline std::string read_or_fault(std::string_view source, std::chrono::milliseconds& out) {
     std::string text(source);
     if (source.front() == '"' && !read_json_string(source, text)) text.clear();
     const result<std::chrono::milliseconds> read = parse_duration(text);
@@ -206,7 +206,7 @@ inline std::string read_config(std::string_view source, std::chrono::millisecond
     out = *read;
     return "";
 }
-inline std::string read_config(std::string_view source, std::vector<std::string>& out) {
+inline std::string read_or_fault(std::string_view source, std::vector<std::string>& out) {
     if (source.front() != '[') return ": not a list of strings";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
@@ -215,7 +215,7 @@ inline std::string read_config(std::string_view source, std::vector<std::string>
     }
     return "";
 }
-inline std::string read_config(std::string_view source, restart_policy& out) {
+inline std::string read_or_fault(std::string_view source, restart_policy& out) {
     std::string name;
     static_cast<void>(read_json_string(source, name));
     if (name == "on-failure") name = "on_failure";  // [RFC-041, open question 4]
@@ -224,7 +224,7 @@ inline std::string read_config(std::string_view source, restart_policy& out) {
                              : restart_policy::on_failure;
     return name == to_string(out) ? "" : ": not never, on-failure or always";
 }
-inline std::string read_config(std::string_view source, retry_policy& out) {
+inline std::string read_or_fault(std::string_view source, retry_policy& out) {
     std::string name;
     static_cast<void>(read_json_string(source, name));
     out = name == "immediate" ? retry_policy::immediate
@@ -233,14 +233,14 @@ inline std::string read_config(std::string_view source, retry_policy& out) {
     return name == "manual" || out != retry_policy::manual ? "" : ": not manual, immediate or backoff";
 }
 
-inline std::string read_config(std::string_view source, std::vector<group_options>& out);
+inline std::string read_or_fault(std::string_view source, std::vector<group_options>& out);
 
 struct config_key {
     template <class Value>
     config_key(const char* key, Value& value)
         : name(key),
           into(&value),
-          read([](std::string_view source, void* at) { return read_config(source, *static_cast<Value*>(at)); }) {}
+          read([](std::string_view source, void* at) { return read_or_fault(source, *static_cast<Value*>(at)); }) {}
 
     const char* name;
     void* into;
@@ -248,7 +248,7 @@ struct config_key {
     bool given = false;
 };
 
-inline std::string named_key(std::string_view name) { return cat({".", printable(name, 60)}); }
+inline std::string key_path(std::string_view name) { return cat({".", printable(name, 60)}); }
 
 struct config_object {
     template <std::size_t Count>
@@ -267,15 +267,15 @@ struct config_object {
     config_key* keys;
     std::size_t count;
 };
-inline std::string read_config(std::string_view source, const config_object& out) {
+inline std::string read_or_fault(std::string_view source, const config_object& out) {
     if (source.front() != '{') return ": not an object";
     for (const auto& each : json_view(source)) {
         const std::string name = each.key.string().value_or("");
         config_key* const found = out.find(name);
-        if (found == nullptr) return named_key(name) + ": unknown key";
-        if (exchange(found->given, true)) return named_key(name) + ": duplicate key";
+        if (found == nullptr) return key_path(name) + ": unknown key";
+        if (exchange(found->given, true)) return key_path(name) + ": duplicate key";
         const std::string fault = found->read(each.value.text(), found->into);
-        if (!fault.empty()) return named_key(name) + fault;
+        if (!fault.empty()) return key_path(name) + fault;
     }
     return "";
 }
@@ -283,12 +283,12 @@ inline std::string read_config(std::string_view source, const config_object& out
 struct config_environment {
     std::vector<std::string>& into;
 };
-inline std::string read_config(std::string_view source, const config_environment& out) {
+inline std::string read_or_fault(std::string_view source, const config_environment& out) {
     if (source.front() != '{') return ": not an object";
     for (const auto& member : json_view(source)) {
         const std::string key = member.key.string().value_or("");
         const std::string name = key.substr(0, key.find('='));
-        const auto fault = [&](const char* text) { return named_key(name) + text; };
+        const auto fault = [&](const char* text) { return key_path(name) + text; };
         const auto has_name = [&](std::string_view each) { return each.substr(0, each.find('=')) == name; };
         std::string value;
         if (name.empty() || name != key) return fault(": not the name of a variable");
@@ -303,7 +303,7 @@ inline std::string read_config(std::string_view source, const config_environment
 struct config_address {
     std::string& into;
 };
-inline std::string read_config(std::string_view source, const config_address& out) {
+inline std::string read_or_fault(std::string_view source, const config_address& out) {
     if (!read_json_string(source, out.into)) return ": not a string";
     const result<endpoint> where = parse_listen_address(out.into);
     return where ? "" : ": " + where.error().text;
@@ -320,7 +320,7 @@ inline std::string fault_in_retry_keys(retry_policy policy, const retry_options&
     return pauses && read.max_backoff.count() == 0 ? ".max_backoff: 0 is retry_policy immediate" : "";
 }
 
-inline std::string read_config(std::string_view source, group_options& out) {
+inline std::string read_or_fault(std::string_view source, group_options& out) {
     using key = config_key;
     process_options& run = out.process;
     shutdown_timeouts& times = run.shutdown;
@@ -363,7 +363,7 @@ inline std::string read_config(std::string_view source, group_options& out) {
                          key("retry_policy", policy),
                          key("retry", retry)};
     const config_object all(keys);
-    std::string fault = read_config(source, all);
+    std::string fault = read_or_fault(source, all);
     if (!fault.empty()) return fault;
     if (all.has("pre_shutdown") && run.pre_shutdown.empty()) return ".pre_shutdown.command: is empty";
     if (all.has("restart") && out.restart.policy == restart_policy::never)
@@ -402,11 +402,11 @@ inline std::string find_name_conflict(const std::vector<group_options>& groups) 
     return "";
 }
 
-inline std::string read_config(std::string_view source, std::vector<group_options>& out) {
+inline std::string read_or_fault(std::string_view source, std::vector<group_options>& out) {
     if (source.front() != '[') return ": not a list";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
-        const std::string fault = read_config(each.value.text(), out.back());
+        const std::string fault = read_or_fault(each.value.text(), out.back());
         if (!fault.empty()) return cat({"[", out.size() - 1, "]", fault});
     }
     return find_name_conflict(out);
@@ -439,7 +439,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
                                  key("reap_orphans", out.reap_orphans),
                                  key("orphan_grace_period", out.orphan_grace_period),
                                  key("process_groups", out.groups)};
-    std::string fault = detail::read_config(json_view(json).text(), detail::config_object(keys));
+    std::string fault = detail::read_or_fault(json_view(json).text(), detail::config_object(keys));
     if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
     if (fault.empty()) return out;
     return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};

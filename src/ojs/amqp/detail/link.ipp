@@ -112,7 +112,7 @@ class link {
         if (reply.reply_type == AMQP_RESPONSE_NORMAL) return true;
         if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION) return check_sent(reply.library_error);
         if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && is_close(reply.reply)) return false;
-        return fail("the connection was closed");
+        return fail("the broker closed the connection");
     }
     // The result of a method that has no response. What does not fit into a frame is not sent.
     bool check_sent(int status) {
@@ -178,7 +178,7 @@ class link {
         if (!connected) return fail(connected.error().text);
         state_ = amqp_new_connection();
         amqp_socket_t* const tcp = state_ == nullptr ? nullptr : amqp_tcp_socket_new(state_);
-        if (tcp == nullptr) return fail("out of memory");
+        if (tcp == nullptr) return fail("no memory for a connection");
         set_socket(connected->get());
         amqp_tcp_socket_set_sockfd(tcp, connected->release());
         amqp_set_handshake_timeout(state_, &login_timeout);

@@ -168,14 +168,14 @@ class publisher : public link {
         if (method.id == AMQP_BASIC_RETURN_METHOD) {  // the confirm follows
             const std::string queue(view_of(static_cast<amqp_basic_return_t*>(method.decoded)->routing_key));
             for (const auto& [number, what] : sent_) {
-                if (what->queue == queue) finish(*what, error{errc::unavailable, 0, "it has been deleted"});
+                if (what->queue == queue) finish(*what, error{errc::unavailable, 0, "the queue was deleted"});
             }
             known_.erase(queue);
         } else if (method.id == AMQP_BASIC_ACK_METHOD) {
             confirm(*static_cast<amqp_basic_ack_t*>(method.decoded), {});
         } else if (method.id == AMQP_BASIC_NACK_METHOD) {
             confirm(*static_cast<amqp_basic_nack_t*>(method.decoded),
-                    error{errc::unavailable, 0, "it refuses messages"});
+                    error{errc::unavailable, 0, "the queue refuses messages"});
         }
     }
     template <class Confirm>

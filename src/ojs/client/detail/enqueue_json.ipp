@@ -55,23 +55,24 @@ inline std::string enqueue_fault(const enqueue_request& given) {
     const std::string& trace = given.traceparent;
     const milliseconds longest = given.retry.max_interval;
     const std::int64_t at_ms = scheduled_ms(given);
-    check("type", is_job_type(given.type), "is not of names of a-z, 0-9 and _ with dots between, up to 255 bytes");
+    check("type", is_job_type(given.type), "must be names of a-z, 0-9 and _ joined by dots, at most 255 bytes");
     check("args_json", type_of(given.args_json) == json_type::array, "is not a JSON array");
-    check("queue", is_queue_name(given.queue), "is not of a-z, 0-9, - and ., up to 128 bytes");
+    check("queue", is_queue_name(given.queue), "must be of a-z, 0-9, - and ., at most 128 bytes");
     check("id", given.id.empty() || is_uuid7(given.id), "is not a UUIDv7 in lower case");
     check("priority", given.priority >= -100 && given.priority <= 100, "is not within -100 to 100");
-    check("scheduled_at", at_ms >= 0 && at_ms < 253402300800000, "is not of the years 1970 to 9999");
+    check("scheduled_at", at_ms >= 0 && at_ms < 253402300800000, "is not in the years 1970 to 9999");
     check("meta_json", type_of(given.meta_json) == json_type::object, "is not a JSON object");
     check("traceparent", trace.empty() || is_traceparent(trace), "is not a W3C trace context, version 00");
     check("traceparent", trace.empty() || !json_view(given.meta_json).member("traceparent"), "is also in meta_json");
     check("retry.max_attempts", given.retry.max_attempts >= 0 && given.retry.max_attempts <= 1000, "is not 0 to 1000");
     check_time("retry.initial_interval", given.retry.initial_interval);
     check_time("retry.max_interval", given.retry.max_interval);
-    check("retry.max_interval", longest.count() == 0 || longest >= given.retry.initial_interval, "is too short");
+    check("retry.max_interval", longest.count() == 0 || longest >= given.retry.initial_interval,
+          "is shorter than retry.initial_interval");
     for (const std::string& key : given.unique.keys)
-        check("unique.keys", is_listed(key, "type queue args meta"), "has others than type, queue, args and meta");
+        check("unique.keys", is_listed(key, "type queue args meta"), "may contain only type, queue, args and meta");
     check_time("unique.period", given.unique.period);
-    check("unique.period", given.unique.period.count() == 0 || !given.unique.keys.empty(), "is set without keys");
+    check("unique.period", given.unique.period.count() == 0 || !given.unique.keys.empty(), "needs unique.keys");
     return out;
 }
 
@@ -139,6 +140,6 @@ inline result<job_info> read_job_info(json_view source, bool is_new = false) {
     const json_view shown = nested ? nested : source;
     job_info out{read_job(shown.text()), shown.member("state").string().value_or(""), is_new};
     if (!out.job.id.empty()) return out;
-    return error{errc::bad_response, 0, "the response does not have the job"};
+    return error{errc::bad_response, 0, "the response does not contain the job"};
 }
 }  // namespace ojs::detail

@@ -85,7 +85,7 @@ class coordinator_body final : public ref_counted {
         return serving ? start_thread() : serving;
     }
     void follow_worker(const worker& worker) {
-        checks_.set_state(readiness_state::warming, "the backend has not answered yet");
+        checks_.set_state(readiness_state::warming, "the backend has not responded yet");
         is_warming_ = true;
         wake_.notify();  // its thread asks from now on
         worker_ended_ = worker.stopped_token().on_cancel([this] {

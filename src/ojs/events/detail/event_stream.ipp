@@ -63,7 +63,8 @@ class event_stream final : public ref_counted {
         if (conn_ && (is_ready || has_more_)) {
             read(timeouts, out);
         } else if (is_due && conn_) {
-            end(out, error{errc::timed_out, 0, cat({name_, ": the event stream is silent"})});
+            end(out, error{errc::timed_out, 0,
+                           cat({name_, ": no byte on the event stream for ", format_duration(timeouts.silence)})});
         } else if (is_due) {
             connect(client, timeouts, out);
         }

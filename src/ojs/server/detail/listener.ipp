@@ -286,7 +286,9 @@ inline result<void> open_address(std::string_view address, bool reuse_port, arra
 inline result<void> open_listener(std::string_view address, bool reuse_port, array<listener>& out) {
     if (address == "systemd:") {
         const int count = passed_socket_count();
-        if (count == 0) return error{errc::invalid_argument, 0, "systemd: this process was passed no sockets"};
+        if (count == 0)
+            return error{errc::invalid_argument, 0,
+                         "systemd: passed no sockets to this process; start it by a .socket unit"};
         for (int i = 0; i < count; ++i) {
             result<void> adopted = adopt_socket(first_passed_fd + i, out);
             if (!adopted) return adopted;

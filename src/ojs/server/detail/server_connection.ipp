@@ -238,7 +238,7 @@ class server_connection final : public ref_counted {
         const bool keeps_alive = parser_.keeps_alive();
         const bool is_late = is_late_.load();
         const http_response response =
-            is_late ? busy_response("this server is shutting down") : call_handler(std::move(parser_.message()));
+            is_late ? busy_response("this server is shutting down") : response_to(std::move(parser_.message()));
         if (response.status == 0) return next::close;
         if (server_.draining.load()) (is_late ? server_.refused : server_.answered).fetch_add(1);
         const bool makes_room = take_slot_request();
@@ -311,7 +311,7 @@ class server_connection final : public ref_counted {
         }
         return next::read;
     }
-    http_response call_handler(http_request&& message) {
+    http_response response_to(http_request&& message) {
         if (is_readiness(message.target)) {
             return server_.draining.load() ? busy_response("this server is shutting down")
                                            : plain_response(200, "ready");

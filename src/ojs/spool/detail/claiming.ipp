@@ -122,7 +122,8 @@ class spool_claimer {
         const bool may_be_immutable = errnum == EPERM || errnum == EBUSY || errnum == ENAMETOOLONG;
         const error failure = spool_error(cat({"claim request/", printable(name)}), errnum);
         if (!taken && !may_be_immutable) return failure;
-        postpone_refused(name, may_be_immutable ? failure.text : "its name is taken in the worker's folder");
+        postpone_refused(
+            name, may_be_immutable ? failure.text : "the worker's folder in processing/ has a file of this name");
         return ref<spool_claim>();
     }
 

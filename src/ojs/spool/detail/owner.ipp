@@ -265,7 +265,7 @@ inline owner_check unknown_owner(std::string reason) { return {owner_state::unkn
 // A folder without a lock file: half created, half removed, or changed by hand.
 inline owner_check remove_unlocked_if_old(const spool_folders& spool, const std::string& name, int folder) {
     std::vector<std::string> names;
-    if (list_folder(folder, names) != 0 || !names.empty()) return unknown_owner("it has no lock file");
+    if (list_folder(folder, names) != 0 || !names.empty()) return unknown_owner("the folder has no lock file .owner");
     struct stat info {};
     const bool is_old = ::fstat(folder, &info) == 0 && age_of(info) > std::chrono::minutes(1);
     if (is_old) ::unlinkat(spool.processing.get(), name.c_str(), AT_REMOVEDIR);
