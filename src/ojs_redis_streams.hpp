@@ -7,10 +7,8 @@
 #include "ojs_shutdown.hpp"
 
 #if OJS_SHUTDOWN_VERSION_MAJOR != 0 || OJS_SHUTDOWN_VERSION_MINOR != 1 || OJS_SHUTDOWN_VERSION_PATCH != 0
-static_assert(false,
-              "ojs_redis_streams.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
-#error \
-    "ojs_redis_streams.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
+static_assert(false, "ojs_redis_streams.hpp is version 0.1.0, ojs_shutdown.hpp is version " OJS_SHUTDOWN_VERSION);
+#error "ojs_redis_streams.hpp 0.1.0 and ojs_shutdown.hpp are of different versions: copy both from one release"
 #endif
 
 #include "set_inline.hpp"

@@ -582,10 +582,9 @@ def extension_banner(tree, template, generated):
     return [
         *template.comment(),
         "",
-        f"Version {tree.version()}, an extension of ojs_shutdown.hpp. Copy it next to these, of the same version:",
-        *wrap(", ".join(needs)),
+        *wrap(f"Version {tree.version()}. Copy it next to these, of the same version: {', '.join(needs)}."),
         *generated,
-        *extensions_but(template.product),
+        *extensions_but(template.product)[:-1],
         "Separate form: the file that defines OJS_SHUTDOWN_IMPLEMENTATION must include this header too.",
         "",
     ]

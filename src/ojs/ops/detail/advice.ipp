@@ -83,8 +83,8 @@ inline std::string url_fix(const worker_options& options) {
     return found.empty() || found == options.url ? std::string() : cat({"did you mean ", found, "?"});
 }
 
-inline std::chrono::milliseconds after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,
-                                             std::chrono::milliseconds min) noexcept {
+inline std::chrono::milliseconds time_after_drain(const stop_times& times, std::chrono::milliseconds steps_timeout,
+                                                  std::chrono::milliseconds min) noexcept {
     return detail::max(min, capped_sum(times.stop_timeout, steps_timeout));
 }
 
@@ -103,7 +103,7 @@ inline stop_budget budget_of(const loop_options& options, const stop_platform* p
     const std::chrono::milliseconds set = options.container_grace_period;
     return {set.count() > 0 || platform == nullptr ? set : platform->grant,
             capped_sum(options.times.shutdown_grace_period, options.prestop_delay),
-            after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
+            time_after_drain(options.times, steps_timeout, std::chrono::seconds(5))};
 }
 
 // The setting that changes what the platform grants; empty: none does.
@@ -136,7 +136,7 @@ inline std::string describe_need(const loop_options& options) {
 inline std::string budget_fix(const loop_options& options, const stop_platform& platform,
                               std::chrono::milliseconds granted, std::chrono::milliseconds steps_timeout) {
     const auto other_time =
-        capped_sum(options.prestop_delay, after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
+        capped_sum(options.prestop_delay, time_after_drain(options.times, steps_timeout, std::chrono::seconds(10)));
     const auto need = capped_sum(options.times.shutdown_grace_period, other_time);
     std::string out;
     if (setting_of(platform).empty()) {

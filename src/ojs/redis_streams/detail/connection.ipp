@@ -99,9 +99,7 @@ class connection {
         for (const std::string& word : command) append(request, {"$", word.size(), "\r\n", word, "\r\n"});
         std::string_view unsent = request;
         for (std::optional<reply> got;;) {
-            if (!reader_.next(got))
-                return broken(errc::bad_response,
-                              "the response is not in Redis' protocol; is HOST:PORT another server?");
+            if (!reader_.next(got)) return broken(errc::bad_response, "not Redis' protocol: is it another server?");
             if (got) return std::move(*got);
             const bool sends = !unsent.empty();
             char buffer[16 * 1024];
@@ -183,8 +181,7 @@ OJS_SHUTDOWN_INLINE result<address> parse_address(std::string_view url) {
     std::uint64_t number = 0;
     const char* problem = split_host_port(host, out.target.host, port);
     if (problem == nullptr && !port.empty()) problem = parse_port(port, 1, out.target.port);
-    if (problem == nullptr && !parse_number(out.database, 65535, number))
-        problem = "the database is not a number from 0 to 65535";
+    if (problem == nullptr && !parse_number(out.database, 65535, number)) problem = "the database is not 0 to 65535";
     if (problem != nullptr) return bad(problem);
     out.target.name = host_port(out.target.host, out.target.port);
     return out;
@@ -202,8 +199,7 @@ class pool {
         result<connection_ptr> on = take(command[0] == "EVALSHA" ? deadline : deadline_after(max_delay), interrupt_fd);
         if (!on) return on.error();
         if (command[0] == "EVALSHA") command.insert(command.begin() + 1, (*on)->script);
-        if (steady_clock::now() >= deadline)
-            return failure(errc::unreachable, "the deadline passed before the command was sent");
+        if (steady_clock::now() >= deadline) return failure(errc::unreachable, "not sent before the deadline");
         if (should_send && !should_send()) return error{errc::cancelled, 0, "cancelled before the command was sent"};
         result<reply> out = (*on)->call(command, deadline, interrupt_fd);
         const std::string text = out ? out->text() : "";

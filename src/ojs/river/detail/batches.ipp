@@ -163,7 +163,7 @@ class claims {
     result<void> claim_jobs(const std::vector<std::string>& queues, const fetches& calls, time_point deadline,
                             std::vector<job>& out) {
         const turn taken(db_.claiming, deadline);
-        if (!taken) return failure(errc::unreachable, "another statement is still in progress on the connection");
+        if (!taken) return failure(errc::unreachable, "another statement is still in progress");
         result<void> done = connect_others(deadline);
         if (done) done = give_back_lost(deadline);
         const std::size_t first = next_queue_++;
@@ -182,8 +182,7 @@ class claims {
         for (const auto& [connection, statement] : others) {
             const bool is_up = connection->backend_pid() != 0;
             const turn taken(*connection, is_up ? steady_clock::now() : deadline);
-            if (!taken && !is_up)
-                return failure(errc::unreachable, "another statement is still in progress on the connection");
+            if (!taken && !is_up) return failure(errc::unreachable, "another statement is still in progress");
             const result<void> ready = taken ? connection->prepare(*statement, deadline) : result<void>();
             if (!ready) return ready;
         }
@@ -222,24 +221,22 @@ class claims {
         do {
             known = excluded_.size();
             done = db_.run_by_halves(
-                db_.claiming, sql::claim, make_values,
-                [&](const postgres_rows& rows) { add_or_exclude(queue, rows, out); }, deadline,
-                [&] { return check_all_wanted(calls, !out.empty()); }, &excluded_);
+                db_.claiming, sql::claim, make_values, [&](const postgres_rows& rows) { take_rows(queue, rows, out); },
+                deadline, [&] { return check_all_wanted(calls, !out.empty()); }, &excluded_);
         } while (done && excluded_.size() > known && out.size() < slot_count(calls));
         if (!done && is_unresolved(done.error())) jobs_.any_claim_lost = true;
         return done;
     }
 
-    void add_or_exclude(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
+    void take_rows(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
         out.reserve(out.size() + static_cast<std::size_t>(rows.size()));
         std::vector<long long> unfit;
         std::vector<long long> used_up;
         for (int row = 0; row < rows.size(); ++row) {
-            if (!rows.is_null(row, 1)) {
+            if (!rows.is_null(row, 1))
                 add_job(rows, row, out);
-            } else {
+            else
                 (rows.number(row, 3) >= 32767 ? used_up : unfit).push_back(rows.number(row, 0));
-            }
         }
         exclude(queue, unfit, "larger than max_bytes, or without args");
         exclude(queue, used_up, "attempt 32767, the largest that River's table can hold");
@@ -360,7 +357,7 @@ class reports {
     // After a rejected value each settlement is sent alone, so that the others succeed.
     void settle_all(const settlements& all, time_point deadline) {
         const turn taken(db_.settling, deadline);
-        result<void> done = failure(errc::timed_out, "another statement is still in progress on the connection");
+        result<void> done = failure(errc::timed_out, "another statement is still in progress");
         if (taken) done = try_settle(all, deadline, false);
         const bool one_by_one = !done && done.error().code == errc::rejected;
         for (const auto& call : all) {

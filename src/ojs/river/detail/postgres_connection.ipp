@@ -155,8 +155,7 @@ class postgres_connection {
                               time_point deadline, const function<bool()>& should_send = nullptr) {
         const result<void> ready = prepare(query, deadline);
         if (!ready) return ready.error();
-        if (steady_clock::now() >= deadline)
-            return failure(errc::unreachable, "the deadline passed before the statement was sent");
+        if (steady_clock::now() >= deadline) return failure(errc::unreachable, "not sent before the deadline");
         if (should_send && !should_send()) return failure(errc::cancelled, "FETCH cancelled");
         return send(query, values, deadline);
     }
@@ -164,8 +163,7 @@ class postgres_connection {
     // Connects if necessary, and prepares the statement. Errors: as for run().
     result<void> prepare(const postgres_statement& query, time_point deadline) {
         if (is_connected() && is_closed_by_server()) close();
-        if (!is_connected() && no_reconnect_)
-            return failure(errc::unreachable, "the connection to the database has ended");
+        if (!is_connected() && no_reconnect_) return failure(errc::unreachable, "the database connection ended");
         if (!is_connected()) {
             const result<void> done = connect(deadline);
             if (!done) return done;

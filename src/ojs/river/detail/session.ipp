@@ -244,7 +244,7 @@ class session {
         for (postgres_connection* const connection :
              {&db_.listening, &db_.listening, &db_.claiming, &db_.claiming, &db_.listening, &db_.claiming}) {
             const turn taken(*connection, deadline);
-            if (!taken) return failure(errc::timed_out, "another statement is still in progress on the connection");
+            if (!taken) return failure(errc::timed_out, "another statement is still in progress");
             const result<postgres_rows> found = connection->run(query, {}, deadline);
             if (!found) return found.error();
             if (!db_.listening.is_pooled()) return {};
@@ -395,17 +395,15 @@ class session {
         }
         unlocked_since_.swap(unlocked_since);
     }
-    // "ojs:30000:..."
     static std::chrono::milliseconds lease_of(const std::string& name) {
-        return std::chrono::milliseconds(std::atoll(name.c_str() + 4));
+        return std::chrono::milliseconds(std::atoll(name.c_str() + 4));  // "ojs:30000:..."
     }
     void rescue(const std::string& name, const std::string& queues) {
         int rescued = 0;
-        const values lost = {name, queues};
+        const auto lost = [&] { return values({name, queues}); };
         const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
-        db_.ok_or_notice(db_.run_by_halves(
-                             db_.listening, sql::rescue, [&] { return lost; }, count, call_deadline()),
-                         "cannot rescue jobs of a lost owner");
+        const auto done = db_.run_by_halves(db_.listening, sql::rescue, lost, count, call_deadline());
+        db_.ok_or_notice(done, "cannot rescue jobs of a lost owner");
         if (rescued > 0) db_.notice("rescued jobs of a lost owner", {field("jobs", rescued), field("owner", name)});
     }
 
