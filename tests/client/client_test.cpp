@@ -224,6 +224,26 @@ TEST_CASE("client: cancel() succeeds for a cancelled job, and fails with the ser
     }
 }
 
+// The suite's L4-STATS-001 and published servers have an object `queue`.
+TEST_CASE("client: queues() reads the counts of the HTTP binding and those of the conformance suite") {
+    for (const char* body : {R"({"queue":"q.1","status":"paused","stats":{"available":3,"active":1,"retryable":2}})",
+                             R"({"queue":{"name":"q.1","available":3,"active":1,"retryable":2,"paused":true}})"}) {
+        const backend peer([body](const http_request& request) {
+            const bool is_list = request.target == "/ojs/v1/queues";
+            return http_response{200, {}, is_list ? R"({"queues":[{"name":"q.1","status":"paused"}]})" : body};
+        });
+        const auto found = connect(peer).queues(soon());
+        REQUIRE(found);
+        REQUIRE(found->size() == 1);
+        const ojs::queue_info& queue = found->front();
+        CHECK(queue.name + " " + queue.status == "q.1 paused");
+        CHECK(queue.available == 3);
+        CHECK(queue.active == 1);
+        CHECK(queue.scheduled == 0);
+        CHECK(queue.retryable == 2);
+    }
+}
+
 TEST_CASE("client: a call ends once its token is cancelled, while it waits for a response and between two tries") {
     cancel_source source;
     test::counter returned;

@@ -63,8 +63,8 @@ struct queue_info {
     std::string status;          ///< "active" or "paused"
     std::int64_t available = 0;  ///< its depth: jobs that may be fetched now
     std::int64_t active = 0;     ///< claimed by workers
-    std::int64_t scheduled = 0;  ///< wait for their time
-    std::int64_t retryable = 0;  ///< wait for their next attempt
+    std::int64_t scheduled = 0;  ///< wait for their time; 0 also if the server does not count them
+    std::int64_t retryable = 0;  ///< wait for their next attempt; 0 as above
 };
 
 /// Returns a new id for a job, a UUIDv7. Thread-safe.
@@ -92,8 +92,8 @@ class client {
   public:
     /// Creates a client, which connects at its first request. errc::invalid_argument; unsupported: no https_stream.
     static result<client> create(const client_options& options);
-    /// Enqueues a job. A job that the server has already (equal id, type, queue and args) is a success: after a lost
-    /// response, or in a second run of a handler. An ended job counts until the server deletes it.
+    /// Enqueues a job. A job that the server refuses because it has it (equal id, type, queue and args) is a success:
+    /// after a lost response, or in a second run of a handler. An ended job counts until the server deletes it.
     result<job_info> enqueue(const enqueue_request& job, const client_call& call) const;
     /// Enqueues 1 to 10,000 jobs, all or none. The request has an id if each job has one.
     result<std::vector<job_info>> enqueue_batch(const std::vector<enqueue_request>& jobs,
@@ -102,7 +102,7 @@ class client {
     result<job_info> get(std::string_view job_id, const client_call& call) const;
     /// Cancels a job; a job that was cancelled before is a success. errc::rejected: 404, or 409: it has ended.
     result<job_info> cancel(std::string_view job_id, const client_call& call) const;
-    /// Returns the queues that the server lists, by one request and one more for each queue.
+    /// Returns the queues that the server lists, by one request and one more for each queue. [HTTP 11, or L4-STATS-001]
     result<std::vector<queue_info>> queues(const client_call& call) const;
 
   private:

@@ -144,10 +144,10 @@ OJS_SHUTDOWN_INLINE result<std::vector<queue_info>> client::queues(const client_
         const std::string name = value.member("name").string().value_or("");
         const auto shown = server_->send("GET", "/queues/" + detail::path_segment(name) + "/stats", "", true, call);
         if (!shown) return shown.error();
-        const json_view counts = json_view(shown->body).member("stats");
+        const json_view all(shown->body), counts = all.member(all.member("stats") ? "stats" : "queue");
         const auto count = [&](const char* state) { return counts.member(state).integer().value_or(0); };
-        out.push_back({name, json_view(shown->body).member("status").string().value_or(""), count("available"),
-                       count("active"), count("scheduled"), count("retryable")});
+        out.push_back({name, value.member("status").string().value_or(""), count("available"), count("active"),
+                       count("scheduled"), count("retryable")});
     }
     return out;
 }
