@@ -13,6 +13,8 @@
 //
 // Ctrl-C stops in River's three stages: a soft stop of OJS_SHUTDOWN_GRACE_PERIOD (10 s), which waits for jobs; a hard stop,
 // which cancels them and waits 10 s more; and an exit that does not wait. Another Ctrl-C begins the next stage.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -78,8 +80,9 @@ int main(int argc, char** argv) {
     if (!options) return ojs::report_startup_error(options.error());
     ojs::river_options river_options;
     river_options.schema = variable("RIVER_SCHEMA");
-    river_options.log = [](const ojs::log_record& record) {
-        ojs::write_log_line(2, ojs::format_log_record(record, ojs::log_format::automatic));
+    const auto format = ::isatty(STDERR_FILENO) != 0 ? ojs::log_format::text : ojs::log_format::json;  // as the worker
+    river_options.log = [format](const ojs::log_record& record) {
+        ojs::write_log_line(STDERR_FILENO, ojs::format_log_record(record, format));
     };
     const auto river = ojs::river_transport::create(variable("DATABASE_URL"), river_options);
     if (!river) return ojs::report_startup_error(river.error());

@@ -371,7 +371,7 @@ class BadInput(Adapter):
         for job in jobs:
             self.assertRegex(self.becomes(job, "completed", worker)["attempted_by"][-1], r"\Aojs:")
         self.assertEqual((self.db.state(odd), self.db.job(odd)["attempt"]), ("available", 0))
-        self.assertEqual(len(re.findall(rf"claim of job {odd}: .*P0001", worker.said())), 1, worker.said())
+        self.assertEqual(len(re.findall(rf"statement=claim  job_id={odd} .*P0001", worker.said())), 1, worker.said())
 
     def test_a_row_that_cannot_be_updated_does_not_block_other_rescues(self):
         self.refuse("retryable")
@@ -388,8 +388,8 @@ class BadInput(Adapter):
         row = self.becomes(second, "discarded", worker)
         self.assertEqual(row["metadata"].get("unique_key_conflict"), "scheduler_discarded")
         self.assertEqual((self.db.state(odd), self.db.state(stuck)), ("running", "retryable"))
-        worker.prints(rf"rescue of job {odd}: .*P0001")
-        worker.prints(rf"schedule of job {stuck}: .*P0001")
+        worker.prints(rf"statement=rescue  job_id={odd} .*P0001")
+        worker.prints(rf"statement=schedule  job_id={stuck} .*P0001")
 
     def test_a_permanently_refused_report_frees_the_slot(self):
         self.refuse("completed", kind="sleep")
@@ -503,7 +503,7 @@ class BadInput(Adapter):
         for column in ("args", "metadata"):
             self.becomes(self.db.one("noop", priority=4, **{column: weighs[4000000]}), "completed", worker)
         for job, attempt in left.items():
-            worker.prints(rf"not claimed in queue default: 1 jobs .* {job}\b")
+            worker.prints(rf"jobs are not claimed  queue=default  jobs=1 .*first_id={job}\b")
             row = self.db.job(job)
             self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", attempt, None))
 

@@ -476,7 +476,7 @@ TEST_CASE("controller: SPOT_RECLAIM in the mode file stops claims only if it is 
     };
     write_file(on.mode_file(), "\tSPOT_RECLAIM \r\n");
     on.start_with_job();
-    CHECK(on.prints("'SPOT_RECLAIM' (left over from an earlier stop?): a stop by signal hands jobs back"));
+    CHECK(on.prints("'SPOT_RECLAIM' (left over from an earlier stop?): a stop by signal requeues jobs at once"));
     CHECK(shows("left_over"));
     on.put_job("job-2");
     write_file(on.mode_file(), "SPOT_RECLAIM\n");

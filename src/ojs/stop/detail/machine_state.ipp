@@ -188,11 +188,11 @@ class machine_state : public ref_counted {
 
     bool is_started = false;  // guarded, like the rest
     bool has_ended = false;
-    std::size_t fetches = 0;  // of a worker: in flight, or with jobs not yet among those in flight
-    work_list in_flight;      // in the order of their claims
-    work_list unreturned;     // reported, but their handlers have not returned
-    worker_report counts;     // without `stuck`
-    bool is_done = false;     // as exit_when_idle and max_jobs say: stop once nothing is in flight
+    std::size_t fetches = 0;        // of a worker: in flight, or with jobs not yet among those in flight
+    work_list in_flight;            // in the order of their claims
+    work_list unreturned;           // reported, but their handlers have not returned
+    worker_report counts;           // without `stuck`
+    const char* done_by = nullptr;  // max_jobs or exit_when_idle: stop once nothing is in flight
     std::uint64_t not_reported = 0;
     time_point all_cancelled_at = never;
     time_point next_check = never;  // of what is in flight: timeouts, and what is stuck
@@ -226,7 +226,7 @@ class machine_state : public ref_counted {
         waker.notify();
     }
     void notify_if_idle() const noexcept {
-        if (in_flight.empty() && (is_done || !phases.may_take())) waker.notify();
+        if (in_flight.empty() && (done_by != nullptr || !phases.may_take())) waker.notify();
     }
 
     split_source new_member() const { return group_.member(); }

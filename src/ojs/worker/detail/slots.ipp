@@ -241,8 +241,9 @@ class slots : public heartbeats {
         const bool may_end = options.exit_when_idle.count() > 0;
         const time_point now = may_end ? steady_clock::now() : busy_at_;
         if (is_busy || !in_flight.empty()) busy_at_ = now;
-        is_done = started_ >= max_jobs_ || (may_end && now - busy_at_ >= options.exit_when_idle);
-        if (is_done && in_flight.empty()) waker.notify();
+        const bool is_idle = may_end && now - busy_at_ >= options.exit_when_idle;
+        done_by = started_ >= max_jobs_ ? "max_jobs" : is_idle ? "exit_when_idle" : nullptr;
+        if (done_by != nullptr && in_flight.empty()) waker.notify();
     }
     // A job that cannot be run goes back later, as the only worker would fetch it again at once: all together, after a
     // back-off that doubles from 100 ms to 5 s. True: none came for 5 s.

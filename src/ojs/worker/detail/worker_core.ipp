@@ -147,8 +147,9 @@ class worker_core final : public slots {
     }
     milliseconds parting_time() const noexcept override { return last_beat_time(options.times); }
     time_point do_due_work(time_point now) override {
-        if (locked([this] { return is_done && in_flight.empty(); }) && phases.apply(event::stop_request))
-            log.write(log_level::info, "the worker stops by itself: max_jobs have ended, or it was idle");
+        const char* const reason = locked([this] { return in_flight.empty() ? done_by : nullptr; });
+        if (reason != nullptr && phases.apply(event::stop_request))
+            log.write(log_level::info, "the worker stops by itself", {field("reason", reason)});
         return min(check_jobs(now), min(retry_threads(now), send_due(now)));
     }
     // Reports as interrupted all jobs whose handlers do not return first, in parallel.
