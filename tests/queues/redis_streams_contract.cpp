@@ -486,7 +486,7 @@ TEST_CASE("redis_streams: the error for a malformed URL names the fault and quot
         {"redis:secret", "Redis: write redis://HOST:PORT, or redis:/PATH for a unix socket"},
         {"redis://u:secret%@host", "Redis: the user name or password of the URL is not percent-encoded"},
         {"redis://u:secret@host:0", "Redis: the port is not a number from 1 to 65535"},
-        {"redis://u:secret@host/one", "Redis: the database is not a number from 0 to 65535"}};
+        {"redis://u:secret@host/one", "Redis: the database is not 0 to 65535"}};
     ojs::redis_streams_options options;
     for (const auto& row : rows) {
         options.url = row.first;

@@ -128,6 +128,7 @@ TEST_CASE("wrap: the first wrapper is outermost; each sees the handler's outcome
     }));
     REQUIRE(one.start());
     CHECK_FALSE(one.wrap(around("late")));
+    CHECK_FALSE(one.wrap(nullptr));
     REQUIRE(one.wait(steady_clock::now() + guard));
     CHECK(order.find("outer1 inner1 7 7 outer2 inner2 bad bad ") == 0);
     CHECK(wire.calls("ack").front().result_json == "7");

@@ -65,7 +65,7 @@ class worker : public stoppable {
     }
     /// Calls `around(job_context&, const next_handler& next)` for each job, the first one outermost. It calls next()
     /// once: then the handler decides the outcome, also if `around` catches what it throws. What `around` itself throws
-    /// counts as thrown by the handler. False, and logged, after the start. Not thread-safe.
+    /// counts as thrown by the handler. False if `around` is empty; also, and logged, after the start. Not thread-safe.
     bool wrap(detail::handler_wrapper around);
 
     /// Works in the calling thread until stopped, and returns main's exit status (see exit_status). Installs signal

@@ -28,7 +28,7 @@ OJS_SHUTDOWN_INLINE bool worker::add_handler(std::string type, detail::job_handl
     return core_->add_handler(std::move(type), std::move(handler), options);
 }
 OJS_SHUTDOWN_INLINE bool worker::wrap(detail::handler_wrapper around) {
-    if (!core_->accepts("wrap")) return false;
+    if (!around || !core_->accepts("wrap")) return false;
     core_->wrappers.push_back(std::move(around));
     return true;
 }

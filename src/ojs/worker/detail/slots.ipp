@@ -223,9 +223,10 @@ class slots : public heartbeats {
         ++started_;
         ready_.push_back(job);
     }
-    // A job of that handler that waits for its turn becomes ready.
+    // A job of that handler that waits for its turn becomes ready, but not in a quiet or a drain.
     void end_turn(registered_handler& handler) {
         --handler.started;
+        if (!phases.may_take()) return;
         for (const ref<work>& each : in_flight) {
             active_job& job = as_job(each);
             if (!job.is_held || job.is_taken || job.handler != &handler || is_full(handler)) continue;
