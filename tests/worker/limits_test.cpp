@@ -43,26 +43,28 @@ TEST_CASE("max_concurrency: no more jobs of a type run at a time, and jobs of ot
     CHECK(one.exit_code() == 0);
 }
 
-TEST_CASE("max_concurrency: a waiting job is requeued without an attempt after the back-off, or in a drain") {
-    for (const bool drains : {false, true}) {
+TEST_CASE("max_concurrency: a waiting job is requeued without an attempt: after the back-off, in a drain, in a quiet") {
+    for (const std::string meanwhile : {"", "drain", "quiet"}) {
+        CAPTURE(meanwhile);
         recorder::transport wire;
         wire.give(make_job("a", "slow"));
         wire.give(make_job("b", "slow"));
         worker_options options = recorder::options();
         options.concurrency = 2;
-        recorder::event begun;
+        recorder::event begun, quiet;
         worker one(options, wire);
-        one.register_handler("slow",
-                             [&](job_context& job) {
-                                 begun.set();
-                                 static_cast<void>(job.sleep_for(guard));
-                             },
-                             {false, 1});
+        const auto slow = [&](job_context& job) {
+            CHECK(job.id() == "a");
+            begun.set();
+            if (meanwhile == "quiet" ? !quiet.wait() : job.sleep_for(guard)) FAIL_CHECK("a job waits in vain");
+        };
+        one.register_handler("slow", slow, {false, 1});
         REQUIRE(one.start());
         REQUIRE(begun.wait());
-        if (drains) {
+        if (!meanwhile.empty()) {
             REQUIRE(wire.wait_for("fetch", 2));
-            CHECK(one.request_stop());
+            CHECK((meanwhile == "drain" ? one.request_stop() : one.quiet()));
+            quiet.set();
         }
         REQUIRE(wire.wait_for("fail", 1));
         const call back = wire.calls("fail").front();
