@@ -5,14 +5,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-from programs import eventually, unprivileged  # noqa: E402
+from programs import Ports, eventually, unprivileged  # noqa: E402
 
 TIMEOUT = 120  # seconds for a server to come up or go down, on a machine with better things to do
 SIGNAL = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -137,10 +136,8 @@ class Postgres:
         self.as_user = unprivileged("postgres")
         if self.as_user:
             os.chown(self.folder, self.as_user["user"], self.as_user["group"])
-        self.port = 5432  # of the socket's name, when there is no other
-        if tcp:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self.port = free.getsockname()[1]
+        self.ports = Ports() if tcp else None
+        self.port = self.ports.first if tcp else 5432  # that of the socket's name
         self.settings = {"listen_addresses": "127.0.0.1" if tcp else "", "port": self.port, "shared_buffers": "32MB",
                          "unix_socket_directories": self.folder, "max_connections": 100, "log_min_messages": "fatal",
                          "fsync": "on" if durable else "off", "full_page_writes": "on" if durable else "off", **settings}

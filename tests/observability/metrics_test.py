@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
-from programs import BUILD, GUARD, eventually  # noqa: E402
+from programs import BUILD, GUARD, Ports, eventually  # noqa: E402
 
 PAGE = ROOT / "tools/launcher/status.html"
 SILENT = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
@@ -120,11 +119,6 @@ def expressions():
     return [each.replace("$group", ".*").replace("$__rate_interval", "10s") for each in found]
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return held.getsockname()[1]
-
-
 class Files(unittest.TestCase):
     def test_the_status_page_loads_no_other_file_and_stores_no_token(self):
         page = PAGE.read_text()
@@ -211,7 +205,8 @@ class Worker:
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-observed-"))
-        self.address = f"127.0.0.1:{free_port()}"
+        self.port = Ports()
+        self.address = f"127.0.0.1:{self.port.first}"
         self.environment = {**os.environ, "OJS_URL": f"spool:{self.folder}/spool", "OJS_HEALTH_ADDR": self.address,
                             "OJS_HEARTBEAT_INTERVAL": "1s"}
         self.process = subprocess.Popen([BUILD / "worker"], env=self.environment, **SILENT, stderr=subprocess.DEVNULL)
@@ -239,7 +234,8 @@ class Prometheus:
             config = config.replace(old, new)
         (self.folder / "prometheus.yml").write_text(config)
         self.began = time.time()
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self.port = Ports()
+        self.url = f"http://127.0.0.1:{self.port.first}"
         self.log = self.folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

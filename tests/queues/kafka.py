@@ -1,12 +1,13 @@
 """Kafka for a test: librdkafka's mock cluster in this process, or a real broker in a temporary folder."""
 
 import ctypes
+import socket
 import subprocess
 import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
-from ports import Server, free_ports, is_free
+from server import Server
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from programs import BUILD  # noqa: E402
@@ -112,6 +113,10 @@ class KafkaServer(Server, Kafka):
 
     programs = ("java", "mvn")
 
+    def __init__(self):
+        super().__init__(ports=2)
+        self.controller = self.port + 1
+
     @staticmethod
     def install():
         """What cannot be installed."""
@@ -133,7 +138,6 @@ class KafkaServer(Server, Kafka):
 
     def start(self):
         if not (self.folder / "settings").exists():
-            self.controller = free_ports()
             (self.folder / "settings").write_text(SETTINGS.format(self))
             form = self.java("kafka.tools.StorageTool", "format", "-t", "aHIewI19Rtav6R9-KLW9MA", "-c", "settings")
             done = subprocess.run(form, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -142,4 +146,5 @@ class KafkaServer(Server, Kafka):
         super().start()
 
     def answers(self):
-        return not is_free(self.port)
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self.port)) == 0

@@ -3,7 +3,7 @@
 import json
 import socket
 
-from ports import Server
+from server import Server
 
 
 class NatsServer(Server):

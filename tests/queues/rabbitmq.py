@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ports import Server
+from server import Server
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from programs import BUILD, unprivileged  # noqa: E402

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from ports import GUARD, Server
+from server import GUARD, Server
 
 
 class RedisServer(Server):

@@ -1,7 +1,9 @@
 """What the tests in Python share: where the programs are, and processes whose output can be waited for."""
 
+import contextlib
 import os
 import pwd
+import random
 import re
 import socket
 import subprocess
@@ -30,6 +32,21 @@ def eventually(holds, what=None, limit=GUARD):
         time.sleep(0.01)
     assert found or what is None, f"not within {limit} s: {what() if callable(what) else what}"
     return found
+
+
+class Ports:
+    """Free ports in a row on loopback, from `first` on; not from the range that outgoing connections use. While this object
+    lives, a server can listen on them, also after a restart, and nobody else is given one."""
+
+    def __init__(self, count=1):
+        for self.first in random.sample(range(20000, 30000 - count), 1000):
+            self.sockets = [socket.socket() for _ in range(count)]
+            with contextlib.suppress(OSError):
+                for port, each in enumerate(self.sockets, self.first):
+                    each.bind(("127.0.0.1", port))
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # before bind() two callers could have one port
+                return
+        raise RuntimeError("no port is free")
 
 
 class Program:

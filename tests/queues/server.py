@@ -1,37 +1,20 @@
-"""Private brokers: ports, and a server that is one process with a temporary folder."""
+"""Private brokers: a server that is one process with a temporary folder."""
 
 import os
-import random
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import weakref
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from programs import Ports  # noqa: E402
+
 GUARD = 120  # seconds
-
-
-def free_ports(count=1):
-    """The first of `count` free ports in a row, on loopback; not from the range that outgoing connections use. Random, so
-    that tests side by side choose others."""
-    for _ in range(1000):
-        first = random.randrange(20000, 30000 - count)
-        if all(is_free(first + i) for i in range(count)):
-            return first
-    raise RuntimeError("no port is free")
-
-
-def is_free(port):
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 class Server:
@@ -44,7 +27,8 @@ class Server:
         self.process = None
         self.folder = Path(tempfile.mkdtemp(prefix="ojs-server-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.port = free_ports(ports)
+        self.ports = Ports(ports)
+        self.port = self.ports.first
 
     def environment(self):
         return {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin"}
