@@ -365,6 +365,11 @@ TEST_CASE("amqp_transport: no connection -> heartbeats fail, and in a drain repo
     CHECK(response->claims_lost);
     CHECK(response->jobs_extended.empty());
     CHECK(worker.ack(held) == "gone");
+    for (const bool is_last : {false, true}) {  // neither is sent; RabbitMQ hears nothing of a worker
+        const auto later = worker.wire->heartbeat({{&worker.identity, nullptr}, "terminate", {}, {}, is_last}, soon());
+        CHECK(later.has_value() == is_last);
+        CHECK((is_last || later.error().code == ojs::errc::cancelled));
+    }
 }
 
 TEST_CASE("amqp_transport: a failed message waits in the retry queue, and ends in the dead queue") {

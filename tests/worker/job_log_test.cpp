@@ -113,3 +113,35 @@ TEST_CASE("job log: an outage that only FETCHes or heartbeats notice, and its en
     CHECK(log.count(began) == 1);
     CHECK(value_of(log.records(began).at(0), "error") == "connection refused");
 }
+
+TEST_CASE("job log: lost claims and `gone` -> an outage goes on, as neither needs a response of the backend") {
+    worker_options options = recorder::options(2);
+    const kept_log log(options);
+    recorder::transport wire;
+    wire.on.fetched = [&, taken = std::size_t{0}](std::size_t count) mutable {
+        if ((taken += count) == 2) wire.refuse("fetch", 100000, unreachable);
+    };
+    wire.on.beat = [beats = 0](const heartbeat_request& request) mutable -> result<heartbeat_response> {
+        heartbeat_response out;
+        out.jobs_extended = {"b"};
+        out.claims_lost = ++beats == 3;
+        if (beats == 2) return unreachable;
+        if (beats > 3 && !request.is_last) return error{errc::cancelled, 0, "not sent"};
+        return out;
+    };
+    wire.on.ack = [](const ack_request&, time_point) { return settle_result::gone; };
+    test::event a_ended;
+    wire.give(make_job("a"));
+    wire.give(make_job("b"));
+    const auto body = start_worker(wire, options, [&](job_context& job) {
+        job.extend_lease();
+        if (job.id() == "b") return void(CHECK(a_ended.wait()));
+        CHECK(log.wait_for("warn backend unreachable"));
+        job.extend_lease();
+        CHECK(!job.sleep_for(guard));
+        a_ended.set();
+    });
+    REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(body->stop(guard));
+    CHECK(log.text().find(again) == std::string::npos);
+}

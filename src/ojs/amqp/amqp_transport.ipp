@@ -394,6 +394,7 @@ class amqp_transport : public transport {
             out.claims_lost = out.claims_lost || (is_lost && is_draining());
             return false;
         });
+        if (problem != nullptr && !out.claims_lost && !request.is_last) return unwanted();
         return out;
     }
     result<bool> confirm_claim(const job_request& query, time_point) override {

@@ -118,11 +118,15 @@ class heartbeats : public reports {
         call_extensions([&](worker_extension& extension) { extension.on_heartbeat(response.has_value()); });
         if (!response) return response.error();
         is_connected = true;
+        bool has_lost = false;
         for (named_job& each : jobs) {
             each.is_renewed = contains(response->jobs_extended, each.job->job.id);
-            if (response->claims_lost && !each.is_renewed) lose(*each.job, each.claims);
+            if (each.is_renewed || !response->claims_lost) continue;
+            lose(*each.job, each.claims);
+            has_lost = true;
         }
         renew_leases(jobs, leased_at, sent_at, missing);
+        if (has_lost && !is_last) return error{errc::cancelled, 0, "claims_lost needs no request"};
         // "running" resumes nothing: backends send it with every response. [WIRE]
         if (response->directive == directive::quiet) phases.apply(event::quiet_request, cause_kind::directive);
         if (response->directive == directive::terminate) phases.apply(event::stop_request, cause_kind::directive);

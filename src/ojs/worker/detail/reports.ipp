@@ -106,7 +106,7 @@ class reports : public worker_state {
             if (report.ack) return backend.ack({std::move(about), report.result_json}, deadline);
             return backend.fail({std::move(about), report.failure, report.requeue, report.checkpoint}, deadline);
         });
-        note_response(response, sent_at);
+        if (!response || *response != settle_result::gone) note_response(response, sent_at);  // `gone` needs no request
         return response;
     }
     // False: no try follows. Six refusals are final, but for a try without the payload, which may be too large.
