@@ -49,7 +49,7 @@ STATIC := -static -s -Wl,-e,hold_signals
 # be that of the others. ThreadSanitizer defines operator new and pthread_create itself.
 ONCE := header-separate
 ONCE.asan := broken_worker demo
-ONCE.tsan := $(ONCE.asan) footprint
+ONCE.tsan := $(ONCE.asan) footprint thread_shortage
 OWN_DOCTEST := asan tsan $(PORTS)
 T := $(BUILD)/test
 

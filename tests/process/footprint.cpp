@@ -117,6 +117,11 @@ TEST_CASE("footprint: a loop takes one thread a consumer, two pipes and 10 kB, a
     loop.check_stop({SIGHUP, SIGTERM, SIGINT});
 }
 
+TEST_CASE("worker: of two slots that start at once one gets no thread -> soon all slots run jobs") {
+    process short_of_threads({program("thread_shortage")}, {});
+    CHECK(short_of_threads.wait() == 0);
+}
+
 TEST_CASE("footprint: a worker takes 2 threads and 16 kB, a job at most a thread, a socket and 4 kB") {
     backend jobs;
     for (const int slots : {10, 64}) {

@@ -36,8 +36,9 @@ class slots : public heartbeats {
         unique_lock held(guard);
         if (now < retry_at_) return retry_at_;
         limit_ = max_threads_;
-        if (is_closed_ && ready_.size() == 0) return retry_at_ = never;
-        add_thread(held);
+        const time_point due = retry_at_;
+        if (!is_closed_ || ready_.size() > 0) add_thread(held);
+        if (retry_at_ == due) retry_at_ = never;
         return retry_at_;
     }
     void return_unrun(const ref<active_job>& job) {
@@ -53,11 +54,11 @@ class slots : public heartbeats {
     // If the system has no more threads for now, fewer jobs are fetched.
     void add_thread(unique_lock& held) {
         const result<void> added = start_thread(held);
-        const time_point before = exchange(retry_at_, added ? never : deadline_after(milliseconds(1000)));
-        if (added) return;
+        if (added) return;  // another start may have failed meanwhile
         limit_ = threads_;
+        const bool is_logged = exchange(retry_at_, deadline_after(milliseconds(1000))) != never;
         waker.notify();
-        if (before != never) return;  // the log says so
+        if (is_logged) return;
         const std::size_t limit = limit_;
         held.unlock();
         log.write(log_level::warn, "cannot create threads; concurrency reduced for now",
