@@ -291,7 +291,7 @@ class consumer : public link {
         const std::string& id = content.message_id;
         const unique_lock held(on_.guard);
         bool is_used = id.empty() || on_.ended.count(id) != 0 || on_.ended_before.count(id) != 0;
-        bool has_busy = on_.busy == this;
+        bool has_busy = on_.busy == this || on_.cut_at != never;  // at the end that one may be destroyed
         message_ref message;
         for (const message_ref& other : on_.messages) {
             is_used = is_used || other->id == id;
