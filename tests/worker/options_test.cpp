@@ -358,6 +358,16 @@ TEST_CASE("options: report_startup_error() prints the error, with OJS_LOG_FORMAT
     CHECK(holds(text, "OJS_X='y': no"));
 }
 
+TEST_CASE("options: the error of a failed start has the form of log.format") {
+    worker_options options;
+    const auto error = [&] { return test::standard_error_of([&] { CHECK(worker(options).run() == 64); }); };
+    CHECK(error() == "error: no handler is registered\n");
+    options.log.format = log_format::json;
+    CHECK(holds(error(), "\"message\":\"cannot start\""));
+    options.log.format = log_format::logfmt;
+    CHECK(holds(error(), "error=\"no handler is registered\""));
+}
+
 // [GS-003] [Website Kubernetes]
 TEST_CASE("options: the default drain fits into the stop timeout of a known platform") {
     const char* const pod = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";

@@ -36,11 +36,7 @@ OJS_SHUTDOWN_INLINE int worker::run() {
     const detail::ref<detail::worker_core> core = core_;  // at its end another thread may delete this
     detail::run_claim claim;
     const result<void> started = core->start(&claim);
-    if (!started) {
-        if (!core->options.log.hook) return report_startup_error(started.error());
-        core->log.write(log_level::error, "cannot start", {detail::field("error", started.error().text)});
-        return detail::start_status(started.error());
-    }
+    if (!started) return core->report_start(started.error());
     core->run_to_end();
     return core->exit_code;
 }

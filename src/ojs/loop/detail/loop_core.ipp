@@ -108,7 +108,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         if (status) status = prepare_turns();
         const bool begins = status.has_value();
         if (begins) begin_all();
-        if (!status) exit_code = report_startup_error(status.error());
+        if (!status) exit_code = report_start(status.error());
         if (begins) return true;
         tear_down();
         set_stage(stage::over);
@@ -158,7 +158,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         --renewals_;
         waker.notify();
     }
-    // Of those that renew() has lost nothing is settled, or renewed again.
+    // Of those that `renew` has lost nothing is settled, or renewed again.
     void lose(const work_list& asked, const std::vector<std::string>& ids) {
         for (const ref<work>& each : asked) {
             if (!contains(ids, each->job.id)) continue;

@@ -81,6 +81,16 @@ inline std::string describe_stop(const termination_mode& mode) {
 
 // For the turning thread, but for fields_of().
 class machine_log : public machine_state {
+  public:
+    // Why it does not start; returns the exit status.
+    int report_start(const error& failure) const {
+        const log_options& to = settings.log;
+        if (!to.hook && to.format != log_format::json && to.format != log_format::logfmt)
+            return report_startup_error(failure);
+        log.write(log_level::error, "cannot start", {field("error", failure.text)});
+        return start_status(failure);
+    }
+
   protected:
     // `thing` is "job" or "item"; `unreported` says that one is left at the end.
     machine_log(const loop_options& given, const char* name, lifecycle* followed, const char* thing,
