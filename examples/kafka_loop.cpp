@@ -103,7 +103,7 @@ class kafka_member {
 
   private:
     struct partition {
-        ojs::offset_tracker ledger;
+        ojs::offset_tracker offsets;
         std::int64_t accepted = -1;  // the position that Kafka has; -1: unknown
         int turn = 0;                // how often it has been revoked
     };
@@ -137,7 +137,7 @@ class kafka_member {
         if (!taken || taken->err != 0) return {};
         partition& from = partitions_[taken->partition];
         if (from.accepted < 0) from.accepted = taken->offset;
-        auto ticket = from.ledger.begin(static_cast<std::uint64_t>(taken->offset));
+        auto ticket = from.offsets.begin(static_cast<std::uint64_t>(taken->offset));
         if (!ticket) throw std::runtime_error(ticket.error().text);
         const std::string id = std::to_string(taken->partition) + "/" + std::to_string(taken->offset) + "/";
         std::string body(static_cast<const char*>(taken->payload), taken->len);
@@ -153,13 +153,13 @@ class kafka_member {
         const bool is_lost = rd_kafka_assignment_lost(client_) != 0;  // too late to commit
         const auto end = ojs::deadline_after(is_lost ? 0ms : 500ms);  // no partition delivers meanwhile
         for (int i = 0; i < moved.cnt; ++i)
-            while (partitions_[moved.elems[i].partition].ledger.in_flight() > 0 && ojs::steady_clock::now() < end)
+            while (partitions_[moved.elems[i].partition].offsets.in_flight() > 0 && ojs::steady_clock::now() < end)
                 std::this_thread::sleep_for(5ms);
         store();
         has_lost_ = has_lost_ || (is_lost && uncommitted_ > 0);
         for (int i = 0; i < moved.cnt; ++i) {
             partition& gone = partitions_[moved.elems[i].partition];
-            gone.ledger.reset(), gone.accepted = -1, ++gone.turn;
+            gone.offsets.reset(), gone.accepted = -1, ++gone.turn;
         }
         rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, &moved));  // commits what is stored
     }
@@ -173,8 +173,8 @@ class kafka_member {
         partition_list* const list = rd_kafka_topic_partition_list_new(8);
         in_flight_ = uncommitted_ = 0;
         for (const auto& [number, each] : partitions_) {
-            const auto next = static_cast<std::int64_t>(each.ledger.next_position());
-            in_flight_ += each.ledger.in_flight();
+            const auto next = static_cast<std::int64_t>(each.offsets.next_position());
+            in_flight_ += each.offsets.in_flight();
             if (next > 0) rd_kafka_topic_partition_list_add(list, topic_, number)->offset = next;
             if (next > each.accepted && next > 0) uncommitted_ += next - each.accepted;
         }

@@ -1,7 +1,7 @@
 // ojs_ledger.hpp: the position to commit in a queue whose items finish out of order, such as Kafka.
 //
-//     auto ticket = ledger.begin(offset);  // then ticket->done(), on any thread
-//     commit(ledger.next_position());
+//     auto ticket = tracker.begin(offset);  // then ticket->done(), on any thread
+//     commit(tracker.next_position());
 #ifndef OJS_SHUTDOWN_LEDGER_HPP
 #define OJS_SHUTDOWN_LEDGER_HPP
 

@@ -40,7 +40,7 @@ template <class R, class... Args>
 class function<R(Args...)> {
   public:
     function() = default;
-    function(std::nullptr_t) {}  ///< makes none
+    function(std::nullptr_t) {}  ///< an empty one
     template <class F, std::enable_if_t<!std::is_same_v<std::decay_t<F>, function>, int> = 0>
     function(F&& callable) {
         if (detail::is_empty<std::decay_t<F>>(callable, 0)) return;

@@ -76,7 +76,7 @@ std::string follow_up_id(std::string_view job_id, std::string_view name = {});
 /// The limits of one call.
 struct client_call {
     time_point deadline;   ///< of all tries; the call returns by then
-    cancel_token until{};  ///< once cancelled, as by job_context::token(), the call soon returns errc::cancelled
+    cancel_token until{};  ///< cancelled: the call returns errc::cancelled, after a connect in up to request_timeout
 };
 
 namespace detail {

@@ -53,10 +53,11 @@ class shutdown_coordinator {
     /// Listens when this returns. A Shutdown request is event::stop_request with cause_kind::rpc for `life`, which must
     /// outlive this. Errors: invalid_argument, busy (a live socket or another file is at the path), system.
     static result<shutdown_coordinator> start(coordinator_options options, lifecycle& life);
-    /// Starts one for a worker, with options from the environment and the worker's log. Calls report_ready() once the backend has
-    /// answered, report_finished() when the worker has stopped (BLOCKED unless its status is 0); in_flight_requests are
-    /// its active jobs. `life` is the worker's lifecycle. In a Shutdown, jobs are cancelled at the launcher's maximum
-    /// if the worker's grace period is longer. Declare it after the worker. Errors: as start(), and from_environment().
+    /// Starts one for a worker, with options from the environment and the worker's log. Calls report_ready() once the
+    /// backend has responded, report_finished() when the worker has stopped (BLOCKED unless its status is 0);
+    /// in_flight_requests are its active jobs. `life` is the worker's lifecycle. In a Shutdown, jobs are cancelled at
+    /// the launcher's maximum if the worker's grace period is longer. Declare it after the worker. Errors: as start(),
+    /// and from_environment().
     static result<shutdown_coordinator> start_for(worker& worker, lifecycle& life);
 
     shutdown_coordinator(shutdown_coordinator&& other) noexcept;             ///< `other` is unusable then

@@ -114,7 +114,7 @@ class cancel_source {
     cancel_source(cancel_source&& other) = default;
     cancel_source& operator=(cancel_source&& other) = default;
 
-    cancel_token token() const noexcept { return cancel_token(state_); }  ///< a new token
+    cancel_token token() const noexcept { return cancel_token(state_); }  ///< a token of this source
     /// Ends the waits, and calls the callbacks in order. True the first time; later reasons are ignored.
     bool cancel(cancel_reason reason);
     /// Whether cancel() was called. Does not count as having seen it, unlike cancel_token::cancelled().

@@ -17,7 +17,7 @@ inline namespace v0_1_0 {
 class offset_tracker {
     // An item in flight, between those begun before and after it.
     struct entry {
-        offset_tracker* ledger;
+        offset_tracker* tracker;
         entry* previous;
         entry* next;
         std::uint64_t prefix;  // next_position() while this is the oldest
@@ -44,7 +44,7 @@ class offset_tracker {
         friend class offset_tracker;
         explicit ticket(entry* begun) noexcept : entry_(begun) {}
         void end(bool finished) noexcept {
-            if (entry_ != nullptr) entry_->ledger->end(entry_, finished);
+            if (entry_ != nullptr) entry_->tracker->end(entry_, finished);
             entry_ = nullptr;
         }
         entry* entry_ = nullptr;
@@ -53,7 +53,7 @@ class offset_tracker {
     offset_tracker() = default;
     offset_tracker(const offset_tracker&) = delete;
     offset_tracker& operator=(const offset_tracker&) = delete;
-    /// No ticket may be left. The ledger may be destroyed as soon as in_flight() has returned 0.
+    /// No ticket may be left. The tracker may be destroyed as soon as in_flight() has returned 0.
     ~offset_tracker() {
         while (free_ != nullptr) delete detail::exchange(free_, free_->next);
     }
@@ -91,7 +91,7 @@ class offset_tracker {
         const detail::unique_lock held(mutex_);
         return in_flight_;
     }
-    /// Resets the ledger when the partition is revoked or the consumer seeks: the next position may be any, and
+    /// Resets the tracker when the partition is revoked or the consumer seeks: the next position may be any, and
     /// next_position() ignores the items begun so far.
     void reset() noexcept {
         const detail::unique_lock held(mutex_);

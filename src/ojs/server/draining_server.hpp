@@ -80,8 +80,8 @@ struct drain_result {
     std::size_t aborted = 0;   ///< begun, but without a complete response at the deadline
 };
 
-/// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for sequence_options::timeout; 30 s if unset. An empty `lookup` reads the process
-/// environment. Errors: invalid_argument. Thread-safe while no thread calls setenv(). [GS 9.2]
+/// OJS_SERVER_SHUTDOWN_TIMEOUT as a duration, for sequence_options::timeout; 30 s if unset. An empty `lookup` reads the
+/// process environment. Errors: invalid_argument. Thread-safe while no thread calls setenv(). [GS 9.2]
 result<std::chrono::milliseconds> server_shutdown_timeout(const environment_lookup& lookup = nullptr);
 
 namespace detail {

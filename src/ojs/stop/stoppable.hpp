@@ -62,8 +62,8 @@ class stoppable : detail::non_copyable {
     cancel_token stopped_token() const;
     /// Its phase; up to the drain that of the shared lifecycle, if further.
     ojs::phase phase() const noexcept;
-    /// The counts so far. Of a loop, `claimed` are all items, `completed` those that ended, `requeued` those that ended cancelled,
-    /// `gone` the lost ones; the others are in flight, or `unreported` at the end of the stop.
+    /// The counts so far. Of a loop, `claimed` are all items, `completed` those that ended, `requeued` those that ended
+    /// cancelled, `gone` the lost ones; the others are in flight, or `unreported` at the end of the stop.
     worker_report report() const;
     int exit_code() const noexcept;  ///< what run() returns, once it has ended
 

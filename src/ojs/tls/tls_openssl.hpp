@@ -13,8 +13,8 @@
 
 namespace ojs {
 inline namespace v0_1_0 {
-/// The PEM files of a TLS client. tls_openssl() reads them; the first connection after one has changed reads it again, certificate
-/// and key both: the previous pair is used until they match.
+/// The PEM files of a TLS client. tls_openssl() reads them; the first connection after one has changed reads it again,
+/// certificate and key both: the previous pair is used until they match.
 struct tls_options {
     std::string ca_file;           ///< trusted roots; empty: the system's, or SSL_CERT_FILE and SSL_CERT_DIR
     std::string crl_file;          ///< a revocation list for each authority of a chain; empty: no revocation check

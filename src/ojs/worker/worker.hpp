@@ -88,7 +88,7 @@ class worker : public stoppable {
     /// is kept: those then drain at once. [River Stop]
     bool stop(time_point deadline = time_point::max()) { return request_stop(), wait(deadline); }
     bool stop(detail::any_ms timeout) { return stop(deadline_after(timeout)); }
-    /// stop() that drains nothing. [River StopAndCancel]
+    /// stop() that cancels all at once. [River StopAndCancel]
     bool stop_and_cancel(time_point deadline = time_point::max()) { return request_stop_and_cancel(), wait(deadline); }
     bool stop_and_cancel(detail::any_ms timeout) { return stop_and_cancel(deadline_after(timeout)); }
 

@@ -312,7 +312,7 @@ inline result<void> check_rollout(const group_options& current, const group_opti
     result<void> valid = check_group(target);
     if (!valid) return valid;
     if (target.name != current.name) return fault("a rollout cannot rename a group");
-    if (options.canary < 0 || options.max_retries < -1) return fault("canary and retries must not be negative");
+    if (options.canary < 0 || options.max_retries < -1) return fault("canary and max_retries must not be negative");
     if (options.max_backoff < options.initial_backoff) return fault("max_backoff is below initial_backoff");
     if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
     return {};

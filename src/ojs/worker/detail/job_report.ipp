@@ -28,9 +28,10 @@ inline job_report unstartable(const worker_state& worker, const active_job& job)
     const unknown_type_action action =
         is_malformed || job.handler ? unknown_type_action::requeue : worker.options.on_unknown_type;
     job_error failure = {is_malformed ? "invalid_payload" : "unsupported",
-                         is_malformed ? job.job.malformed
-                                      : cat({job.handler ? "max_concurrency jobs run" : "no handler is registered",
-                                             " for job type '", printable(job.job.type), "'"}),
+                         is_malformed
+                             ? job.job.malformed
+                             : cat({job.handler ? "max_concurrency or max_jobs is reached" : "no handler is registered",
+                                    " for job type '", printable(job.job.type), "'"}),
                          action != unknown_type_action::discard, "{}"};
     if (action != unknown_type_action::requeue) return failed(std::move(failure));
     return make_fail(job_status::requeued, log_level::debug, std::move(failure), true);
