@@ -502,8 +502,10 @@ class BadInput(Adapter):
         worker = self.worker(OJS_CONCURRENCY="1")
         for column in ("args", "metadata"):
             self.becomes(self.db.one("noop", priority=4, **{column: weighs[4000000]}), "completed", worker)
-        for job, attempt in left.items():
-            worker.prints(rf"jobs are not claimed  queue=default  jobs=1 .*first_id={job}\b")
+        missing, longer = "args or metadata are missing", r"args or metadata are longer than max_bytes \(4194304\)"
+        reasons = (missing, missing, longer, longer, "attempt 32767,.*")
+        for (job, attempt), reason in zip(left.items(), reasons):
+            worker.prints(rf'jobs are not claimed  queue=default  jobs=1  reason="{reason}"  first_id={job}\b')
             row = self.db.job(job)
             self.assertEqual((row["state"], row["attempt"], row["errors"]), ("available", attempt, None))
 

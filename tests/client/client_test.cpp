@@ -134,7 +134,7 @@ TEST_CASE("client: a field out of range -> an error that names it, and no reques
     CHECK(peer.requests().empty());
     client_options options;
     options.request_timeout = 9ms;
-    CHECK(client::create(options).error().text == "request_timeout is less than 10 ms");
+    CHECK(client::create(options).error().text == "request_timeout must be at least 10ms");
     for (const char* url : {"spool:/tmp", "localhost:1", "https://h", "http://h/ojs/v1"}) {
         options = client_options();
         options.url = url;

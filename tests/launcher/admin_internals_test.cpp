@@ -164,7 +164,7 @@ TEST_CASE("launcher_admin: start() refuses a reachable address without a token")
     options.admin_address = "0.0.0.0:0";
     options.admin_token = "s3cret";
     CHECK_FALSE(detail::admin_guard(options)->on_loopback);
-    CHECK(holds(fault_of("127.0.0.1:0", "with blank"), "admin_token must consist of visible ASCII characters"));
+    CHECK(holds(fault_of("127.0.0.1:0", "with blank"), "admin_token: must consist of visible ASCII characters"));
     CHECK(holds(fault_of("nonsense"), "admin_address 'nonsense'"));
 }
 

@@ -217,7 +217,7 @@ TEST_CASE("launcher: invalid options -> start() fails, and no process is started
     for (const mode_t mode : {0777, 0770, 01777}) {  // a sticky one keeps no stranger's socket out
         REQUIRE(::chmod(sockets.path().c_str(), mode) == 0);
         CHECK(fault_of(options, fleet) ==
-              "socket_folder: " + options.socket_folder + " belongs to, or can be changed by, other users");
+              "socket_folder: " + options.socket_folder + " can be written to by other users: run chmod go-w");
     }
     options = two_groups();
     options.state_file = "/nowhere/at/all";

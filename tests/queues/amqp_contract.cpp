@@ -229,7 +229,7 @@ TEST_CASE("amqp_transport: a missing queue or a stream stops no other queue; a q
     const ojs::job other = worker.await_one();
     CHECK(other.body == "two");
     worker.server.remove(missing);
-    CHECK(eventually([&] { return worker.logged("queue=" + missing + " error=the broker ended its consumer"); }));
+    CHECK(eventually([&] { return worker.logged("queue=" + missing + " error=the broker cancelled the consumer"); }));
     CHECK(worker.ack(held) == "accepted");
     static_cast<void>(worker.ack(other));
     worker.declare(missing);

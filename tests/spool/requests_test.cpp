@@ -153,8 +153,8 @@ TEST_CASE("spool: a malformed file moves to failed/ with the reason, one without
                 {R"({"type":"noop"} trailing)", "invalid JSON"},
                 {"{", "longer than", std::uintmax_t{1} << 40},
                 {std::string(100000, '[') + std::string(100000, ']'), "not a JSON object"},
-                {R"({"args":[]})", "type is missing"},
-                {R"({"type":7,"args":[]})", "type is missing"},
+                {R"({"args":[]})", "type must be a string"},
+                {R"({"type":7,"args":[]})", "type must be a string"},
                 {R"({"type":"noop"})", "args is missing"},
                 {R"({"type":"noop","args":{}})", "args is not an array"}};
     for (const auto& row : rows) {

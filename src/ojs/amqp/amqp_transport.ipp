@@ -273,7 +273,7 @@ class consumer : public link {
     }
     bool on_method(const amqp_method_t& method) {
         if (method.id == AMQP_BASIC_CANCEL_METHOD)
-            return fail("the broker ended its consumer: the queue was deleted, or has moved", true);
+            return fail("the broker cancelled the consumer, as it does when a queue is deleted or moves", true);
         if (method.id != AMQP_BASIC_DELIVER_METHOD) return true;
         const auto& from = *static_cast<const amqp_basic_deliver_t*>(method.decoded);
         incoming_ = {};
@@ -542,9 +542,10 @@ class amqp_transport : public transport {
 OJS_SHUTDOWN_INLINE result<transport_ref> open_amqp(amqp_options options) {
     result<detail::rabbitmq::broker_address> broker = detail::rabbitmq::parse_url(options.url);
     if (!broker) return broker.error();
-    if (options.max_attempts < 1 || options.heartbeat.count() < 1 || options.heartbeat.count() > 3600)
-        return error{errc::invalid_argument, 0,
-                     "amqp_options: max_attempts must be at least 1, and heartbeat 1 s to 1 h"};
+    if (options.max_attempts < 1)
+        return error{errc::invalid_argument, 0, "amqp_options: max_attempts must be at least 1"};
+    if (options.heartbeat.count() < 1 || options.heartbeat.count() > 3600)
+        return error{errc::invalid_argument, 0, "amqp_options: heartbeat must be 1s to 1h"};
     if (options.retry_delays.empty())
         options.retry_delays = {std::chrono::seconds(1), std::chrono::seconds(10), std::chrono::seconds(60)};
     return transport_ref(new detail::rabbitmq::amqp_transport(std::move(*broker), std::move(options)));

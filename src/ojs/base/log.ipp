@@ -130,7 +130,8 @@ OJS_SHUTDOWN_INLINE void logger::emit(log_record record) const {
     } catch (...) {
         static atomic<bool> has_thrown{false};
         if (!has_thrown.exchange(true))
-            write_line(STDERR_FILENO, "error: the log hook threw an exception; records are lost");
+            write_line(STDERR_FILENO,
+                       detail::cat({"error: the log hook threw; records are lost: ", detail::thrown_text()}));
     }
 }
 

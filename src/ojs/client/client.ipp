@@ -69,7 +69,7 @@ OJS_SHUTDOWN_INLINE std::string follow_up_id(std::string_view job_id, std::strin
 }
 
 OJS_SHUTDOWN_INLINE result<client> client::create(const client_options& options) {
-    if (options.request_timeout.count() < 10) return detail::invalid("request_timeout is less than 10 ms");
+    if (options.request_timeout.count() < 10) return detail::invalid("request_timeout must be at least 10ms");
     worker_options server;
     server.url = options.url;
     server.https_stream = options.http.https_stream;

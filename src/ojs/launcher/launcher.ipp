@@ -179,7 +179,8 @@ class launcher_body : public ref_counted {
         for (const group_options& group : options_.groups) {
             if (folder_.fits_socket(prefix_of(group).size() + number_and_end)) continue;
             return error{errc::invalid_argument, 0,
-                         cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", group.name})};
+                         cat({"socket_folder ", folder_.path(), ": too long for a socket of group ", group.name,
+                              ": a path has at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes"})};
         }
         context_->socket_folder = folder_.path();
         opened = context_->routing->start();

@@ -67,7 +67,7 @@ inline std::string fault_in_ready_url(const process_options& options) {
 inline std::string fault_in_process(const process_options& options) {
     constexpr std::chrono::milliseconds zero{0};
     const shutdown_timeouts& times = options.shutdown;
-    if (options.child.command.empty()) return "command: is empty";
+    if (options.child.command.empty()) return "command: must not be empty";
     std::string url_fault = fault_in_ready_url(options);
     if (!url_fault.empty()) return url_fault;
     if (options.rpc_timeout <= zero) return "rpc_timeout: must be greater than 0";
@@ -84,35 +84,35 @@ inline std::string fault_in_process(const process_options& options) {
     return times.kill_delay < zero ? "shutdown.kill_delay: must not be negative" : "";
 }
 
-inline std::string fault_in_backoff(const char* name, std::chrono::milliseconds first, std::chrono::milliseconds last,
-                                    int limit) {
-    if (first.count() < 0 || last < first) return cat({name, ".max_backoff: is below initial_backoff"});
-    if (last > max_pause) return cat({name, ".max_backoff: is longer than 24 days"});
-    return limit < 0 ? cat({name, name == std::string_view("retry") ? ".max_retries" : ".max_restarts",
-                            ": must not be negative"})
-                     : "";
+inline std::string fault_in_backoff(const char* prefix, std::chrono::milliseconds first,
+                                    std::chrono::milliseconds last) {
+    if (first.count() < 0) return cat({prefix, "initial_backoff: must not be negative"});
+    if (last < first)
+        return cat({prefix, "max_backoff (", format_duration(last), ") < ", prefix, "initial_backoff (",
+                    format_duration(first), ")"});
+    return last > max_pause ? cat({prefix, "max_backoff: must be at most 24 days"}) : "";
 }
 
 // Returns the first error, or an empty text.
 inline std::string fault_in_group(const group_options& group) {
-    if (!is_plain_name(group.name)) return "name: not 1 to 48 letters, digits, '.', '_' or '-'";
+    if (!is_plain_name(group.name)) return "name: must be 1 to 48 letters, digits, '.', '_' or '-'";
     if (!group.id_prefix.empty() && !is_plain_name(group.id_prefix))
-        return "id_prefix: not 1 to 48 letters, digits, '.', '_' or '-'";
+        return "id_prefix: must be 1 to 48 letters, digits, '.', '_' or '-'";
     if (group.desired < 0) return "desired_instances: must not be negative";
     if (group.min_healthy < 0) return "min_healthy_instances: must not be negative";
     if (group.min_healthy > group.desired)
         return cat({"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
     if (group.max_surge < 0) return "max_surge: must not be negative";
     if (group.health_check_timeout.count() <= 0) return "health_check_timeout: must be greater than 0";
-    if (group.min_ready_time.count() < -1) return "min_ready_time: must not be negative";
+    if (group.min_ready_time.count() < -1) return "min_ready_time: must not be below -1 ms";
     std::string fault = fault_in_process(group.process);
     const restart_options& restart = group.restart;
     const retry_options& retry = group.retry;
-    if (fault.empty())
-        fault = fault_in_backoff("restart", restart.initial_backoff, restart.max_backoff, restart.max_restarts);
+    if (fault.empty()) fault = fault_in_backoff("restart.", restart.initial_backoff, restart.max_backoff);
+    if (fault.empty() && restart.max_restarts < 0) return "restart.max_restarts: must not be negative";
     if (fault.empty() && restart.stable_after.count() < 0) return "restart.stable_after: must not be negative";
-    if (fault.empty()) fault = fault_in_backoff("retry", retry.initial_backoff, retry.max_backoff, retry.max_retries);
-    return fault;
+    if (fault.empty()) fault = fault_in_backoff("retry.", retry.initial_backoff, retry.max_backoff);
+    return fault.empty() && retry.max_retries < 0 ? "retry.max_retries: must not be negative" : fault;
 }
 
 inline retry_policy policy_of(const retry_options& options) noexcept {
@@ -365,7 +365,7 @@ inline std::string read_or_fault(std::string_view source, group_options& out) {
     const config_object all(keys);
     std::string fault = read_or_fault(source, all);
     if (!fault.empty()) return fault;
-    if (all.has("pre_shutdown") && run.pre_shutdown.empty()) return ".pre_shutdown.command: is empty";
+    if (all.has("pre_shutdown") && run.pre_shutdown.empty()) return ".pre_shutdown.command: must not be empty";
     if (all.has("restart") && out.restart.policy == restart_policy::never)
         return ".restart: not allowed with restart_policy never";
     if (all.has("retry") && policy == retry_policy::manual) return ".retry: not allowed with retry_policy manual";
@@ -440,7 +440,7 @@ OJS_SHUTDOWN_INLINE result<launcher_options> read_launcher_config(std::string_vi
                                  key("orphan_grace_period", out.orphan_grace_period),
                                  key("process_groups", out.groups)};
     std::string fault = detail::read_or_fault(json_view(json).text(), detail::config_object(keys));
-    if (fault.empty() && out.groups.empty()) fault = ".process_groups: is empty";
+    if (fault.empty() && out.groups.empty()) fault = ".process_groups: must not be empty";
     if (fault.empty()) return out;
     return error{errc::invalid_argument, 0, fault.substr(fault.front() == '.' ? 1 : 2)};
 }

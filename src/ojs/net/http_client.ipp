@@ -92,12 +92,12 @@ inline constexpr auto stall_time = milliseconds(900);
 
 // Null, or what HTTP does not allow.
 inline const char* request_error(const http_request& request) noexcept {
-    if (!is_token(request.method)) return "the method is empty or contains a character HTTP does not allow";
-    if (!is_target(request.target) || request.target.front() != '/')
-        return "the target does not start with '/', or contains a space or control character";
+    if (!is_token(request.method)) return "the method is not an HTTP token";
+    if (request.target.empty() || request.target.front() != '/') return "the target does not start with '/'";
+    if (!is_target(request.target)) return "the target contains a space or control character";
     for (const http_header& header : request.headers) {
-        if (!is_token(header.name) || !is_field_value(header.value))
-            return "a header has no name, or contains a character HTTP does not allow";
+        if (!is_token(header.name)) return "a header's name is not an HTTP token";
+        if (!is_field_value(header.value)) return "a header's value contains a control character";
     }
     return nullptr;
 }

@@ -232,11 +232,11 @@ class redis_transport final : public transport {
 OJS_SHUTDOWN_INLINE result<transport_ref> open_redis_streams(redis_streams_options options) {
     result<detail::redis::address> to = detail::redis::parse_address(options.url);
     if (!to) return to.error();
-    const bool has_negative = std::any_of(options.retry_delays.begin(), options.retry_delays.end(),
-                                          [](auto delay) { return delay.count() < 0; });
-    if (options.group.empty() || options.max_attempts <= 0 || has_negative)
-        return error{errc::invalid_argument, 0,
-                     "redis_streams_options: group is empty, max_attempts below 1, or a retry delay negative"};
+    std::string wrong = options.max_attempts <= 0 ? "max_attempts must be at least 1" : "";
+    for (const auto delay : options.retry_delays)
+        if (delay.count() < 0) wrong = "retry_delays must not be negative";
+    if (options.group.empty()) wrong = "group must not be empty";
+    if (!wrong.empty()) return error{errc::invalid_argument, 0, "redis_streams_options: " + wrong};
     if (to->username.empty()) to->username = options.username;
     if (to->password.empty()) to->password = options.password;
     return transport_ref(new detail::redis::redis_transport(std::move(options), std::move(*to)));

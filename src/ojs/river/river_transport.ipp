@@ -95,7 +95,7 @@ class river_worker : public river_transport {
         const result<void> known = session_.begin(*request.worker, deadline);
         if (!known) return known.error();
         const turn taken(db_.renewing, deadline);
-        if (!taken) return failure(errc::timed_out, "another heartbeat is still in progress");
+        if (!taken) return db_.renewing.busy(errc::timed_out);
         const result<postgres_rows> locked = db_.renewing.run(
             sql::lock_is_held, {session_.owner(), session_.backend_pid()}, deadline, request.should_send);
         if (!locked) return locked.error();

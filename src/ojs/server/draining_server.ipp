@@ -464,8 +464,8 @@ OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_v
 OJS_SHUTDOWN_INLINE result<draining_server> draining_server::start(std::string_view address, http_handler handler,
                                                                    draining_server_options options,
                                                                    bool thread_per_connection) {
-    if (!handler || options.max_connections == 0)
-        return error{errc::invalid_argument, 0, "HTTP server: the handler is empty, or max_connections is 0"};
+    if (!handler) return error{errc::invalid_argument, 0, "HTTP server: the handler is empty"};
+    if (options.max_connections == 0) return error{errc::invalid_argument, 0, "HTTP server: max_connections is 0"};
     detail::ref<detail::server_body> body =
         detail::make_ref<detail::server_body>(std::move(handler), std::move(options), thread_per_connection);
     const result<void> started = body->start(address);

@@ -41,7 +41,7 @@ inline result<std::string> notify_address(std::string_view value) {
     // A path ends with a NUL, an abstract name begins with one.
     constexpr std::size_t max_length = sizeof(sockaddr_un::sun_path);
     if (value.size() > (abstract ? max_length : max_length - 1))
-        return invalid_variable(name, value, "longer than a socket address holds");
+        return invalid_variable(name, value, cat({"longer than the ", max_length - 1, " bytes of a socket's path"}));
     if (value.size() < 2) return invalid_variable(name, value, "no name follows");
     std::string out(value);
     if (abstract) out.front() = '\0';

@@ -34,8 +34,8 @@ struct spool_options {
     bool accept_any_file = false;
     /// Runs files with the names of backups, temporary and partial files, too: NAME~, NAME.bak, NAME.part, ...
     bool accept_backup_names = false;
-    /// A file that is no complete job counts as malformed once it has not changed for so long; another user's, whose
-    /// writer is not visible, after 10 s.
+    /// An incomplete file is malformed once unchanged for this time; another user's after 10 s, because the worker cannot
+    /// see whether it is open.
     std::chrono::milliseconds incomplete_timeout{2000};
     /// How often a FETCH recovers the jobs of dead workers.
     std::chrono::milliseconds recovery_interval{5000};

@@ -85,7 +85,7 @@ class spool_transport final : public transport {
     }
 
   private:
-    static error fetch_cancelled() { return {errc::cancelled, 0, "FETCH cancelled"}; }
+    static error fetch_cancelled() { return {errc::cancelled, 0, "cancelled: the worker stopped fetching"}; }
 
     ref<spool_folders> current_folders() {
         const unique_lock held(mutex_);
@@ -130,7 +130,8 @@ class spool_transport final : public transport {
             const std::string* next = requests_.next(last);
             if (next == nullptr) break;
             if (steady_clock::now() >= deadline)
-                return error{errc::timed_out, 0, "spool: the deadline passed before all files were examined"};
+                return error{errc::timed_out, 0,
+                             "spool: the deadline passed before all files of request/ were examined"};
             last = *next;
             result<void> done = claim_if_ready(last, request, out);
             if (!done) return done;
@@ -261,8 +262,9 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
     using detail::cat, detail::json_quote, detail::spool_usage_error;
     const result<detail::ref<detail::spool_folders>> opened = detail::open_spool_folders(directory, true);
     if (!opened) return opened.error();
-    if (job.type.empty() || job.queue.empty() || job.max_attempts < 0)
-        return spool_usage_error({"a job needs a type, a queue and a max_attempts of 0 or more"});
+    if (job.type.empty()) return spool_usage_error({"type must not be empty"});
+    if (job.queue.empty()) return spool_usage_error({"queue must not be empty"});
+    if (job.max_attempts < 0) return spool_usage_error({"max_attempts must not be negative"});
     if (!json_view::parse(job.args_json) || json_view(job.args_json).type() != json_type::array)
         return spool_usage_error({"args is not a JSON array"});
     const std::string stamp = cat({detail::name_from_time("5-"), ".json"});
@@ -278,7 +280,7 @@ OJS_SHUTDOWN_INLINE result<std::string> spool_enqueue(const std::string& directo
                                  {"max_attempts", job.max_attempts > 0 ? cat({job.max_attempts}) : ""},
                                  {"created_at", json_quote(detail::utc_text())}});
     constexpr std::size_t max_size = detail::max_spool_job_size;
-    if (text.size() >= max_size) return spool_usage_error({"a job is at most ", max_size, " bytes"});
+    if (text.size() >= max_size) return spool_usage_error({"a job must be smaller than ", max_size, " bytes"});
     const std::string temporary = cat({".new.", detail::hex_text(detail::random_number())});
     const int request = (*opened)->request();
     int errnum = ENOENT;

@@ -196,7 +196,8 @@ class coordinator_body final : public ref_counted {
         const result<void> ours = check_process_id(request.process_id);
         if (!ours) return ours.error();
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0) {
-            return error{errc::invalid_argument, 0, "grace_period_seconds and max_shutdown_seconds cannot be negative"};
+            return error{errc::invalid_argument, 0,
+                         "grace_period_seconds and max_shutdown_seconds: must not be negative"};
         }
         const auto max = time_or(request.max_shutdown_seconds, options_.max_shutdown);
         const auto asked_grace = time_or(request.grace_period_seconds, options_.grace_period);
@@ -420,7 +421,7 @@ class coordinator_body final : public ref_counted {
             return drain(token);
         } catch (...) {
             rethrow_thread_exit();
-            return error{errc::system, 0, "the drain function threw an exception"};
+            return error{errc::system, 0, cat({"the drain function threw: ", thrown_text()})};
         }
     }
 

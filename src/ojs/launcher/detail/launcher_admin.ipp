@@ -62,7 +62,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
     };
     for (const char c : options.admin_token) {
         if (c <= ' ' || c > '~')
-            return error{errc::invalid_argument, 0, "admin_token must consist of visible ASCII characters"};
+            return error{errc::invalid_argument, 0, "admin_token: must consist of visible ASCII characters"};
     }
     const result<endpoint> where = parse_listen_address(options.admin_address);
     if (!where) return fault(where.error().text);
@@ -79,7 +79,7 @@ inline result<http_guard> admin_guard(const launcher_options& options) {
 
 // The result of launcher_options::reload, which may come too late.
 struct reload_call : ref_counted {
-    result<group_options> read = error{errc::system, 0, "the callback threw an exception"};
+    result<group_options> read = error{errc::system, 0, "not called"};
     atomic<bool> returned{false};
 };
 
@@ -215,10 +215,10 @@ class launcher_admin {
     static result<shutdown_options> options_from(const Request& request) {
         if (request.grace_period_seconds < 0 || request.max_shutdown_seconds < 0)
             return error{errc::invalid_argument, 0,
-                         "grace_period_seconds and max_shutdown_seconds must not be negative"};
+                         "grace_period_seconds and max_shutdown_seconds: must not be negative"};
         if (request.force && (request.grace_period_seconds > 0 || request.max_shutdown_seconds > 0))
             return error{errc::invalid_argument, 0,
-                         "grace_period_seconds and max_shutdown_seconds are not allowed with force"};
+                         "grace_period_seconds and max_shutdown_seconds: not allowed with force"};
         return shutdown_options{reason_or_default(request.reason), std::chrono::seconds(request.grace_period_seconds),
                                 std::chrono::seconds(request.max_shutdown_seconds)};
     }
@@ -279,8 +279,8 @@ class launcher_admin {
     static result<rollout_options> options_from(const rollout_request& request, const retry_options& configured) {
         const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
         if (request.canary < 0 || request.canary_seconds < 0)
-            return fault("canary and canary_seconds must not be negative");
-        if (request.retries < 0) return fault("retries must not be negative");
+            return fault("canary and canary_seconds: must not be negative");
+        if (request.retries < 0) return fault("retries: must not be negative");
         const retry_policy policy =
             request.retry == retry_policy::as_configured ? policy_of(configured) : request.retry;
         if (policy == retry_policy::manual && request.retries > 0)
@@ -315,7 +315,9 @@ class launcher_admin {
         };
         shutdown_sequence once;
         once.add("reload", call, reload_timeout);
-        if (once.run().front().status != step_status::timed_out) return made->read;
+        const step_result ended = once.run().front();
+        if (ended.status == step_status::threw) return error{errc::system, 0, cat({"threw: ", ended.error})};
+        if (ended.status != step_status::timed_out) return made->read;
         late_reload_ = made;
         return error{errc::unavailable, 0, cat({"no result within ", format_duration(reload_timeout)})};
     }

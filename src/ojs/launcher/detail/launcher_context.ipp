@@ -63,7 +63,7 @@ class routing_hooks : public ref_counted {
         while (called_count_ < last && call_returned_.wait_until(held, deadline)) continue;
         if (called_count_ >= last) return;
         held.unlock();
-        log_.write(log_level::warn, "routing hook timed out; shutting down without it");
+        log_.write(log_level::warn, "a routing hook has not returned in time; shutting down without it");
     }
 
   private:
@@ -93,7 +93,10 @@ class routing_hooks : public ref_counted {
         try {
             hooks_[static_cast<int>(posted.hook)](posted.process);
         } catch (...) {
-            log_.write(log_level::error, "a routing hook threw", {field("process_id", posted.process.id)});
+            static constexpr const char* names[] = {"on_routable", "on_unroutable", "on_change"};
+            log_.write(log_level::error, "a routing hook threw",
+                       {field("hook", names[static_cast<int>(posted.hook)]), field("process_id", posted.process.id),
+                        field("error", thrown_text())});
         }
     }
 

@@ -163,7 +163,7 @@ class process_group : public ref_counted {
         unique_lock held(mutex_);
         const ref<instance> target = member.process;
         held.unlock();
-        if (!target) return error{errc::unavailable, 0, "is being started"};
+        if (!target) return error{errc::unavailable, 0, cat({"process ", member.id, " is being started; ask again"})};
         return target->request_status(deadline);
     }
     // The times of a requested shutdown.

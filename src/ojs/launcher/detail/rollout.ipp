@@ -216,7 +216,7 @@ struct rollout : ref_counted {
         try {
             return options.canary_check(started);
         } catch (...) {
-            return error{errc::system, 0, "canary_check threw an exception"};
+            return error{errc::system, 0, cat({"canary_check threw: ", thrown_text()})};
         }
     }
     // True: there is progress to log.
@@ -308,13 +308,14 @@ inline result<void> check_programs(const group_options& group) {
 // errc::invalid_argument: as check_group(), another name, or invalid options.
 inline result<void> check_rollout(const group_options& current, const group_options& target,
                                   const rollout_options& options) {
-    const auto fault = [](const char* text) { return error{errc::invalid_argument, 0, text}; };
+    const auto fault = [](std::string text) { return error{errc::invalid_argument, 0, std::move(text)}; };
     result<void> valid = check_group(target);
     if (!valid) return valid;
     if (target.name != current.name) return fault("a rollout cannot rename a group");
-    if (options.canary < 0 || options.max_retries < -1) return fault("canary and max_retries must not be negative");
-    if (options.max_backoff < options.initial_backoff) return fault("max_backoff is below initial_backoff");
-    if (options.max_backoff > max_pause) return fault("max_backoff is longer than 24 days");
-    return {};
+    if (options.canary < 0) return fault("canary: must not be negative");
+    if (options.canary_time.count() < 0) return fault("canary_time: must not be negative");
+    if (options.max_retries < -1) return fault("max_retries: must not be below -1");
+    std::string wrong = fault_in_backoff("", options.initial_backoff, options.max_backoff);
+    return wrong.empty() ? result<void>() : fault(std::move(wrong));
 }
 }  // namespace ojs::detail

@@ -278,7 +278,7 @@ class state_file : public ref_counted {
         return {errc::system, failed,
                 cat({"state file ", printable(path_, 300), ": cannot ", verb, ": ", errno_text(failed)})};
     }
-    error refusal(const char* why) const {
+    error refusal(std::string_view why) const {
         return {errc::invalid_argument, 0, cat({"state file ", printable(path_, 300), ": ", why})};
     }
     // The lock is a separate file, as each write replaces the state file.
@@ -288,8 +288,8 @@ class state_file : public ref_counted {
         if (!lock_) return failure("open its lock", errno);
         struct stat about {};
         if (::fstat(lock_.get(), &about) != 0) return failure("inspect its lock", errno);
-        if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-            return refusal("the .lock file belongs to another user, or is not a regular file");
+        if (!S_ISREG(about.st_mode)) return refusal("the .lock file is not a regular file: remove it");
+        if (about.st_uid != ::geteuid()) return refusal("the .lock file belongs to another user: remove it");
         const time_point deadline = deadline_after(lock_timeout);
         while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno != EINTR && errno != EWOULDBLOCK) return failure("lock it", errno);
@@ -304,8 +304,9 @@ class state_file : public ref_counted {
         const result<small_file> file = read_small_file(path_, max_state_file);
         if (!file && is_missing(file.error())) return {};
         if (!file && file.error().sys_errno != 0) return failure("read it", file.error().sys_errno);
-        if (!file || file->text.size() > max_state_file)
-            return refusal("not a regular file, or too large; move it away to start without it");
+        if (!file) return refusal("not a regular file; move it away to start without it");
+        if (file->text.size() > max_state_file)
+            return refusal(cat({"larger than ", max_state_file, " bytes; move the file away to start without it"}));
         if (file->info.st_uid != ::geteuid())
             return refusal("belongs to another user; the launcher reads only its own user's file");
         const result<launcher_state> state = read_message<launcher_state>(file->text);

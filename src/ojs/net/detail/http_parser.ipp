@@ -43,7 +43,9 @@ class http_parser {
 
     // Once it has failed: what a server responds with.
     int failure_code() const noexcept { return failure_code_; }
-    const char* failure() const noexcept { return failure_; }
+    std::string failure() const {
+        return failure_limit_ == 0 ? failure_ : cat({failure_, " is larger than ", failure_limit_, " bytes"});
+    }
 
   protected:
     enum class state { start, header, body, chunk_size, chunk, chunk_end, trailer, rest, complete, failed };
@@ -105,10 +107,11 @@ class http_parser {
         if (state_ == state::rest) keeps_alive_ = false;
         return true;
     }
-    bool fail(int code, const char* reason) noexcept {
+    bool fail(int code, const char* reason, std::size_t limit = 0) noexcept {
         state_ = state::failed;
         failure_code_ = code;
         failure_ = reason;
+        failure_limit_ = limit;
         return false;
     }
 
@@ -134,7 +137,8 @@ class http_parser {
         const std::size_t end = left.find('\n');
         const std::size_t length = end == left.npos ? left.size() : end + 1;
         if (head_bytes_ + length > max_head_)
-            return fail(state_ <= state::header ? 431 : 400, "the head or the chunk framing is too large");
+            return state_ <= state::header ? fail(431, "the head", max_head_)
+                                           : fail(400, "a chunk's framing", max_head_);
         if (end == left.npos) return false;
         if (length < 2 || left[end - 1] != '\r') return fail(400, "a line does not end in CR LF");
         line = left.substr(0, length - 2);
@@ -160,7 +164,7 @@ class http_parser {
         if (line.empty()) return state_ = state::complete, true;
         // A folded header begins with a blank, which no name does.
         const std::string_view name = line.substr(0, line.find(':'));
-        if (name.size() == line.size() || !is_token(name)) return fail(400, "a header has no valid name");
+        if (name.size() == line.size() || !is_token(name)) return fail(400, "a header line has no valid name");
         const std::string_view value = trim_blanks(line.substr(name.size() + 1));
         if (!is_field_value(value)) return fail(400, "a header contains a control character");
         if (message_.headers.empty()) message_.headers.reserve(8);
@@ -174,14 +178,14 @@ class http_parser {
         if (digits.empty() || !is_field_value(rest) || (!rest.empty() && rest.front() != ';'))
             return fail(400, "a chunk size is not a number");
         std::uint64_t size = 0;
-        if (!parse_number(digits, UINT64_MAX, size, 16)) return fail(413, "the body is too large");
+        if (!parse_number(digits, UINT64_MAX, size, 16)) return fail(413, "the body", max_body_);
         head_bytes_ = 0;
         state_ = size > 0 ? state::chunk : state::trailer;
         return expect_body(size);
     }
     bool expect_body(std::uint64_t size) noexcept {
         body_left_ = size;
-        return size <= max_body_ - message_.body.size() || fail(413, "the body is too large");
+        return size <= max_body_ - message_.body.size() || fail(413, "the body", max_body_);
     }
 
     std::size_t max_head_;
@@ -194,5 +198,6 @@ class http_parser {
     bool keeps_alive_ = false;
     int failure_code_ = 0;
     const char* failure_ = "";
+    std::size_t failure_limit_ = 0;
 };
 }  // namespace ojs::detail

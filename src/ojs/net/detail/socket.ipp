@@ -174,7 +174,7 @@ class resolver final : public ref_counted {
         }
         if (!is_pending_) begin_lookup();
         while (is_pending_ && finished_.wait_until(held, deadline)) continue;
-        const char* const problem = is_pending_ ? "it takes too long" : failure_;
+        const char* const problem = is_pending_ ? "no response before the deadline" : failure_;
         if (problem == nullptr) return connect_to_found(held, deadline);
         return error{errc::unreachable, is_pending_ ? ETIMEDOUT : 0,
                      cat({"cannot look up '", target_.host, "': ", problem})};

@@ -55,7 +55,8 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
 
 inline const char* parse_port(std::string_view text, std::uint64_t min_port, std::uint16_t& out) noexcept {
     std::uint64_t number = 0;
-    if (!parse_number(text, 65535, number) || number < min_port) return "the port is not a number from 1 to 65535";
+    if (!parse_number(text, 65535, number) || number < min_port)
+        return min_port == 0 ? "the port is not a number up to 65535" : "the port is not a number from 1 to 65535";
     out = static_cast<std::uint16_t>(number);
     return nullptr;
 }

@@ -149,8 +149,8 @@ class child_launch {
     // Not posix_spawn(), which has no limits and no death signal. Signals are blocked across the fork.
     result<pid_t> run() {
         unique_fd reader;
-        if (!make_pipe(reader, report_)) return cannot_start("a pipe", errno);
-        if (options_->before_exec && !make_pipe(gate_, gate_opener_)) return cannot_start("a pipe", errno);
+        if (!make_pipe(reader, report_)) return cannot_start("pipe()", errno);
+        if (options_->before_exec && !make_pipe(gate_, gate_opener_)) return cannot_start("pipe()", errno);
         sigset_t all;
         sigset_t previous;
         sigfillset(&all);
@@ -160,7 +160,7 @@ class child_launch {
         if (child == 0) become_program();
         const int failed = errno;
         pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-        if (child < 0) return cannot_start("fork", failed);
+        if (child < 0) return cannot_start("fork()", failed);
         for (unique_fd& each : child_ends_) each.reset();
         report_.reset();
         const result<void> known = open_gate(child);
@@ -269,7 +269,7 @@ class child_launch {
     result<void> open_pipe(int number) {
         unique_fd reader;
         unique_fd writer;
-        if (!make_pipe(reader, writer)) return cannot_start("a pipe", errno);
+        if (!make_pipe(reader, writer)) return cannot_start("pipe()", errno);
         if (number == STDIN_FILENO) std::swap(reader, writer);  // the child reads
         our_ends[number] = std::move(reader);
         child_ends_[number] = std::move(writer);
@@ -297,13 +297,14 @@ class child_launch {
     // Runs before_exec, and lets the waiting child continue to its exec().
     result<void> open_gate(pid_t child) {
         if (!options_->before_exec) return {};
-        result<void> known = error{errc::invalid_argument, 0, "child_options: before_exec threw an exception"};
+        result<void> known;
         try {
             known = options_->before_exec(child);
         } catch (...) {
+            known = invalid_options(cat({"before_exec threw: ", thrown_text()}));
         }
         if (known && retry_interrupted([&] { return ::write(gate_opener_.get(), "", 1); }) == 1) return {};
-        if (known) known = cannot_start("a pipe", errno);
+        if (known) known = cannot_start("pipe()", errno);
         ::kill(child, SIGKILL);
         reap_status(child);
         return known;

@@ -139,9 +139,9 @@ class claims {
         own->abandoned = true;
         fetches& pending = batch_.waiting;
         const auto found = std::find(pending.begin(), pending.end(), own);
-        if (found == pending.end()) return failure(errc::timed_out, "the database did not respond in time");
+        if (found == pending.end()) return failure(errc::timed_out, "the database did not respond before the deadline");
         pending.erase(found);
-        return failure(errc::unreachable, "another FETCH is still in progress");
+        return failure(errc::unreachable, "another FETCH was in progress until the deadline");
     }
 
     // Called with the lock. Jobs of an abandoned FETCH are given back later.
@@ -150,7 +150,7 @@ class claims {
         for (const auto& call : calls) {
             call->is_finished = true;
             if (!done && jobs.empty()) call->failed = done.error();
-            if (call->count == 0) call->failed = failure(errc::cancelled, "FETCH cancelled");
+            if (call->count == 0) call->failed = failure(errc::cancelled, "cancelled: the worker stopped fetching");
             for (; call->jobs.size() < call->count && next < jobs.size(); ++next)
                 call->jobs.push_back(std::move(jobs[next]));
             for (const job& lost : call->jobs) {
@@ -163,7 +163,7 @@ class claims {
     result<void> claim_jobs(const std::vector<std::string>& queues, const fetches& calls, time_point deadline,
                             std::vector<job>& out) {
         const turn taken(db_.claiming, deadline);
-        if (!taken) return failure(errc::unreachable, "another statement is still in progress");
+        if (!taken) return db_.claiming.busy(errc::unreachable);
         result<void> done = connect_others(deadline);
         if (done) done = give_back_lost(deadline);
         const std::size_t first = next_queue_++;
@@ -182,7 +182,7 @@ class claims {
         for (const auto& [connection, statement] : others) {
             const bool is_up = connection->backend_pid() != 0;
             const turn taken(*connection, is_up ? steady_clock::now() : deadline);
-            if (!taken && !is_up) return failure(errc::unreachable, "another statement is still in progress");
+            if (!taken && !is_up) return connection->busy(errc::unreachable);
             const result<void> ready = taken ? connection->prepare(*statement, deadline) : result<void>();
             if (!ready) return ready;
         }
@@ -230,23 +230,21 @@ class claims {
 
     void take_rows(const std::string& queue, const postgres_rows& rows, std::vector<job>& out) {
         out.reserve(out.size() + static_cast<std::size_t>(rows.size()));
-        std::vector<long long> unfit;
-        std::vector<long long> used_up;
+        std::map<std::string, std::vector<long long>> unfit;  // by reason
         for (int row = 0; row < rows.size(); ++row) {
-            if (!rows.is_null(row, 1))
-                add_job(rows, row, out);
-            else
-                (rows.number(row, 3) >= 32767 ? used_up : unfit).push_back(rows.number(row, 0));
+            if (!rows.is_null(row, 1)) add_job(rows, row, out);
+            if (rows.is_null(row, 1)) unfit[unfit_reason(rows, row)].push_back(rows.number(row, 0));
         }
-        exclude(queue, unfit, "larger than max_bytes, or without args");
-        exclude(queue, used_up, "attempt 32767, the largest that River's table can hold");
+        for (const auto& [reason, ids] : unfit) {
+            excluded_.insert(ids.begin(), ids.end());
+            db_.notice("jobs are not claimed", {field("queue", queue), field("jobs", ids.size()),
+                                                field("reason", reason), field("first_id", ids.front())});
+        }
     }
-
-    void exclude(const std::string& queue, const std::vector<long long>& ids, const char* reason) {
-        if (ids.empty()) return;
-        excluded_.insert(ids.begin(), ids.end());
-        db_.notice("jobs are not claimed", {field("queue", queue), field("jobs", ids.size()), field("reason", reason),
-                                            field("first_id", ids.front())});
+    std::string unfit_reason(const postgres_rows& rows, int row) const {
+        if (rows.number(row, 3) >= 32767) return "attempt 32767, the largest that River's table can hold";
+        if (rows.is_null(row, 8)) return "args or metadata are missing";
+        return cat({"args or metadata are longer than max_bytes (", db_.options.max_bytes, ")"});
     }
 
     void add_job(const postgres_rows& rows, int row, std::vector<job>& out) {
@@ -313,7 +311,7 @@ class reports {
         // A locked row delays no other report: it is retried until the deadline.
         for (std::chrono::milliseconds pause(5);; pause = std::min(pause * 2, std::chrono::milliseconds(300))) {
             if (!settle_in_batch(shared, deadline))
-                return failure(errc::timed_out, "the database did not respond in time");
+                return failure(errc::timed_out, "the database did not respond before the deadline");
             if (!shared->locked || steady_clock::now() + 2 * pause >= deadline) break;
             static_cast<void>(cancel_token().sleep_for(pause));
         }
@@ -357,7 +355,7 @@ class reports {
     // After a rejected value each settlement is sent alone, so that the others succeed.
     void settle_all(const settlements& all, time_point deadline) {
         const turn taken(db_.settling, deadline);
-        result<void> done = failure(errc::timed_out, "another statement is still in progress");
+        result<void> done = db_.settling.busy(errc::timed_out);
         if (taken) done = try_settle(all, deadline, false);
         const bool one_by_one = !done && done.error().code == errc::rejected;
         for (const auto& call : all) {

@@ -42,7 +42,8 @@ WITH picked AS MATERIALIZED (
     RETURNING job.*
 )
 SELECT picked.id, kind, queue, coalesce(claimed.attempt, picked.attempt), max_attempts, claimed.args::text, claimed.metadata::text,
-    coalesce(claimed.metadata ->> 'cancel_attempted_at', '')
+    coalesce(claimed.metadata ->> 'cancel_attempted_at', ''),
+    octet_length(picked.args::text) > $4::bigint OR octet_length(picked.metadata::text) > $4::bigint
 FROM picked LEFT JOIN claimed ON claimed.id = picked.id ORDER BY priority, scheduled_at, picked.id)"};
 
 // Requeues jobs whose claim had no response. $1 owner, $2 the known claimed ids, $3 channel, $4 and $5 the first and

@@ -144,6 +144,7 @@ class postgres_connection {
         postgres_connection& target_;
         bool is_mine_ = false;
     };
+    error busy(errc code) const { return failure(code, "connection '" + name_ + "' was busy until the deadline"); }
 
     // Connects if necessary. `should_send` is called right before the statement is sent; false: errc::cancelled, and
     // nothing is sent. Errors:
@@ -156,7 +157,7 @@ class postgres_connection {
         const result<void> ready = prepare(query, deadline);
         if (!ready) return ready.error();
         if (steady_clock::now() >= deadline) return failure(errc::unreachable, "not sent before the deadline");
-        if (should_send && !should_send()) return failure(errc::cancelled, "FETCH cancelled");
+        if (should_send && !should_send()) return failure(errc::cancelled, "cancelled: the worker stopped fetching");
         return send(query, values, deadline);
     }
 
@@ -249,7 +250,7 @@ class postgres_connection {
         while (PQstatus(connection_.get()) != CONNECTION_BAD && status != PGRES_POLLING_FAILED) {
             if (status == PGRES_POLLING_OK) return {};
             if (!wait_for(status == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline))
-                return failure(errc::timed_out, "the server did not respond in time");
+                return failure(errc::timed_out, "the database did not respond before the deadline");
             status = PQconnectPoll(connection_.get());
         }
         return failure(errc::unreachable, one_line(PQerrorMessage(connection_.get())));
@@ -358,7 +359,7 @@ class postgres_connection {
 
     // The statement in progress may have been executed, or may still be.
     error disconnect(errc code, const char* text = nullptr) {
-        if (code == errc::timed_out) text = "the database did not respond in time";
+        if (code == errc::timed_out) text = "the database did not respond before the deadline";
         const error out = failure(code, one_line(text != nullptr ? text : PQerrorMessage(connection_.get())));
         if (backend_pid_ != 0) {
             lost_pid_ = backend_pid_;

@@ -244,7 +244,7 @@ class session {
         for (postgres_connection* const connection :
              {&db_.listening, &db_.listening, &db_.claiming, &db_.claiming, &db_.listening, &db_.claiming}) {
             const turn taken(*connection, deadline);
-            if (!taken) return failure(errc::timed_out, "another statement is still in progress");
+            if (!taken) return connection->busy(errc::timed_out);
             const result<postgres_rows> found = connection->run(query, {}, deadline);
             if (!found) return found.error();
             if (!db_.listening.is_pooled()) return {};
@@ -370,7 +370,7 @@ class session {
         db_.ok_or_notice(
             db_.run_by_halves(
                 db_.listening, sql::schedule, [&] { return due; }, [](const postgres_rows&) {}, call_deadline()),
-            "cannot make due jobs available");
+            "cannot make due jobs available; retrying");
         if (steady_clock::now() >= next_queue_upsert_at_) {
             next_queue_upsert_at_ = deadline_after(std::chrono::minutes(1));
             db_.ok_or_notice(db_.listening.run(sql::upsert_queues, {queues}, call_deadline()),
@@ -383,7 +383,7 @@ class session {
     void rescue_lost_owners(const std::string& queues) {
         const result<postgres_rows> found =
             db_.listening.run(sql::owners_without_lock, {queues, owner()}, call_deadline());
-        if (!db_.ok_or_notice(found, "cannot find owners without a lock")) return unlocked_since_.clear();
+        if (!db_.ok_or_notice(found, "cannot look for dead workers; retrying")) return unlocked_since_.clear();
         std::map<std::string, time_point> unlocked_since;
         const time_point now = steady_clock::now();
         for (int row = 0; row < found->size(); ++row) {
@@ -403,8 +403,8 @@ class session {
         const auto lost = [&] { return values({name, queues}); };
         const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
         const auto done = db_.run_by_halves(db_.listening, sql::rescue, lost, count, call_deadline());
-        db_.ok_or_notice(done, "cannot rescue jobs of a lost owner");
-        if (rescued > 0) db_.notice("rescued jobs of a lost owner", {field("jobs", rescued), field("owner", name)});
+        db_.ok_or_notice(done, "cannot rescue a dead worker's jobs; retrying");
+        if (rescued > 0) db_.notice("rescued a dead worker's jobs", {field("jobs", rescued), field("owner", name)});
     }
 
     void renew_attempted_at() {
@@ -413,7 +413,7 @@ class session {
         for (const long long id : jobs) ids.add(id);
         if (jobs.empty()) return;
         db_.ok_or_notice(db_.listening.run(sql::renew_attempted_at, {ids.text(), owner()}, call_deadline()),
-                         "cannot renew attempted_at of long jobs");
+                         "cannot renew attempted_at; River's rescuer may take jobs of over an hour");
     }
 
     database& db_;

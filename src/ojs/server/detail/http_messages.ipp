@@ -31,7 +31,8 @@ class request_parser final : public http_parser {
             return fail(400, "the request line is not HTTP");
         const std::string_view method = line.substr(0, first_blank);
         std::string_view target = line.substr(first_blank + 1, last_blank - first_blank - 1);
-        if (!is_token(method) || !is_target(target)) return fail(400, "the request line is not HTTP");
+        if (!is_token(method)) return fail(400, "the method is not an HTTP token");
+        if (!is_target(target)) return fail(400, "the target contains a control character");
         authority_.clear();
         if (equals_ignore_case(target.substr(0, 7), "http://")) {  // as sent to a proxy
             target.remove_prefix(7);

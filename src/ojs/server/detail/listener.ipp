@@ -99,8 +99,11 @@ inline result<void> check_folder(const std::string& folder, bool may_be_sticky) 
     const auto is_trusted = [](uid_t owner) { return owner == ::geteuid() || owner == 0; };
     const bool kept = (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
     const bool sticky = may_be_sticky && (found.st_mode & S_ISVTX) != 0;
-    if (is_trusted(found.st_uid) && is_trusted(link.st_uid) && (kept || sticky)) return {};
-    return error{errc::invalid_argument, 0, cat({folder, " belongs to, or can be changed by, other users"})};
+    const bool is_ours = is_trusted(found.st_uid) && is_trusted(link.st_uid);
+    if (is_ours && (kept || sticky)) return {};
+    return error{errc::invalid_argument, 0,
+                 cat({folder, is_ours ? " can be written to by other users: run chmod go-w"
+                                      : " belongs to another user: run chown, or choose another folder"})};
 }
 inline result<void> check_folder_of(const std::string& socket_path) {
     if (socket_path.empty()) return {};  // a TCP address

@@ -208,7 +208,7 @@ class server_connection final : public ref_counted {
             if (reached != http_parser::status::need_more) return on_parsed(reached);
             count_buffered(static_cast<std::size_t>(got));
             if (parser_.is_empty() && deadline_.load() < idle_deadline_) idle_deadline_ = deadline_.load();
-            if (is_full()) return refuse(busy_response("too many requests in flight"));
+            if (is_full()) return refuse(busy_response(full_text()));
             send_100_continue();
         }
     }
@@ -316,7 +316,7 @@ class server_connection final : public ref_counted {
             return server_.draining.load() ? busy_response("this server is shutting down")
                                            : plain_response(200, "ready");
         }
-        if (is_full()) return busy_response("too many requests in flight");
+        if (is_full()) return busy_response(full_text());
         served_request request{std::move(message), socket_.get()};
         http_response out = detail::call_handler(server_.handler, request);
         request.headers.clear();
@@ -329,6 +329,9 @@ class server_connection final : public ref_counted {
         return out;
     }
     bool take_slot_request() noexcept { return closes_when_idle_.load() || server_.take_slot_request(); }
+    std::string full_text() const {
+        return cat({"the requests in flight have more than ", server_.options.max_buffered, " bytes: retry later"});
+    }
     bool is_full() const noexcept { return server_.buffered.load() > server_.options.max_buffered; }
     bool is_readiness(std::string_view target) const noexcept {
         const std::string& path = server_.options.readiness_path;

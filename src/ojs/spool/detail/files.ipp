@@ -132,7 +132,8 @@ struct spool_folders : ref_counted {
 inline bool is_trusted_owner(uid_t owner) noexcept { return owner == 0 || owner == ::geteuid(); }
 
 inline std::string untrusted_owner_text(uid_t owner) {
-    return cat({"it belongs to user ", static_cast<unsigned>(owner), ", which is neither the worker's user nor root"});
+    return cat(
+        {"it belongs to user ", static_cast<unsigned>(owner), ", neither the worker's user nor root: run chown"});
 }
 
 inline bool is_own_group(gid_t group) {

@@ -221,7 +221,7 @@ inline result<ref<spool_owner>> try_create_owner(const ref<spool_folders>& spool
     const std::string name = cat({static_cast<long>(getpid()), "-", hex_text(random_number())});
     const std::string place = cat({printable(spool->path, 300), "/processing/", name});
     const error removed = {errc::busy, EAGAIN,
-                           "spool: other processes keep removing this worker's folder in processing/"};
+                           "spool: other processes keep removing this worker's folder in processing/: stop them"};
     if (::mkdirat(spool->processing.get(), name.c_str(), 0700) != 0)
         return errno == EEXIST ? removed : spool_error("create " + place, errno, errc::system);
     unique_fd folder(open_folder_at(spool->processing.get(), name));

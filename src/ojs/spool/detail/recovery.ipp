@@ -129,7 +129,7 @@ class spool_recovery {
         claim.max_attempts = static_cast<std::int64_t>(options_.retry_delays.size()) + 1;
         spool_verdict verdict;
         verdict.target = spool_target::request;
-        job_error failure = {"worker_lost", "the worker that ran the job died", true, "{}"};
+        job_error failure = {"worker_lost", died_while_running, true, "{}"};
         bool counts_as_run = true;
         if (options_.accept_any_file) {
             counts_as_run = read_orphan_sidecar(file, found.info, claim, verdict);

@@ -19,7 +19,7 @@ class machine : public machine_log {
         result<void> ready = start_extensions();
         const int fd = waker.notify_fd();
         if (ready && !(phases.own.subscribe(fd) && phases.shared.subscribe(fd)))
-            ready = error{errc::busy, 0, "more than 16 subscribe to one lifecycle"};
+            ready = error{errc::busy, 0, "more than 16 descriptors subscribe to this lifecycle"};
         return ready;
     }
     virtual void tear_down() {
@@ -120,7 +120,8 @@ class machine : public machine_log {
             extensions.push_back(made);
             ++running_extensions_;
             result<void> started = invalid(cat({"worker extension '", factory.name, "' threw in start()"}));
-            call_user("a worker extension threw in start()", [&] { started = made->start(machine_ref(this)); });
+            call_user(
+                "a worker extension threw in start()", [&] { started = made->start(machine_ref(this)); }, factory.name);
             if (!started) return started;
         }
         return {};
@@ -128,8 +129,10 @@ class machine : public machine_log {
     // In reverse order. Idempotent.
     void stop_extensions(time_point deadline) {
         while (running_extensions_ > 0) {
-            --running_extensions_;
-            call_user("a worker extension threw in stop()", [&] { extensions[running_extensions_]->stop(deadline); });
+            const std::size_t i = --running_extensions_;
+            call_user(
+                "a worker extension threw in stop()", [&] { extensions[i]->stop(deadline); },
+                settings.extensions[i].name);
         }
     }
 

@@ -134,18 +134,20 @@ class machine_state : public ref_counted {
     }
     // Not once the worker is destroyed.
     template <class Code>
-    void call_user(const char* message_if_thrown, Code code) {
+    void call_user(const char* message_if_thrown, Code code, std::string_view extension = {}) {
         try {
             const user_call entered(callbacks);
             if (entered) code();
         } catch (...) {
-            log.write(log_level::error, message_if_thrown, {field("error", thrown_text())});
+            log.write(log_level::error, message_if_thrown,
+                      {field("extension", extension), field("error", thrown_text())});
         }
     }
     template <class Code>
     void call_extensions(Code code) {
-        for (const ref<worker_extension>& extension : extensions)
-            call_user("a worker extension threw; ignored", [&] { code(*extension); });
+        for (std::size_t i = 0; i < extensions.size(); ++i)
+            call_user(
+                "a worker extension threw; ignored", [&] { code(*extensions[i]); }, settings.extensions[i].name);
     }
     void notify_settled(const work& one, std::string_view type, settled_state state) {
         if (extensions.empty()) return;

@@ -167,6 +167,6 @@ inline result<bool> read_claim(std::string_view body, const job_request& query) 
     if (state == "active" && !owner.empty() && owner != query.worker->worker_id) return false;
     if (knows_attempt && attempt != query.attempt) return false;
     if (state == "active" && (!owner.empty() || knows_attempt)) return true;
-    return error{errc::unsupported, 0, "the response does not say whose the job is"};
+    return error{errc::unsupported, 0, "the response has no worker_id of the job"};
 }
 }  // namespace ojs::detail

@@ -23,7 +23,7 @@ inline void read_if_duration(std::string_view source, std::uint64_t unit, millis
 
 // Why the job cannot run; empty: it can.
 inline std::string job_fault(const job& read, std::string_view args, std::string_view source) {
-    if (read.type.empty()) return "type is missing or not a string";
+    if (read.type.empty()) return "type must be a string that is not empty";
     if (args.empty()) return "args is missing";
     const result<void> valid = check_json(source);
     if (!valid) return valid.error().text;

@@ -68,7 +68,7 @@ class reports : public worker_state {
         for (report_tries so_far;;) {
             {
                 const unique_lock held(guard);
-                if (steady_clock::now() >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
+                if (steady_clock::now() >= reports_end()) return error{errc::timed_out, 0, "stop_timeout is over"};
                 so_far.seen_changes = report_changes;
                 so_far.seen_claims = job.claims;
             }
@@ -98,7 +98,7 @@ class reports : public worker_state {
             return locked([&] { return !job.is_superseded && !beats.last_has_begun; });
         };
         unique_lock held(guard);
-        if (sent_at >= reports_end()) return error{errc::timed_out, 0, "the stop is over"};
+        if (sent_at >= reports_end()) return error{errc::timed_out, 0, "stop_timeout is over"};
         if (!report.ack) job.fail_sent = true;  // once it arrives, this worker may get the job again
         job_request about = request_about(job, std::move(should_send));
         held.unlock();

@@ -26,7 +26,7 @@ class worker_core final : public slots {
     result<void> start(run_claim* claim) {
         result<void> valid = check_options(options);
         if (valid) valid = handlers_valid_;
-        if (valid && registered.empty()) valid = invalid("no handler is registered");
+        if (valid && registered.empty()) valid = invalid("no handler is registered: call register_handler()");
         if (!valid) return valid;
         if (locked([this] { return exchange(is_started, true); }))
             return error{errc::busy, 0, "this worker has already been started"};
