@@ -631,13 +631,13 @@ TEST_CASE("child_process: the child dies with its parent process, unless death_s
 }
 #endif
 
-TEST_CASE("child_reset: after a custom fork(), no signal is blocked or ignored") {
+TEST_CASE("reset_child_signals: after a custom fork(), no signal is blocked or ignored") {
     const pid_t other = forked([] {
         sigset_t all;
         sigfillset(&all);
         ::sigprocmask(SIG_SETMASK, &all, nullptr);
         ::signal(SIGHUP, SIG_IGN);
-        child_reset();
+        reset_child_signals();
         sigset_t now;
         ::sigprocmask(SIG_SETMASK, nullptr, &now);
         struct sigaction hangup {};

@@ -91,7 +91,7 @@ TEST_CASE("signals: if the kernel refuses a handler, install() fails and leaves 
     CHECK((status == 0 || status == 99));
 }
 
-TEST_CASE("signals: the third stop signal exits with 128+n, if nobody follows the lifecycle") {
+TEST_CASE("signals: no reader of the lifecycle -> the third stop signal exits with 128+n") {
     for (const int number : {SIGTERM, SIGINT}) {
         CHECK(test::status_of(test::forked([=] {
                   lifecycle target(0ms);

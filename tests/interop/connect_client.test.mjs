@@ -13,7 +13,7 @@ import {
 import { client, poll, refusal, startRunner, us } from "./harness.mjs";
 
 for (const over of ["tcp", "unix"]) {
-  test(`${over}: a whole shutdown, from READY to its end`, async (t) => {
+  test(`coordinator over ${over}: Shutdown -> DRAINING is reported, the work ends, exit 0`, async (t) => {
     const runner = await startRunner(t, over, "--initial-work", "60", "--work-duration", "50ms");
     const call = client(runner.http);
 
@@ -41,7 +41,7 @@ for (const over of ["tcp", "unix"]) {
   });
 }
 
-test("the binary codec, gRPC-Web and gRPC end with an error, and the service continues", async (t) => {
+test("coordinator: the binary codec, gRPC-Web, gRPC -> an error, and the service continues", async (t) => {
   const runner = await startRunner(t, "tcp");
   const binary = await refusal(client(runner.http, {}).getShutdownStatus(us));
   assert.equal(binary.code, Code.Unimplemented);

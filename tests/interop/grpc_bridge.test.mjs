@@ -24,7 +24,7 @@ async function startBridge(t, to, ...flags) {
   return bridge;
 }
 
-test("gRPC: a whole shutdown", { skip }, async (t) => {
+test("grpc_bridge: Shutdown by gRPC -> DRAINING is reported, and the runner ends", { skip }, async (t) => {
   const runner = await startRunner(t, "unix", "--initial-work", "40");
   const bridge = await startBridge(t, runner.address);
   await poll(() => bridge.call.getReadinessStatus(us), (answer) => answer.state === Readiness.READY);
@@ -41,7 +41,7 @@ test("gRPC: a whole shutdown", { skip }, async (t) => {
   assert.equal(await bridge.end(), 0);
 });
 
-test("gRPC: answers of other peers, and every code of Connect's", { skip }, async (t) => {
+test("grpc_bridge: responses of other peers, each code of Connect -> the gRPC status", { skip }, async (t) => {
   let answer;
   const peer = createServer((_, response) => response.writeHead(answer[0]).end(answer[1]));
   t.after(() => peer.close());
@@ -63,7 +63,7 @@ test("gRPC: answers of other peers, and every code of Connect's", { skip }, asyn
   }
 });
 
-test("gRPC: on SIGTERM the bridge finishes the call in progress, and takes no other", { skip }, async (t) => {
+test("grpc_bridge: SIGTERM -> the call in progress is finished, and no other is taken", { skip }, async (t) => {
   const peer = createServer();
   t.after(() => peer.close());
   await once(peer.listen(0, "127.0.0.1"), "listening");

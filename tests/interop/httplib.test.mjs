@@ -22,7 +22,7 @@ function ask(server, path) {
   });
 }
 
-test("cpp-httplib: a request in flight at SIGTERM gets its response", { skip }, async (t) => {
+test("cpp-httplib: SIGTERM during a request -> the request gets its response", { skip }, async (t) => {
   const server = await start(t);
   assert.equal((await ask(server, "/readyz")).status, 200);
   const inHand = ask(server, "/hello");

@@ -27,7 +27,7 @@ async function startLauncher(t) {
 
 const log = (launcher) => launcher.lines.join("\n");
 
-test("it starts, says that it is ready, and is shut down", async (t) => {
+test("launcher: a child on connect-node -> it reports ready, and is shut down", async (t) => {
   const launcher = await startLauncher(t);
   await launcher.prints(/node-1 listening/);
   await launcher.prints(/node-1 notified ready true/);

@@ -14,7 +14,7 @@ group_options restarted_at_once(int desired) {
 }
 }  // namespace
 
-TEST_CASE("process_group: a process that was asked to end is not restarted, whatever the policy") {
+TEST_CASE("process_group: a process that was asked to end is not restarted under any policy") {
     fake_fleet fleet;
     fleet.drains_at_once = false;
     group_options options = restarted_at_once(2);

@@ -17,13 +17,14 @@ TEST_CASE("managed_instance: no event moves the state back (TestShutdownStateMac
             CAPTURE(what);
             CHECK(rank(to) >= rank(from));
             if (is_final(from)) CHECK(to == from);
-            if (is_stopping(from)) CHECK(is_stopping(to));
+            if (is_stopping_or_ended(from)) CHECK(is_stopping_or_ended(to));
         }
         if (is_final(from)) continue;
         CHECK(next_state(from, event::forced) == state::forced);
         CHECK(next_state(from, event::crashed) == state::crashed);
         CHECK(next_state(from, event::completed) == state::complete);
-        CHECK(next_state(from, event::shutdown_requested) == (is_stopping(from) ? from : state::shutdown_requested));
-        CHECK(next_state(from, event::draining) == (is_stopping(from) ? state::draining : from));
+        CHECK(next_state(from, event::shutdown_requested) ==
+              (is_stopping_or_ended(from) ? from : state::shutdown_requested));
+        CHECK(next_state(from, event::draining) == (is_stopping_or_ended(from) ? state::draining : from));
     }
 }

@@ -213,7 +213,7 @@ void check_requeued(stage& on, bool named) {
 // [Spot SIGUSR1] [Spot SIGTERM] [Spot file missing] [Spot file SPOT_RECLAIM] [Spot file (b)] [Spot use case 2]
 // [Spot use case 4] [Spot decision matrix] [Spot fast exit] [Spot troubleshooting] [Spot first signal wins]
 // [Spot log lines] [Spot job, exactly one place]
-TEST_CASE("controller: a stop by SPOT_RECLAIM, no mode file or SIGUSR1 kills the child and requeues the job") {
+TEST_CASE("controller: SPOT_RECLAIM, no mode file, or SIGUSR1 -> the child is killed and the job requeued") {
     constexpr const char* of_file = " contains 'SPOT_RECLAIM', treating as spot instance reclaim";
     constexpr const char* missing = " not found, defaulting to spot instance reclaim mode";
     const struct {

@@ -172,7 +172,7 @@ TEST_CASE("footprint: a job that does nothing takes at most 24 allocations, 22 l
     }
 }
 
-TEST_CASE("footprint: a response of the backend takes at most six times its size, whatever it contains") {
+TEST_CASE("footprint: a response of the backend takes at most six times its size, with any content") {
     const auto filled = [](std::string text, const std::string& unit, const std::string& last, long length = size) {
         while (static_cast<long>(text.size() + unit.size() + last.size()) <= length) text += unit;
         return text + last;

@@ -392,7 +392,9 @@ TEST_CASE("amqp_transport: a failed message waits in the retry queue, and ends i
     CHECK(worker.count() == 0);
 }
 
-TEST_CASE("amqp_transport: a FAIL that can never be published is rejected, and one more message is prefetched") {
+TEST_CASE(
+    "amqp_transport: no dead-letter queue can exist -> FAIL is rejected, and the kept message does not block the "
+    "next") {
     for (const std::string& dead : {std::string("amq.reserved"), std::string(256, 'q')}) {
         ojs::amqp_options options = options_at();
         options.dead_letter_queue = dead;

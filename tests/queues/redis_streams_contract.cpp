@@ -222,8 +222,9 @@ void leave_orphans(inspector& redis, const std::string& stream) {
     redis.ask({"HSET", stream + ".ojs.meta", "lease:dead", "0"});
 }
 
-TEST_CASE_FIXTURE(a_stream,
-                  "redis_streams: a dead worker's entries come as fast as new ones, or go to the dead stream") {
+TEST_CASE_FIXTURE(
+    a_stream,
+    "redis_streams: a dead worker's entries -> claimed by the next FETCHes; without attempts left -> dead stream") {
     leave_orphans(redis, stream);
     ojs::redis_streams_options options = options_for();
     std::string logged;

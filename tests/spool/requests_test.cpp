@@ -141,7 +141,7 @@ TEST_CASE("spool: a file that is still being written waits until it is complete"
     }
 }
 
-TEST_CASE("spool: a malformed file moves to failed/ with the reason, one without a JSON object also after a crash") {
+TEST_CASE("spool: a malformed file -> failed/ with the reason; after a crash too, if it has no JSON object") {
     const struct {
         std::string text;
         const char* reason;

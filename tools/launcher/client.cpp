@@ -85,7 +85,7 @@ class progress {
         if (!now) return now.error();
         const bool is_over = ojs::is_final(now->state);
         const std::string in_flight_now = in_flight(now->shutdown.metrics);
-        if (is_over || (in_flight_now != printed_ && ojs::is_stopping(now->state))) print(draw(*now, false));
+        if (is_over || (in_flight_now != printed_ && ojs::is_stopping_or_ended(now->state))) print(draw(*now, false));
         printed_ = in_flight_now;
         if (!is_over) return not_yet;
         return is_expected(now->state, expected_) ? 0 : failed;

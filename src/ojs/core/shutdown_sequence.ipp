@@ -22,9 +22,10 @@ OJS_SHUTDOWN_INLINE std::chrono::milliseconds shutdown_sequence::timeout() const
 // Shared with its thread, which may outlast run(). No descriptor: a step may close them all.
 class shutdown_sequence::running_step : public detail::ref_counted {
   public:
-    running_step(step_call call, std::chrono::milliseconds timeout, time_point common)
+    running_step(step_call call, std::chrono::milliseconds timeout, time_point run_deadline)
         : call_(std::move(call)), min_time_(detail::min(timeout, std::chrono::milliseconds(50))) {
-        context_.deadline = detail::min(deadline_after(timeout), detail::max(common, steady_clock::now() + min_time_));
+        context_.deadline =
+            detail::min(deadline_after(timeout), detail::max(run_deadline, steady_clock::now() + min_time_));
     }
 
     std::string error;  // once await() has returned, unless that timed out
@@ -71,14 +72,14 @@ class shutdown_sequence::running_step : public detail::ref_counted {
 };
 
 OJS_SHUTDOWN_INLINE std::vector<step_result> shutdown_sequence::run(const sequence_options& options) {
-    const time_point common = deadline_after(options.timeout);
+    const time_point run_deadline = deadline_after(options.timeout);
     std::vector<step_result> out;
     for (step& each : detail::exchange(steps_, {})) {
         out.push_back({std::move(each.name), step_status::running, {}, {}});
         step_result& result = out.back();
         options.progress(result);
         const time_point start = steady_clock::now();
-        const auto running = detail::make_ref<running_step>(std::move(each.call), each.timeout, common);
+        const auto running = detail::make_ref<running_step>(std::move(each.call), each.timeout, run_deadline);
         // It takes signals: programs that the step starts inherit its mask.
         ojs::result<detail::thread> started =
             detail::thread::start([running] { running->run(); }, {options.thread_stack_size, true, "ojs-step"});

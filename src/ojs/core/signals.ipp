@@ -161,7 +161,7 @@ inline void forget_parent() noexcept {
     restore_all();
 }
 
-// One that is ignored stays so, and is appended to `ignored`.
+// Handles and unblocks it. Ignored: appended to `ignored`, and stays so, as a foreign handler of SIGHUP does.
 inline result<void> claim_signal(int number, ojs::event event, std::vector<int>& ignored) {
     struct sigaction found {};
     ::sigaction(number, nullptr, &found);

@@ -22,7 +22,7 @@ constexpr bool is_final(instance_state state) noexcept {
     return state == instance_state::complete || state == instance_state::forced || state == instance_state::crashed;
 }
 /// True when the process received the shutdown request, or has exited.
-constexpr bool is_stopping(instance_state state) noexcept {
+constexpr bool is_stopping_or_ended(instance_state state) noexcept {
     return state == instance_state::shutdown_requested || state == instance_state::draining || is_final(state);
 }
 

@@ -31,9 +31,9 @@ class [[nodiscard]] item {
     ~item() { end(); }
 
     /// Cancelled at the end of the grace period, by a second stop signal, or because on_renew() has lost the item
-    /// (cancel_reason::revoked): hand the item back to its queue. Never for none.
+    /// (cancel_reason::revoked): requeue the item. Never for none.
     cancel_token token() const noexcept;
-    /// Ends the item: settled, or handed back if its token was seen cancelled. Idempotent.
+    /// Ends the item: settled, or requeued if its token was seen cancelled. Idempotent.
     void end() noexcept;
 
   private:

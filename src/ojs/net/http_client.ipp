@@ -87,7 +87,7 @@ class idle_connections {
 
 // After the deadline, of up to 16 KiB each: as much as a socket holds.
 inline constexpr int max_late_reads = 512;
-// A request on a kept connection stalls. Less than the second that is documented, so that its thread notices in time.
+// A request on a kept connection stalls. Documented as a second: its thread then notices in time.
 inline constexpr auto stall_time = milliseconds(900);
 
 // Null, or what HTTP does not allow.
@@ -297,7 +297,7 @@ class http_exchange final : public ref_counted {
             if (!is_open && (reached != status::complete || is_cut(parser.message()))) return broken(*conn, false);
             if (reached != status::complete) continue;
             const bool is_reused = exchange(conn->responded_at, steady_clock::now()) != time_point();
-            // A success before the request was sent whole, or one of two responses, is perhaps not the response to it.
+            // A success before the whole request was sent, or one of two, may belong to another request.
             if ((!is_sent && parser.code() < 300) || (is_reused && parser.has_surplus()))
                 return {error{errc::disconnected, 0, "bytes arrived that belong to no request"}, false, true};
             // Surplus bytes would be taken for the next response.

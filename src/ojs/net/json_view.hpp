@@ -66,7 +66,7 @@ struct json_item {
     json_view value;
 };
 
-// Walks over members or elements, without a stack. For checked JSON; on other text the result is arbitrary but safe.
+// Walks over members or elements of checked JSON. On other text the result is arbitrary but safe.
 class json_iterator {
   public:
     json_iterator() = default;

@@ -120,7 +120,7 @@ class ops_extension final : public worker_extension {
 // ---- run_as_init() ----
 
 // Reaps every child that has ended. True once `program` is among them; `status` is then its status.
-inline bool reap(pid_t program, int& status) {
+inline bool reap_all(pid_t program, int& status) {
     bool ended = false;
     for (;;) {
         int each = 0;
@@ -149,7 +149,7 @@ inline int take_signal(sigset_t all) {
     ::prctl(PR_SET_NAME, "ojs-init");  // detect_container() recognises this name
 #endif
     int status = 0;
-    while (!reap(program, status)) {
+    while (!reap_all(program, status)) {
         const int number = take_signal(all);
         if (number != SIGCHLD) ::kill(program, number);
     }

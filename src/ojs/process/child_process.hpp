@@ -186,6 +186,6 @@ class child_process {
 
 /// Resets the signal dispositions of a child made by fork(), then empties its signal mask. Fork with all signals
 /// blocked, and call it in the child before exec(). Async-signal-safe.
-void child_reset() noexcept;
+void reset_child_signals() noexcept;
 }  // namespace v0_1_0
 }  // namespace ojs

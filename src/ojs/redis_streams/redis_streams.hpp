@@ -43,9 +43,9 @@ struct redis_streams_options {
 /// The scheme redis: for worker_options::transports. Neither TLS nor Sentinel.
 ///
 /// A claim is an entry that is pending for the consumer `worker_id`, which must be unique. After visibility_timeout
-/// without a renewal or another claim of that worker, others take its entries. That costs an attempt, a hand-back does
+/// without a renewal or another claim of that worker, others take its entries. That costs an attempt, a requeue does
 /// not. Without attempts left, and if malformed, an entry goes to KEY.dead with error_code and error_message; added to
-/// the stream again, it begins with attempt 1. An idle worker gets new entries at once. Those that are handed back, due
+/// the stream again, it begins with attempt 1. An idle worker gets new entries at once. Those that are requeued, due
 /// or left by a dead worker, it gets after its poll_interval, or a second if that is longer.
 ///
 /// Needs Redis 6.2. Errors have Redis' own text, the command and the key. unavailable: it refuses the request (OOM,

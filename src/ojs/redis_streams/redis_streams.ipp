@@ -19,7 +19,7 @@ inline namespace v0_1_0 {
 namespace detail {
 namespace redis {
 // The next job of `from`, whose id is not final.
-OJS_SHUTDOWN_INLINE job make_job(claim_reader& from, claim& held, const std::string& queue,
+OJS_SHUTDOWN_INLINE job read_job(claim_reader& from, claim& held, const std::string& queue,
                                  const std::string& default_type) {
     job out;
     held.entry = out.id = from.text();
@@ -100,7 +100,7 @@ class redis_transport final : public transport {
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, {"ack"}, deadline);
     }
-    // One that is malformed is not handed back: it would come back at once, forever.
+    // One that is malformed is not requeued: it would come back at once, forever.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         const bool is_malformed = error.code == "invalid_payload";
@@ -189,7 +189,7 @@ class redis_transport final : public transport {
         const std::int64_t buried = from.number(), recovered = from.number();
         while (from.has_more()) {
             claim held("  " + key);
-            job next_job = make_job(from, held, queue, options_.default_type);
+            job next_job = read_job(from, held, queue, options_.default_type);
             if (!from.is_valid) break;
             next_job.claim = held.text();
             next_job.id = claims_.add(next_job.id, held);

@@ -23,7 +23,7 @@ inline namespace v0_1_0 {
 /// The request comes from the cancelling thread, or from the constructor if the token is cancelled already,
 /// and calls the std::stop_callbacks there: they must be short, and one that throws ends the process
 /// (std::terminate). It counts as seen, see cancel_token::seen(): an item of a loop that is linked counts as
-/// handed back once it is cancelled.
+/// requeued once it is cancelled.
 ///
 /// The destructor ends the link, and waits while another thread calls the stop callbacks: do not hold a lock
 /// that one of them takes. A stop callback may destroy the object that called it. Tokens may outlive the link:

@@ -46,7 +46,7 @@ class group_metrics {
         if (now.killed) count_one(killed);
         if (forced && !now.killed) count_one(terminated);
         const bool crashed = now.state == instance_state::crashed;
-        if (!forced && !is_stopping(before.state)) return crashed ? count_one(crashes) : void();
+        if (!forced && !is_stopping_or_ended(before.state)) return crashed ? count_one(crashes) : void();
         const int outcome = static_cast<int>(now.state) - static_cast<int>(instance_state::complete);
         shutdown[outcome].observe(shutdown_bounds, now.shutdown_duration);
     }

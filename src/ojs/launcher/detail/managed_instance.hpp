@@ -220,8 +220,8 @@ class managed_instance final : public instance {
         change(instance_event::failed,
                cat({"not ready within ", format_duration(spec_.options.readiness_timeout), more}));
     }
-    time_point request_deadline(time_point latest) const {
-        return std::min(deadline_after(spec_.options.rpc_timeout), latest);
+    time_point request_deadline(time_point deadline) const {
+        return std::min(deadline_after(spec_.options.rpc_timeout), deadline);
     }
     result<readiness_response> request_readiness(time_point deadline) {
         if (spec_.options.has_coordinator)
@@ -248,8 +248,8 @@ class managed_instance final : public instance {
         next_poll_ = steady_clock::now();
         return true;
     }
-    void poll_readiness(time_point latest) {
-        const result<readiness_response> answer = request_readiness(request_deadline(latest));
+    void poll_readiness(time_point deadline) {
+        const result<readiness_response> answer = request_readiness(request_deadline(deadline));
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_polls_ = 0;
@@ -294,10 +294,10 @@ class managed_instance final : public instance {
     bool run_pre_shutdown();
     void request_shutdown();
     void send_shutdown();
-    void poll_status(time_point latest) {
-        const time_point deadline = request_deadline(latest);
-        const result<shutdown_status> answer = rpc_call<shutdown_status>(
-            *client_, "GetShutdownStatus", shutdown_status_request{spec_.id}, deadline, interrupt_.fd());
+    void poll_status(time_point deadline) {
+        const result<shutdown_status> answer =
+            rpc_call<shutdown_status>(*client_, "GetShutdownStatus", shutdown_status_request{spec_.id},
+                                      request_deadline(deadline), interrupt_.fd());
         if (was_interrupted(answer)) return;
         if (answer) {
             failed_requests_ = 0;

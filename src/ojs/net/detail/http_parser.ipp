@@ -44,7 +44,7 @@ class http_parser {
     // Once it has failed: what a server responds with.
     int failure_code() const noexcept { return failure_code_; }
     std::string failure() const {
-        return failure_limit_ == 0 ? failure_ : cat({failure_, " is larger than ", failure_limit_, " bytes"});
+        return limit_ == 0 ? failure_ : cat({failure_, " is larger than ", limit_, " bytes"});
     }
 
   protected:
@@ -111,7 +111,7 @@ class http_parser {
         state_ = state::failed;
         failure_code_ = code;
         failure_ = reason;
-        failure_limit_ = limit;
+        limit_ = limit;
         return false;
     }
 
@@ -132,7 +132,7 @@ class http_parser {
         state_ = state::chunk_size;
         return line.empty() || fail(400, "a chunk is longer than its size");
     }
-    // Takes the next line without its CR LF. Head, framing of a chunk, and trailers each have the limit of a head.
+    // Takes the next line without its CR LF. A head, a chunk's framing and trailers each have the limit of a head.
     bool take_line(std::string_view& left, std::string_view& line) {
         const std::size_t end = left.find('\n');
         const std::size_t length = end == left.npos ? left.size() : end + 1;
@@ -198,6 +198,6 @@ class http_parser {
     bool keeps_alive_ = false;
     int failure_code_ = 0;
     const char* failure_ = "";
-    std::size_t failure_limit_ = 0;
+    std::size_t limit_ = 0;
 };
 }  // namespace ojs::detail

@@ -157,7 +157,7 @@ inline result<unique_fd> connect_socket(socket_addresses& addresses, time_point 
     return error{errc::unreachable, first_failure, cat({"cannot connect to ", name, ": ", errno_text(first_failure)})};
 }
 
-// Connects to one host. The addresses of a name are used until none of them accepts a connection. A thread looks them
+// Connects to one host. The addresses of a name are used until none accepts a connection. A thread looks them
 // up, so that deadlines hold however slow DNS is; a later call waits for the same lookup.
 class resolver final : public ref_counted {
   public:

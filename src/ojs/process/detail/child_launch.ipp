@@ -430,7 +430,7 @@ class child_launch {
     }
 
     int reset_signals() const noexcept {
-        child_reset();
+        reset_child_signals();
         return 0;
     }
 
@@ -460,7 +460,7 @@ class child_launch {
 };
 }  // namespace detail
 
-OJS_SHUTDOWN_INLINE void child_reset() noexcept {
+OJS_SHUTDOWN_INLINE void reset_child_signals() noexcept {
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
     for (int number = 1; number < NSIG; ++number) ::sigaction(number, &usual, nullptr);

@@ -1,7 +1,7 @@
 // claims: what is atomic, in Lua, and what this process holds. KEYS: the stream, .retry, .dead and .meta.
-// An entry is pending until it is settled, for a worker, for "ojs:requeued" (handed back) or for "ojs:retry" (failed;
+// An entry is pending until it is settled, for a worker, for "ojs:requeued" or for "ojs:retry" (failed;
 // due at its score in KEYS[2]). Its delivery count tells one claim from the next. In KEYS[4]: "lease:CONSUMER", a
-// visibility timeout in ms, and "requeued:ENTRY", how many deliveries were handed back.
+// visibility timeout in ms, and "requeued:ENTRY", how many deliveries were requeued.
 #pragma once
 
 #include <chrono>

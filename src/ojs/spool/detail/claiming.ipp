@@ -66,7 +66,7 @@ class spool_claimer {
         reporter_.report_once(spool_event_kind::refused, name, reason);
     }
 
-    // A stray was claimed by mistake and could not be put back yet.
+    // A stray was claimed by mistake and could not be returned yet.
     bool is_stray(const std::string& name) const {
         const auto has_name = [&](const stray& candidate) { return candidate.name == name; };
         return std::any_of(strays_.begin(), strays_.end(), has_name);

@@ -24,7 +24,7 @@ inline std::string public_url(std::string_view url) {
     return printable(at == url.npos ? std::string(url) : cat({url.substr(0, begin + 3), url.substr(at + 1)}), 200);
 }
 
-// Without white space around it. A path is made absolute. A word has none within: a comma was meant. A secret is kept.
+// Without white space around it, unless it is a secret. A path is made absolute. A word has none within.
 enum class text_kind { name, path, word, secret };
 
 inline constexpr const char* white_space = " \t\n\v\f\r";
@@ -108,19 +108,21 @@ class option_visitor {
         out = static_cast<std::int64_t>(parsed);
         return fits ? "" : cat({"is not an integer up to ", max});
     }
-    // `names` in the order of the enumerators, or of the presets.
+    // `names` in the order of the enumerators, or of the profiles.
     template <class Option>
     std::string parse(Option& out, const char* names) {
         const int place = place_in(value_, names);
         if (place < 0) return cat({"is not one of: ", names});
-        if constexpr (std::is_class_v<Option>) {
-            constexpr profile (*presets[])() = {profile::graceful_shutdown, profile::website, profile::worker_protocol,
-                                                profile::spot_controller};
-            out.apply_profile(presets[place]());
-        } else {
+        if constexpr (std::is_class_v<Option>)
+            out.apply_profile(profile_at(place));
+        else
             out = static_cast<Option>(place);
-        }
         return "";
+    }
+    static profile profile_at(int place) {
+        constexpr profile (*presets[])() = {profile::graceful_shutdown, profile::website, profile::worker_protocol,
+                                            profile::spot_controller};
+        return presets[place]();
     }
 
     static std::string check(const milliseconds& value, milliseconds min, milliseconds max = {}) {

@@ -26,7 +26,7 @@ class machine : public machine_log {
         stop_extensions(min(deadline_after(return_time), stop_end_));
         for (lifecycle* const each : {&phases.own, &phases.shared}) each->unsubscribe(waker.notify_fd());
     }
-    // Acts on changes and on what is due. False: it has ended. Without memory the process ends: leases return its jobs.
+    // Acts on changes and on what is due. False: it has ended. Without memory the process ends.
     bool turn() noexcept {
         if (is_forked()) _exit(70);
         waker.clear();
@@ -71,8 +71,8 @@ class machine : public machine_log {
     virtual void begin_parting(time_point deadline) = 0;     // the last heartbeat, the last renewal
     virtual bool has_parted() const noexcept = 0;            // *
     virtual void end_parting() {}
-    virtual bool may_return(bool /*seen_only*/) const noexcept { return false; }  // * a handler, in time
-    virtual std::size_t hung_threads() const noexcept { return 0; }               // * these need not end
+    virtual bool has_returning_handlers(bool /*only_seen*/) const noexcept { return false; }  // *
+    virtual std::size_t hung_threads() const noexcept { return 0; }                           // * these need not end
     virtual void on_left_threads() {}
     virtual int choose_status(bool all_ended) const = 0;
 
@@ -120,8 +120,7 @@ class machine : public machine_log {
             extensions.push_back(made);
             ++running_extensions_;
             result<void> started = invalid(cat({"worker extension '", factory.name, "' threw in start()"}));
-            call_user(
-                "a worker extension threw in start()", [&] { started = made->start(machine_ref(this)); }, factory.name);
+            call_user("a worker extension threw in start()", [&] { started = made->start(machine_ref(this)); });
             if (!started) return started;
         }
         return {};
@@ -277,7 +276,7 @@ class machine : public machine_log {
             case stage::cancelling: return is_idle() || was_signalled || has_given_up_;
             case stage::reporting: return is_idle();
             case stage::parting: return has_parted();
-            case stage::returning: return was_signalled || !may_return(now >= entered_ + return_time);
+            case stage::returning: return was_signalled || !has_returning_handlers(now >= entered_ + return_time);
             case stage::closing: return closing_ == 0;
             case stage::ending: return threads.live() <= hung_threads();
             case stage::ready:

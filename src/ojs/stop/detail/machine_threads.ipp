@@ -70,7 +70,7 @@ class machine_threads {
     }
     // With the guard held: threads that have not ended.
     std::size_t live() const noexcept { return live_; }
-    // Joins those that have ended, whose thread_local destructors may block. Returns how many have not.
+    // Joins threads that have ended. Returns how many have not: thread_local destructors may block.
     std::size_t join(time_point deadline) {
         std::size_t left = 0;
         unique_lock held(guard_);
@@ -96,7 +96,7 @@ class machine_threads {
         std::size_t idle = 0;  // of these: starting, or without a task
     };
 
-    // If no thread serves the pool, the urgent ones do its tasks, or this one, which keeps those in order that must be.
+    // If no thread serves the pool, the urgent ones do its tasks, or this one, in order.
     result<void> start_server(unique_lock& held, pool& of) {
         ++of.idle;
         result<void> started = start(held, of.threads, "ojs-service", false, [this, &of] { serve(of); });

@@ -50,7 +50,7 @@ struct active_job : work {
           claim(job.claim),
           attempt(attempt_of(job)) {}
 
-    // Heartbeats cannot renew a shorter lease in time. If the backend enforces one, its ACK response shows it.
+    // Heartbeats cannot renew a shorter lease in time; the response to the ACK shows whether it counts.
     static constexpr milliseconds min_lease{20};
 
     registered_handler* const handler;  // null: none for its type
@@ -62,7 +62,7 @@ struct active_job : work {
     // for a heartbeat that renews the lease. [WIRE 8]
     bool lease_expired() const noexcept { return lease_clock() - leased_at >= lease; }
     void extend_lease(milliseconds from) noexcept { leased_at = max(leased_at, from); }
-    // The backend has handed it out to this worker once more. False: that is another job, as a FAIL may have arrived,
+    // This worker has claimed it once more. False: that is another job, as a FAIL may have arrived,
     // whose repetition would end the new claim.
     bool claim_again(ojs::job& claimed, milliseconds from) noexcept {
         const std::int64_t latest = attempt_of(claimed);
@@ -97,7 +97,7 @@ struct active_job : work {
     std::string claim;           // of the latest claim, like the next
     std::int64_t attempt;        // 0: unknown
     std::string saved;           // the checkpoint, JSON of this run; empty: none
-    time_point due_at = never;   // when it times out; held: when it is handed back
+    time_point due_at = never;   // when it times out; held: when it is requeued
     time_point listed_at{};      // when the latest heartbeat was sent whose response lists it
     time_point queried_at{};
 };

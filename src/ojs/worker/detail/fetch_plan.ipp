@@ -77,8 +77,8 @@ class fetch_limit {
         largest_ = max(bytes, largest_ / 2);
         halves_at_ = now + memory_;
     }
-    // Each lost response may use up an attempt of all its jobs, and one of them may make each response unreadable: its
-    // neighbours are not fetched with it again. Where one job alone was lost otherwise, the number was not the cause.
+    // A job that makes each response unreadable must not use up the attempts of its neighbours: they are not fetched with
+    // it again. Where one job alone was lost otherwise, the number was not the cause.
     void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
         if (fetched && *fetched >= asked && asked >= limit_) limit_ = asked * 2;
         if (fetched || !may_have_claimed(fetched.error())) return;

@@ -8,7 +8,7 @@ class heartbeats : public reports {
   public:
     using reports::reports;
 
-    // Has the next one sent when it is due; returns when to call it again. One at a time, so that they arrive in order.
+    // Sends the next one when it is due, one at a time. Returns when to call it again.
     // The last one waits for all calls, until last_due_at.
     time_point send_due(time_point now) {
         for (;;) {
@@ -65,7 +65,7 @@ class heartbeats : public reports {
             if (!sent && is_bad_token(sent.error())) beats.not_before = begun_at + milliseconds(1000);
             if (sent) beats.answered = beats.begun;
             if (sent) sent_state_ = state;
-            end_calls(missing.empty() ? 1 : 0);
+            end_beat(!missing.empty());
         }
         const bool is_outage = note_response(sent, begun_at);
         if (!sent && !is_outdated)
@@ -73,10 +73,10 @@ class heartbeats : public reports {
                       {field("error", sent.error().text)});
         if (!missing.empty()) query_claims(missing);
     }
-    // With the guard held.
-    void end_calls(std::size_t count) noexcept {
+    // With the guard held. A query of claims that follows is still a call.
+    void end_beat(bool has_claim_query) noexcept {
         beats.is_in_flight = false;
-        beats.calls -= count;
+        beats.calls -= has_claim_query ? 0 : 1;
         changed.notify_all();
         waker.notify();
     }
@@ -93,7 +93,7 @@ class heartbeats : public reports {
             sent = send_and_apply(state, true, nullptr, unused);
         }
         if (!sent) log.write(log_level::warn, "cannot send the last heartbeat", {field("error", sent.error().text)});
-        locked([this] { end_calls(1); });
+        locked([this] { end_beat(false); });
     }
 
     std::string current_state() const {

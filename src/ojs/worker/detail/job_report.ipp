@@ -22,7 +22,7 @@ inline job_report unstarted(const worker_state& worker) {
                      true);
 }
 
-// Handed back, because another worker may have a handler (in a rollout), or may read what is malformed here. [WIRE 5, 7]
+// Requeued: in a rollout another worker may have a handler, or read what is malformed here. [WIRE 5, 7]
 inline job_report unstartable(const worker_state& worker, const active_job& job) {
     const bool is_malformed = !job.job.malformed.empty();
     const unknown_type_action action =

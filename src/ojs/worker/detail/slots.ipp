@@ -190,7 +190,7 @@ class slots : public heartbeats {
         job->is_taken = is_refused;
         const bool is_held = !is_refused && (!job->handler || is_full(*job->handler));
         if (!is_refused && !is_held) make_ready(job);
-        const bool is_first_held = is_held && hold(*job);
+        const bool is_first_held = is_held && delay_return(*job);
         held.unlock();
         log_job(*job, log_level::debug, "job fetched");
         if (is_refused)
@@ -247,9 +247,9 @@ class slots : public heartbeats {
         done_by = started_ >= max_jobs_ ? "max_jobs" : is_idle ? "exit_when_idle" : nullptr;
         if (done_by != nullptr && in_flight.empty()) waker.notify();
     }
-    // A job that cannot be run goes back later, as the only worker would fetch it again at once: all together, after a
-    // back-off that doubles from 100 ms to 5 s. True: none came for 5 s.
-    bool hold(active_job& job) noexcept {
+    // A job that cannot be run is requeued after a back-off of 100 ms to 5 s: a lone worker would fetch it again at once.
+    // Returns true for the first held job in 5 s: log it.
+    bool delay_return(active_job& job) noexcept {
         job.is_held = true;
         constexpr milliseconds max_delay{5000};
         const time_point now = steady_clock::now();

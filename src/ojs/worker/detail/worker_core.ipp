@@ -114,14 +114,14 @@ class worker_core final : public slots {
 
     bool has_parted() const noexcept override { return beats.last_has_begun && beats.calls == 0; }
     // Handlers that saw their cancellation have the rest of the stop to return.
-    bool may_return(bool seen_only) const noexcept override {
-        std::size_t deaf = 0;
+    bool has_returning_handlers(bool only_seen) const noexcept override {
+        std::size_t ignoring = 0;
         for (const work_list* const list : {&in_flight, &unreturned}) {
             for (const ref<work>& each : *list) {
-                if (as_job(each).is_in_handler() && !each->cancel.token().seen()) ++deaf;
+                if (as_job(each).is_in_handler() && !each->cancel.token().seen()) ++ignoring;
             }
         }
-        return handlers > (seen_only ? deaf : 0);
+        return handlers > (only_seen ? ignoring : 0);
     }
     std::size_t hung_threads() const noexcept override { return handlers + beats.calls; }
 

@@ -38,7 +38,7 @@ class worker_state : public held_options<worker_options>, public machine {
         is_connected = false;
     }
 
-    // Makes every call to the transport. None begins once `calls` is closed: nothing follows the last heartbeat.
+    // Makes every call to the transport. None begins after the last heartbeat, when `calls` is closed.
     template <class Call>
     auto call(Call request) -> decltype(request(std::declval<ojs::transport&>())) {
         const user_call entered(calls);
@@ -50,7 +50,7 @@ class worker_state : public held_options<worker_options>, public machine {
             return error{errc::disconnected, 0, cat({"the transport threw: ", thrown_text()})};
         }
     }
-    // For each FETCH, heartbeat, ACK and FAIL: logs the start and the end of an outage. True: it is part of one.
+    // After each request: logs the start and the end of an outage. True: the request is part of one.
     template <class T>
     bool note_response(const result<T>& response, time_point sent_at) {
         const std::string_view outage = response ? "" : outage_of(response.error());
