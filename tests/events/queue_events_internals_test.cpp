@@ -229,6 +229,16 @@ TEST_CASE("queue events: a stream cannot be opened -> a notice gives the reason,
     }
 }
 
+TEST_CASE("queue events: a response without a complete head -> the notice names the request timeout") {
+    event_server server;
+    const listening here(server.url(), {"default"}, {}, {100ms});
+    const int fd = server.accept();
+    CHECK(peer::send_text(fd, "HTTP/1.1 200 OK\r\nContent-Ty"));
+    const std::string name = "GET " + server.url() + "/ojs/v1/queues/default/events";
+    CHECK(here.record().fields.at(1).value == name + ": no response within 100ms");
+    ::close(fd);
+}
+
 TEST_CASE("queue events: with several queues, work is announced only while all their streams are open") {
     event_server server;
     const listening here(server.url(), {"a", "b"});

@@ -63,8 +63,9 @@ class event_stream final : public ref_counted {
         if (conn_ && (is_ready || has_more_)) {
             read(timeouts, out);
         } else if (is_due && conn_) {
-            end(out, error{errc::timed_out, 0,
-                           cat({name_, ": no byte on the event stream for ", format_duration(timeouts.silence)})});
+            const char* const text = is_open_ ? ": no byte on the event stream for " : ": no response within ";
+            const auto waited = is_open_ ? timeouts.silence : timeouts.request;
+            end(out, error{errc::timed_out, 0, cat({name_, text, format_duration(waited)})});
         } else if (is_due) {
             connect(client, timeouts, out);
         }
