@@ -54,6 +54,7 @@ local function remove(id)
 end
 local function bury(id, fields, attempt, code, message)
   if #fields > 7000 then fields = {'fields', cjson.encode(fields)} end  -- more than Lua can unpack
+  if fields[1] == 'error_code' and fields[5] == 'attempts' then fields = {unpack(fields, 7)} end  -- it was dead before
   if not field(fields, 'id') then fields = {'id', id, unpack(fields)} end
   remove('0-0')  -- whether it may: else each try would leave a dead letter
   call('XADD', KEYS[3], '*', 'error_code', code, 'error_message', message, 'attempts', attempt, unpack(fields))
@@ -111,7 +112,6 @@ function actions.claim()
       if not pending or try(claim, pending) then call('ZREM', KEYS[2], id) end
     end
   end
-  local function claim_requeued() claim_pending('ojs:requeued', left, 0) end
   local function claim_new()
     local new = left > 0 and call('XREADGROUP', 'GROUP', group, me, 'COUNT', left, 'STREAMS', KEYS[1], '>')
     for _, entry in ipairs(new and new[1][2] or {}) do take(entry[1], 1, 1, entry[2]) end
@@ -121,9 +121,9 @@ function actions.claim()
   if redis.pcall('HGET', KEYS[4], lease) ~= ARGV[5] then redis.pcall('HSET', KEYS[4], lease, ARGV[5]) end
   if ARGV[9] == '1' then try(recover) end
   try(claim_due)
-  if ARGV[8] == '1' and left > 0 then try(claim_requeued) end
+  if ARGV[8] == '1' and left > 0 then try(claim_pending, 'ojs:requeued', left, 0) end
   local reads = try(claim_new)
-  if left > 0 then try(claim_requeued) end
+  if left > 0 then try(claim_pending, 'ojs:requeued', left, 0) end
   if not reads and #jobs == 0 then error(refused, 0) end
   try(function()
     for _, g in ipairs(call('XINFO', 'GROUPS', KEYS[1])) do if g[2] == group then last = g[8] end end

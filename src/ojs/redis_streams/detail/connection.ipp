@@ -30,7 +30,6 @@ using words = std::vector<std::string>;  // a command and its arguments, or a re
 struct reply {
     words texts;
     bool is_error = false;
-
     std::string text() const { return texts.empty() ? std::string() : texts.front(); }
 };
 
@@ -39,6 +38,7 @@ class reply_reader {
   public:
     reply_reader() { reader_->privdata = &reply_; }
     void feed(std::string_view bytes) { redisReaderFeed(reader_.get(), bytes.data(), bytes.size()); }
+    bool is_empty() const noexcept { return reader_->pos == reader_->len; }
     // False: what came is not Redis' protocol. Nothing in `out`: more bytes are needed.
     bool next(std::optional<reply>& out) {
         void* got = nullptr;
@@ -101,6 +101,7 @@ class connection {
         for (std::optional<reply> got;;) {
             if (!reader_.next(got)) return broken(errc::bad_response, "not Redis' protocol: is it another server?");
             if (got) return std::move(*got);
+            if (steady_clock::now() >= deadline) return broken(errc::timed_out, "no response before the deadline");
             const bool sends = !unsent.empty();
             char buffer[16 * 1024];
             const ssize_t count = sends ? ::send(socket_.get(), unsent.data(), unsent.size(), send_flags)
@@ -110,15 +111,14 @@ class connection {
             if (count > 0 || (count < 0 && errno == EINTR)) continue;
             if (count == 0) return broken(errc::disconnected, "the server closed the connection");
             if (errno != EAGAIN) return broken(errc::disconnected, errno_text(errno));
-            const io_status ready = await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd);
-            if (ready == io_status::timed_out) return broken(errc::timed_out, "no response before the deadline");
-            if (ready != io_status::ok) return broken(errc::disconnected, "the stop ended the wait for a response");
+            if (await_ready(socket_.get(), sends ? POLLOUT : POLLIN, deadline, interrupt_fd) == io_status::interrupted)
+                return broken(errc::disconnected, "the stop ended the wait for a response");
         }
     }
     // Whether Redis still listens, as far as is known.
     bool is_open() const noexcept {
         pollfd polled = {socket_.get(), POLLIN, 0};
-        return socket_.get() >= 0 && ::poll(&polled, 1, 0) == 0;
+        return socket_.get() >= 0 && reader_.is_empty() && ::poll(&polled, 1, 0) == 0;
     }
 
     const ref<resolver> by;
