@@ -515,8 +515,10 @@ TEST_CASE_FIXTURE(a_stream, "redis_streams: a read-only replica, a key of anothe
     check_refused(lone_worker(stream).fetch(), ojs::errc::rejected,
                   "NOAUTH Authentication required; write redis://:PASSWORD@HOST");
     options.password = "wrong";
-    check_refused(lone_worker(stream, "w", options).fetch(), ojs::errc::unavailable,
+    lone_worker locked_out(stream, "w", options);
+    check_refused(locked_out.fetch(), ojs::errc::unavailable,
                   "WRONGPASS invalid username-password pair or user is disabled");
+    CHECK_FALSE(locked_out.beat_without_jobs());
     options.password = "p@ss:w/rd";
     CHECK(lone_worker(stream, "w", options).fetch());
     options.url = "redis://:p%40ss:w%2frd@127.0.0.1:" + std::to_string(redis_port()) + "/1";

@@ -117,6 +117,7 @@ class redis_transport final : public transport {
             words& claims = streams[held.key];
             claims.insert(claims.end(), {held.entry, held.count, request.active_jobs[i]});
         }
+        if (streams.empty() && !request.is_last) streams[options_.prefix + request.worker->queues.front()];  // a ping
         heartbeat_response out;
         result<void> refused;
         for (const auto& [key, claims] : streams) {
@@ -133,8 +134,7 @@ class redis_transport final : public transport {
     }
     result<bool> confirm_claim(const job_request& query, time_point deadline) override {
         const claim held(query.claim);
-        const result<words> renewed =
-            run("renew", held.key, {held.entry, held.count, query.job_id}, {}, query, deadline);
+        const auto renewed = run("renew", held.key, {held.entry, held.count, query.job_id}, {}, query, deadline);
         if (!renewed) return renewed.error();
         if (renewed->empty()) claims_.remove(query.job_id, held, false);
         return !renewed->empty();

@@ -92,6 +92,9 @@ struct lone_worker {
     ojs::result<ojs::heartbeat_response> beat(const ojs::job& job) {
         return wire->heartbeat({{&identity, nullptr}, "running", {job.id}, {job.claim}, false}, soon());
     }
+    ojs::result<ojs::heartbeat_response> beat_without_jobs() {
+        return wire->heartbeat({{&identity, nullptr}, "running", {}, {}, false}, soon());
+    }
     bool renews(const ojs::job& job) {
         const auto got = beat(job);
         if (!got) throw std::runtime_error(got.error().text);
