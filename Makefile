@@ -41,7 +41,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # $(call build,PROGRAMS): by a make of its own, after `deps`. It uses all cores, unless -j is given.
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
-build = @$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,$(1))
+build = +@$(MAKE) -s $(JOBS) $(addprefix $(BUILD)/,$(1))
 
 # $(call compile,COMMAND): compiles the source to an object, and lists its headers in a .d file. While tests run,
 # checks.py sets LOWER.
