@@ -1,6 +1,6 @@
 // ojs_client.hpp: enqueues jobs at an OJS server, from a handler or any other program.
 //
-//     auto client = ojs::client::create(ojs::client_options());  // then client->enqueue({"mail.send"}, deadline)
+//     auto client = ojs::client::create(ojs::client_options());  // then client->enqueue({"mail.send"}, {deadline})
 #ifndef OJS_SHUTDOWN_CLIENT_HPP
 #define OJS_SHUTDOWN_CLIENT_HPP
 
