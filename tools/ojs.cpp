@@ -138,7 +138,8 @@ int list_queues(const ojs::client& client) {
 int main(int argc, char** argv) {
     const words given(argv + std::min(argc, 1), argv + argc);
     const std::string command = given.empty() ? "" : given.front();
-    if (command == "--help" || command == "-h") return std::fputs(usage, stdout), 0;
+    const bool asks_help = given.size() == 2 && given.back() == "--help";  // of a command
+    if (command == "--help" || command == "-h" || asks_help) return std::fputs(usage, stdout), 0;
     const bool takes_id = command == "show" || command == "cancel";
     if (command != "push" && command != "queues" && !takes_id)
         return fail(wrong(command.empty() ? "no command" : "unknown command '" + command + "'"));

@@ -373,4 +373,5 @@ TEST_CASE("ojs: push, show, cancel and queues work on dev_backend; a wrong value
     CHECK(run("push mail.send --id " + later, 1).find("answered 409: duplicate (") != std::string::npos);
     CHECK(run("push mail.send --delay 3x", 64).find("error: --delay: '3x' is not a duration") == 0);
     CHECK(run("push Mail", 64).find("error: type must be names") == 0);
+    CHECK(run("push --help", 0).find("usage: ojs push") == 0);
 }
