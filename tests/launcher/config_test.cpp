@@ -96,8 +96,8 @@ TEST_CASE("launcher_config: retry_policy and retry set the retries and the back-
 }
 
 TEST_CASE("launcher_config: an invalid group is refused with an error that names the key") {
-    const std::string number = "not an integer from 0 to 1000000";
-    const std::string retry_policy = "retry_policy: not manual, immediate or backoff";
+    const std::string number = "must be an integer from 0 to 1000000";
+    const std::string retry_policy = "retry_policy: must be manual, immediate or backoff";
     const std::string no_unit =
         "health_check_timeout: '30000' has no unit: 30000s (8h20m) or 30000ms (30s)? write the unit";
     const std::pair<const char*, std::string> rows[] = {
@@ -116,13 +116,13 @@ TEST_CASE("launcher_config: an invalid group is refused with an error that names
         {R"("environment": {"A": "1", "A": "1"})", "environment.A: duplicate key"},
         {R"("desired_instances": "2")", "desired_instances: " + number},
         {R"("desired_instances": 1.5)", "desired_instances: " + number},
-        {R"("has_coordinator": 1)", "has_coordinator: not true or false"},
-        {R"("id_prefix": 1)", "id_prefix: not a string"},
+        {R"("has_coordinator": 1)", "has_coordinator: must be true or false"},
+        {R"("id_prefix": 1)", "id_prefix: must be a string"},
         {R"("id_prefix": "../x")", "id_prefix: must be 1 to 48 letters, digits, '.', '_' or '-'"},
-        {R"("environment": [])", "environment: not an object"},
-        {R"("environment": {"A=B": "1"})", "environment.A: not the name of a variable"},
-        {R"("environment": {"A": "a\u0000b"})", "environment.A: contains a NUL byte"},
-        {R"("restart_policy": "sometimes")", "restart_policy: not never, on-failure or always"},
+        {R"("environment": [])", "environment: must be an object"},
+        {R"("environment": {"A=B": "1"})", "environment.A: must be the name of a variable"},
+        {R"("environment": {"A": "a\u0000b"})", "environment.A: must not contain a NUL byte"},
+        {R"("restart_policy": "sometimes")", "restart_policy: must be never, on-failure or always"},
         {R"("health_check_timeout": 30000)", no_unit},
         {R"("desired_instances": 2, "min_healthy_instances": 3)", "min_healthy_instances (3) > desired_instances (2)"},
         {R"("shutdown": {"grace_period": "20s"})", "shutdown.max_duration (10s) < shutdown.grace_period (20s)"},
@@ -157,14 +157,14 @@ TEST_CASE("launcher_config: an invalid file is refused with an error that names 
     };
     const std::pair<std::string, const char*> rows[] = {
         {"---\nprocess_groups:\n  - name: kv\n", "invalid JSON in line 1; the launcher reads JSON, not YAML"},
-        {R"({"admin": 8080})", "admin: not a string"},
+        {R"({"admin": 8080})", "admin: must be a string"},
         {R"({"admin_address": "127.0.0.1:1"})", "admin_address: unknown key"},
-        {R"({"process_groups": {}})", "process_groups: not a list"},
+        {R"({"process_groups": {}})", "process_groups: must be a list"},
         {R"({"process_groups": []})", "process_groups: must not be empty"},
         {"{}", "process_groups: must not be empty"},
-        {R"({"process_groups": [7]})", "process_groups[0]: not an object"},
+        {R"({"process_groups": [7]})", "process_groups[0]: must be an object"},
         {R"({"process_groups": [{"name": "kv", "command": "kv"}]})",
-         "process_groups[0].command: not a list of strings"},
+         "process_groups[0].command: must be a list of strings"},
         {R"({"process_groups": [{"name": "kv"}]})", "process_groups[0].command: must not be empty"},
         {second(R"("name": "a")"), "process_groups[1].name: same as in [0]"},
         {second(R"("name": "b", "id_prefix": "a")"), "process_groups[1].id_prefix: same as in [0]"},

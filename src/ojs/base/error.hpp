@@ -72,7 +72,7 @@ class [[nodiscard]] result {
     T* operator->() noexcept { return check(), &value_; }
     const T* operator->() const noexcept { return check(), &value_; }
     T value_or(T fallback) const { return has_value_ ? value_ : std::move(fallback); }  ///< never aborts
-    const ojs::error& error() const noexcept { return error_; }                         ///< why; a value: no text
+    const ojs::error& error() const noexcept { return error_; }                         ///< why; no text if a value
 
   private:
     void check() const noexcept {

@@ -186,15 +186,15 @@ inline std::string fault_in_capacity(const std::vector<group_options>& groups, c
 // ---- config values: each reader returns an empty text, or the rest of the path and the error ----
 
 inline std::string read_or_fault(std::string_view source, std::string& out) {
-    return read_json_string(source, out) ? "" : ": not a string";
+    return read_json_string(source, out) ? "" : ": must be a string";
 }
 inline std::string read_or_fault(std::string_view source, bool& out) {
     out = source == "true";
-    return out || source == "false" ? "" : ": not true or false";
+    return out || source == "false" ? "" : ": must be true or false";
 }
 inline std::string read_or_fault(std::string_view source, int& out) {
     std::uint64_t number = 0;
-    if (!parse_number(source, 1000000, number)) return ": not an integer from 0 to 1000000";
+    if (!parse_number(source, 1000000, number)) return ": must be an integer from 0 to 1000000";
     out = static_cast<int>(number);
     return "";
 }
@@ -207,11 +207,11 @@ inline std::string read_or_fault(std::string_view source, std::chrono::milliseco
     return "";
 }
 inline std::string read_or_fault(std::string_view source, std::vector<std::string>& out) {
-    if (source.front() != '[') return ": not a list of strings";
+    if (source.front() != '[') return ": must be a list of strings";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
-        if (!read_json_string(each.value.text(), out.back())) return ": not a list of strings";
-        if (out.back().find('\0') != std::string::npos) return ": contains a NUL byte";
+        if (!read_json_string(each.value.text(), out.back())) return ": must be a list of strings";
+        if (out.back().find('\0') != std::string::npos) return ": must not contain a NUL byte";
     }
     return "";
 }
@@ -222,7 +222,7 @@ inline std::string read_or_fault(std::string_view source, restart_policy& out) {
     out = name == "never"    ? restart_policy::never
           : name == "always" ? restart_policy::always
                              : restart_policy::on_failure;
-    return name == to_string(out) ? "" : ": not never, on-failure or always";
+    return name == to_string(out) ? "" : ": must be never, on-failure or always";
 }
 inline std::string read_or_fault(std::string_view source, retry_policy& out) {
     std::string name;
@@ -230,7 +230,7 @@ inline std::string read_or_fault(std::string_view source, retry_policy& out) {
     out = name == "immediate" ? retry_policy::immediate
           : name == "backoff" ? retry_policy::backoff
                               : retry_policy::manual;
-    return name == "manual" || out != retry_policy::manual ? "" : ": not manual, immediate or backoff";
+    return name == "manual" || out != retry_policy::manual ? "" : ": must be manual, immediate or backoff";
 }
 
 inline std::string read_or_fault(std::string_view source, std::vector<group_options>& out);
@@ -268,7 +268,7 @@ struct config_object {
     std::size_t count;
 };
 inline std::string read_or_fault(std::string_view source, const config_object& out) {
-    if (source.front() != '{') return ": not an object";
+    if (source.front() != '{') return ": must be an object";
     for (const auto& each : json_view(source)) {
         const std::string name = each.key.string().value_or("");
         config_key* const found = out.find(name);
@@ -284,16 +284,16 @@ struct config_environment {
     std::vector<std::string>& into;
 };
 inline std::string read_or_fault(std::string_view source, const config_environment& out) {
-    if (source.front() != '{') return ": not an object";
+    if (source.front() != '{') return ": must be an object";
     for (const auto& member : json_view(source)) {
         const std::string key = member.key.string().value_or("");
         const std::string name = key.substr(0, key.find('='));
         const auto fault = [&](const char* text) { return key_path(name) + text; };
         const auto has_name = [&](std::string_view each) { return each.substr(0, each.find('=')) == name; };
         std::string value;
-        if (name.empty() || name != key) return fault(": not the name of a variable");
-        if (!read_json_string(member.value.text(), value)) return fault(": not a string");
-        if (cat({name, value}).find('\0') != std::string::npos) return fault(": contains a NUL byte");
+        if (name.empty() || name != key) return fault(": must be the name of a variable");
+        if (!read_json_string(member.value.text(), value)) return fault(": must be a string");
+        if (cat({name, value}).find('\0') != std::string::npos) return fault(": must not contain a NUL byte");
         if (std::any_of(out.into.begin(), out.into.end(), has_name)) return fault(": duplicate key");
         out.into.push_back(cat({name, "=", value}));
     }
@@ -304,7 +304,7 @@ struct config_address {
     std::string& into;
 };
 inline std::string read_or_fault(std::string_view source, const config_address& out) {
-    if (!read_json_string(source, out.into)) return ": not a string";
+    if (!read_json_string(source, out.into)) return ": must be a string";
     const result<endpoint> where = parse_listen_address(out.into);
     return where ? "" : ": " + where.error().text;
 }
@@ -403,7 +403,7 @@ inline std::string find_name_conflict(const std::vector<group_options>& groups) 
 }
 
 inline std::string read_or_fault(std::string_view source, std::vector<group_options>& out) {
-    if (source.front() != '[') return ": not a list";
+    if (source.front() != '[') return ": must be a list";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
         const std::string fault = read_or_fault(each.value.text(), out.back());
