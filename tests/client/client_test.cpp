@@ -203,7 +203,7 @@ TEST_CASE("client: a lost response to a batch -> each of its jobs is looked up")
         if (sent) CHECK(sent->at(1).job.id == other_id);
         if (!sent) CHECK(sent.error().http_status == 409);
     }
-    const backend peer(201, R"({"jobs":[{"id":"a","state":"available"},{"id":"b","state":"scheduled"}],"count":2})");
+    const backend peer(200, R"({"jobs":[{"id":"a","state":"available"},{"id":"b","state":"scheduled"}],"count":2})");
     const auto sent = connect(peer).enqueue_batch(both, soon());
     REQUIRE(sent);
     CHECK(sent->at(1).state == "scheduled");
@@ -244,6 +244,22 @@ TEST_CASE("client: queues() reads the counts of the HTTP binding and those of th
     }
 }
 
+TEST_CASE("client: a response with another job than the one named, or without queues or their names -> bad_response") {
+    const backend peer(201, shown(other_id));
+    CHECK(test::code_of(connect(peer).enqueue(make_job(), soon())) == errc::bad_response);
+    CHECK(test::code_of(connect(peer).get(id, soon())) == errc::bad_response);
+    CHECK(test::code_of(connect(peer).cancel(id, soon())) == errc::bad_response);
+    enqueue_request unique = make_job();
+    unique.unique.keys = {"type"};
+    CHECK(connect(peer).enqueue(unique, soon())->job.id == other_id);
+    CHECK(connect(backend(200, "{\"queues\":null}")).queues(soon())->empty());
+    for (const char* body : {"[]", "{}", R"({"queues":7})", R"({"queues":["a"]})", R"({"queues":{"a":{}}})"}) {
+        const backend lists(200, body);
+        CHECK(test::code_of(connect(lists).queues(soon())) == errc::bad_response);
+        CHECK(lists.requests().size() == 1);
+    }
+}
+
 TEST_CASE("client: a call ends once its token is cancelled, while it waits for a response and between two tries") {
     cancel_source source;
     test::counter returned;
@@ -270,7 +286,7 @@ TEST_CASE("client: new_job_id() and follow_up_id() are UUIDv7; equal parameters 
     CHECK(follow_up == "019461a8-1a2b-7e46-8ede-ae32fb76988e");
     CHECK(follow_up != follow_up_id(id));
     CHECK(follow_up != follow_up_id(other_id, "mail"));
-    const backend peer(201, shown());
+    const backend peer(200, shown());
     for (const std::string& each : {new_job_id(), follow_up, follow_up_id("7"), follow_up_id(follow_up)})
         CHECK(connect(peer).enqueue(make_job(each), soon()));
     CHECK(new_job_id() != new_job_id());

@@ -111,7 +111,9 @@ OJS_SHUTDOWN_INLINE result<std::vector<job_info>> client::enqueue_all(const std:
     std::vector<job_info> out;
     for (const enqueue_request& each : jobs) {
         const json_view shown = is_batch ? entry->value : all;
-        result<job_info> read = response ? detail::read_job_info(shown, response->status == 201) : get(each.id, call);
+        const bool is_new = response && response->status == 201;
+        const std::string_view id = is_new && each.unique.keys.empty() ? each.id : std::string_view();
+        result<job_info> read = response ? detail::read_job_info(shown, id, is_new) : get(each.id, call);
         const bool is_other = read ? !detail::is_same_job(each, read->job) : read.error().http_status == 404;
         if (!response && is_other) return response.error();
         if (!read) return read.error();
@@ -124,14 +126,14 @@ OJS_SHUTDOWN_INLINE result<std::vector<job_info>> client::enqueue_all(const std:
 OJS_SHUTDOWN_INLINE result<job_info> client::get(std::string_view job_id, const client_call& call) const {
     if (job_id.empty()) return detail::invalid("job_id is empty");
     const auto response = server_->send("GET", "/jobs/" + detail::path_segment(job_id), "", true, call);
-    return response ? detail::read_job_info(json_view(response->body)) : response.error();
+    return response ? detail::read_job_info(json_view(response->body), job_id) : response.error();
 }
 
 OJS_SHUTDOWN_INLINE result<job_info> client::cancel(std::string_view job_id, const client_call& call) const {
     if (job_id.empty()) return detail::invalid("job_id is empty");
     const auto response = server_->send("DELETE", "/jobs/" + detail::path_segment(job_id), "", true, call);
     if (response || response.error().http_status != 409)
-        return response ? detail::read_job_info(json_view(response->body)) : response.error();
+        return response ? detail::read_job_info(json_view(response->body), job_id) : response.error();
     result<job_info> ended = get(job_id, call);
     return ended && ended->state == "cancelled" ? ended : response.error();
 }
@@ -139,9 +141,12 @@ OJS_SHUTDOWN_INLINE result<job_info> client::cancel(std::string_view job_id, con
 OJS_SHUTDOWN_INLINE result<std::vector<queue_info>> client::queues(const client_call& call) const {
     const auto listed = server_->send("GET", "/queues", "", true, call);
     if (!listed) return listed.error();
+    const json_view list = json_view(listed->body).member("queues");
+    if (list.type() != json_type::array && list.text() != "null") return error{errc::bad_response, 0, "no `queues`"};
     std::vector<queue_info> out;
-    for (const auto& [key, value] : json_view(listed->body).member("queues")) {
+    for (const auto& [key, value] : list) {
         const std::string name = value.member("name").string().value_or("");
+        if (name.empty()) return error{errc::bad_response, 0, "the response has a queue without a name"};
         const auto shown = server_->send("GET", "/queues/" + detail::path_segment(name) + "/stats", "", true, call);
         if (!shown) return shown.error();
         const json_view all(shown->body), counts = all.member(all.member("stats") ? "stats" : "queue");

@@ -48,12 +48,9 @@ inline std::string enqueue_fault(const enqueue_request& given) {
     const auto check_time = [&](const char* field, milliseconds time) {
         check(field, time.count() >= 0 && time <= milliseconds(max_duration_ms), "is not a time from 0 to 24 days");
     };
-    const auto type_of = [](const std::string& text) {
-        const result<json_view> read = json_view::parse(text);
-        return read ? read->type() : json_type::none;
-    };
+    const auto type_of = [](const std::string& text) { return json_view::parse(text).value_or(json_view()).type(); };
+    const job_retry_policy& retry = given.retry;
     const std::string& trace = given.traceparent;
-    const milliseconds longest = given.retry.max_interval;
     const std::int64_t at_ms = scheduled_ms(given);
     check("type", is_job_type(given.type), "must be names of a-z, 0-9 and _ joined by dots, at most 255 bytes");
     check("args_json", type_of(given.args_json) == json_type::array, "is not a JSON array");
@@ -64,10 +61,10 @@ inline std::string enqueue_fault(const enqueue_request& given) {
     check("meta_json", type_of(given.meta_json) == json_type::object, "is not a JSON object");
     check("traceparent", trace.empty() || is_traceparent(trace), "is not a W3C trace context, version 00");
     check("traceparent", trace.empty() || !json_view(given.meta_json).member("traceparent"), "is also in meta_json");
-    check("retry.max_attempts", given.retry.max_attempts >= 0 && given.retry.max_attempts <= 1000, "is not 0 to 1000");
-    check_time("retry.initial_interval", given.retry.initial_interval);
-    check_time("retry.max_interval", given.retry.max_interval);
-    check("retry.max_interval", longest.count() == 0 || longest >= given.retry.initial_interval,
+    check("retry.max_attempts", retry.max_attempts >= 0 && retry.max_attempts <= 1000, "is not 0 to 1000");
+    check_time("retry.initial_interval", retry.initial_interval);
+    check_time("retry.max_interval", retry.max_interval);
+    check("retry.max_interval", retry.max_interval.count() == 0 || retry.max_interval >= retry.initial_interval,
           "is shorter than retry.initial_interval");
     for (const std::string& key : given.unique.keys)
         check("unique.keys", is_listed(key, "type queue args meta"), "may contain only type, queue, args and meta");
@@ -76,7 +73,6 @@ inline std::string enqueue_fault(const enqueue_request& given) {
     return out;
 }
 
-// Collects the members of a JSON object that are set.
 struct json_members {
     void add(const char* name, bool is_set, std::string_view json) {
         if (is_set) append(text, {text.size() > 1 ? ",\"" : "\"", name, "\":", json});
@@ -134,12 +130,11 @@ inline bool is_same_job(const enqueue_request& given, const job& found) {
            is_same_json(json_view(given.args_json), json_view(found.args_json));
 }
 
-// `source`: a job, or an object with a member `job`.
-inline result<job_info> read_job_info(json_view source, bool is_new = false) {
-    const json_view nested = source.member("job");
-    const json_view shown = nested ? nested : source;
+// `source`: a job, or an object with a member `job`. `id`: the job's; empty: any.
+inline result<job_info> read_job_info(json_view source, std::string_view id, bool is_new = false) {
+    const json_view nested = source.member("job"), shown = nested ? nested : source;
     job_info out{read_job(shown.text()), shown.member("state").string().value_or(""), is_new};
-    if (!out.job.id.empty()) return out;
+    if (!out.job.id.empty() && (id.empty() || equals_ignore_case(out.job.id, id))) return out;
     return error{errc::bad_response, 0, "the response does not contain the job"};
 }
 }  // namespace ojs::detail
