@@ -70,6 +70,7 @@ TEST_CASE("max_concurrency: a waiting job is requeued without an attempt: after 
         const call back = wire.calls("fail").front();
         CHECK(back.id == "b");
         CHECK(holds(back.text(), " requeue"));
+        if (meanwhile.empty()) CHECK(back.error.code == "rate_limited");
         one.stop_and_cancel(guard);
     }
 }

@@ -30,14 +30,14 @@ enum class state { held, due, settled, lost };
 // A message that is not settled. A call that waits for its end shares it.
 struct held_message : ref_counted {
     state now = state::held;
-    verb decided = verb::ack;      // from `due` on
-    consumer* from = nullptr;      // its queue's
-    std::string id;                // job::id
-    std::string claim;             // that the worker knows; empty: none
-    std::string error;             // of a dead letter
-    delivery content;              // the body moves to the worker
-    bool is_buffered = false;      // no FETCH has returned it
-    std::uint64_t generation = 0;  // of its connection
+    verb decided = verb::ack;                      // from `due` on
+    consumer* from = nullptr;                      // its queue's
+    std::string id;                                // job::id
+    std::string claim;                             // that the worker knows; empty: none
+    std::string error;                             // of a dead letter
+    delivery content;                              // the body moves to the worker
+    bool is_buffered = false;                      // no FETCH has returned it
+    std::uint64_t generation = 0, tag_number = 0;  // of its connection, and of its consumer
     ref<publication> published;
     bool is_refused = false;  // its publication, for good
     time_point retry_at = time_point::min();
@@ -127,6 +127,7 @@ class consumer : public link {
         const bool is_alive = read([this](const amqp_frame_t& frame) { return on_frame(frame); });
         std::vector<message_ref> due;
         std::string problem;
+        std::int64_t claimed = 0;  // as many as it prefetches: some may wait in the worker for their turn
         unique_lock held(on_.guard);
         for (const message_ref& message : on_.messages) {
             if (message->from != this) continue;
@@ -136,9 +137,11 @@ class consumer : public link {
             }
             put_back(*message);
             if (message->is_ready()) due.push_back(message);
+            if (message->tag_number == last_tag_ && !message->claim.empty()) ++claimed;
         }
         const std::int64_t prefetch = wanted_prefetch();
         const bool needs_response = on_.asked == this || !opened_ || !due.empty();
+        is_short_ = is_short_ || (on_.asked == this && prefetch_ > 0 && claimed >= prefetch_);
         if (on_.asked == this) on_.asked = nullptr;
         held.unlock();
         if (exchange(has_new_jobs_, false)) {
@@ -307,6 +310,7 @@ class consumer : public link {
         }
         message->now = message->published ? state::due : state::held;
         message->generation = generation_;
+        message->tag_number = last_tag_;
         message->is_refused = false;
         message->is_buffered = has_new_jobs_ = true;
         message->content = std::move(content);
@@ -368,12 +372,13 @@ class amqp_transport : public transport {
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, verb::ack, deadline);
     }
-    // Publishes it, for a retry or as a dead letter; then it is acknowledged. What cannot be read fails. What has no
-    // handler here waits in a retry queue, as a requeue would count, and bring it back at once.
+    // Publishes it, for a retry or as a dead letter; then it is acknowledged. What cannot be read fails. What cannot be run
+    // for now waits in a retry queue, as a requeue would count, and bring it back at once.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
         if (request.job == nullptr)
             return error{errc::rejected, 0, "fail_request::job is empty: the message is published again from it"};
-        const bool is_requeue = request.requeue && !is_listed(request.error.code, "invalid_payload unsupported");
+        const bool is_requeue =
+            request.requeue && !is_listed(request.error.code, "invalid_payload unsupported rate_limited");
         return settle(request, is_requeue ? verb::requeue : verb::fail, deadline, &request);
     }
     // The ids whose claims hold; and whether all others are lost for good.
@@ -501,10 +506,9 @@ class amqp_transport : public transport {
         const delivery& content = message.content;
         const bool is_unreadable = request.error.code == "invalid_payload";
         const bool is_put_back = request.requeue && !is_unreadable;
-        const bool is_last =
-            !is_put_back && (is_unreadable || !request.error.retryable || content.attempt >= content.max_attempts);
-        if (is_put_back) on_.unknown_types.insert(content.type);
-        const std::string error = is_last ? cat({request.error.code, ": ", request.error.message}) : "";
+        const bool is_last = is_unreadable || !request.error.retryable || content.attempt >= content.max_attempts;
+        if (is_put_back && request.error.code == "unsupported") on_.unknown_types.insert(content.type);
+        const std::string error = is_last && !is_put_back ? cat({request.error.code, ": ", request.error.message}) : "";
         message.from->publish(message, request.job->body, error, !is_put_back);
     }
     std::vector<job> take_waiting(const fetch_request& request) {

@@ -200,8 +200,8 @@ result<T> job_context::arg(std::size_t index, std::string_view member) const {
 /// Options of worker::register_handler().
 struct handler_options {
     bool reports_shutdown_timeout = false;  ///< interrupted jobs are reported as ShutdownTimeout [GS 7.2]
-    /// Jobs of this type that the worker runs at a time; 0: as many as it has slots. Up to 100 more wait, claimed, for
-    /// their turn, and go back as jobs without a handler do, which uses no attempt. No limit over several workers.
+    /// Jobs of this type that one worker, not all workers, runs at a time; 0: as many as it has slots. Up to 100 more
+    /// wait, claimed, and are requeued like jobs without a handler, which uses no attempt; behind more, other jobs wait.
     std::size_t max_concurrency = 0;
 };
 

@@ -27,7 +27,8 @@ inline job_report unstartable(const worker_state& worker, const active_job& job)
     const bool is_malformed = !job.job.malformed.empty();
     const unknown_type_action action =
         is_malformed || job.handler ? unknown_type_action::requeue : worker.options.on_unknown_type;
-    job_error failure = {is_malformed ? "invalid_payload" : "unsupported",
+    const char* const code = job.handler ? "rate_limited" : "unsupported";
+    job_error failure = {is_malformed ? "invalid_payload" : code,
                          is_malformed
                              ? job.job.malformed
                              : cat({job.handler ? "max_concurrency or max_jobs is reached" : "no handler is registered",
