@@ -197,7 +197,7 @@ TEST_CASE("doctor: a backend that is silent, refuses the token or returns no suc
     check_found(ask_url("http://" + redis.address()), "backend-checkpoints", severity::info, "on redis drops");
     worker_options by_file;
     by_file.auth_token_file = "/no/token";
-    check_found(ask(by_file), "backend-token", severity::error, "'/no/token' cannot be read");
+    check_found(ask(by_file), "backend-token", severity::error, "(OJS_AUTH_TOKEN_FILE) '/no/token' cannot be read");
     CHECK(authorization == "Bearer canary");
     for (const int status : {401, 403}) {
         const ojs::http_server strict = backend(status);

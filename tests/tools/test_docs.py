@@ -61,7 +61,7 @@ def blocks(document):
 
 
 def run(command, **more):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, **more)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
 
 

@@ -110,7 +110,8 @@ inline result<std::string> read_token(const http_client_options& options) {
     const std::string_view token = read ? trim_blanks(read->text, " \t\r\n") : "";
     if (!token.empty() && is_field_value(token)) return std::string(token);
     return error{errc::system, 0,
-                 cat({"token file '", printable(path, 200), "' ", read ? "has no token" : read.error().text})};
+                 cat({"token file (OJS_AUTH_TOKEN_FILE) '", printable(path, 200), "' ",
+                      read ? "has no token" : read.error().text})};
 }
 
 struct http_attempt {
