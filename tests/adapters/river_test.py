@@ -355,23 +355,26 @@ class Crashes(Adapter):
 class BadInput(Adapter):
     """Databases that refuse, and rows that nobody expects."""
 
-    def refuse(self, state, kind="odd"):
+    def refuse(self, state, kind="odd", code="P0001"):
         """From now on no job of that kind comes into that state."""
         name = f"refuse_{kind}_{state}"
-        self.db.script(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not {state}'; END $$; "
+        self.db.script(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                       f"RAISE 'not {state}' USING ERRCODE = '{code}'; END $$; "
                        f"CREATE TRIGGER {name} BEFORE INSERT OR UPDATE ON river_job FOR EACH ROW "
                        f"WHEN (NEW.kind = '{kind}' AND NEW.state = '{state}') EXECUTE FUNCTION {name}();")
 
     def test_a_row_that_cannot_be_claimed_does_not_block_other_claims(self):
         self.refuse("running")
-        odd = self.db.one("odd", notify=False)
+        self.refuse("running", kind="corrupted", code="58030")
+        odd, corrupted = self.db.one("odd", notify=False), self.db.one("corrupted", notify=False)
         jobs = [self.db.one("noop", attempted_by=(by,), notify=False)
                 for by in ("ARRAY[ARRAY['a','b']]", "'[5:6]={a,b}'", "'{}'")] + self.db.insert("noop", count=20)
         worker = self.worker()
         for job in jobs:
             self.assertRegex(self.becomes(job, "completed", worker)["attempted_by"][-1], r"\Aojs:")
-        self.assertEqual((self.db.state(odd), self.db.job(odd)["attempt"]), ("available", 0))
-        self.assertEqual(len(re.findall(rf"statement=claim  job_id={odd} .*P0001", worker.said())), 1, worker.said())
+        for job, code in ((odd, "P0001"), (corrupted, "58030")):
+            self.assertEqual((self.db.state(job), self.db.job(job)["attempt"]), ("available", 0))
+            self.assertEqual(len(re.findall(rf"statement=claim  job_id={job} .*{code}", worker.said())), 1, worker.said())
 
     def test_a_row_that_cannot_be_updated_does_not_block_other_rescues(self):
         self.refuse("retryable")
@@ -392,7 +395,7 @@ class BadInput(Adapter):
         worker.prints(rf"statement=schedule  job_id={stuck} .*P0001")
 
     def test_a_permanently_refused_report_frees_the_slot(self):
-        self.refuse("completed", kind="sleep")
+        self.refuse("completed", kind="sleep", code="XX001")  # as PostgreSQL refuses a row that is damaged
         odd = self.db.one("sleep", {"ms": 1}, notify=False)
         worker = self.worker(OJS_CONCURRENCY="1")
         self.begun(odd)

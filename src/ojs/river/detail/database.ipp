@@ -1,7 +1,7 @@
 // database: the statements on River's tables, and one connection for each purpose.
 #pragma once
 
-#include <limits>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +17,7 @@ inline constexpr postgres_statement version = {"version",
                                                "SELECT max(version), current_schema() FROM @river_migration AS m"
                                                " WHERE coalesce(to_jsonb(m) ->> 'line', 'main') = 'main'"};
 
+inline constexpr postgres_statement ids = {"ids", "SELECT min(id), max(id) FROM @river_job"};
 inline constexpr postgres_statement lock = {"lock", "SELECT pg_advisory_lock(hashtextextended($1, 0))"};
 
 // $1 queue, $2 how many, $3 owner, $4 max bytes, $5 kinds or NULL, $6 ids to skip, $7 and $8 the first and last id. A
@@ -30,8 +31,7 @@ WITH picked AS MATERIALIZED (
         AND CASE WHEN id BETWEEN $7::bigint AND $8::bigint THEN NOT id = ANY ($6::bigint[]) END
         AND NOT EXISTS (SELECT FROM @river_queue WHERE name = $1 AND paused_at IS NOT NULL)
     ORDER BY priority, scheduled_at, id
-    LIMIT $2::bigint
-    FOR UPDATE SKIP LOCKED
+    LIMIT $2::bigint FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE @river_job AS job
     SET state = 'running', attempt = job.attempt + 1, attempted_at = now(),
@@ -54,8 +54,7 @@ WITH lost AS MATERIALIZED (
     WHERE state = 'running' AND attempted_by[cardinality(attempted_by)] = $1 AND NOT id = ANY ($2::bigint[])
         AND id BETWEEN $4::bigint AND $5::bigint
 ), unlocked AS MATERIALIZED (
-    SELECT id FROM @river_job WHERE id IN (SELECT id FROM lost)
-    FOR UPDATE SKIP LOCKED
+    SELECT id FROM @river_job WHERE id IN (SELECT id FROM lost) FOR UPDATE SKIP LOCKED
 ), given_back AS (
     UPDATE @river_job AS job
     SET state = CASE WHEN metadata ? 'cancel_attempted_at' THEN 'cancelled'::@river_job_state ELSE 'available' END,
@@ -95,8 +94,7 @@ WITH request AS (
     FROM request JOIN @river_job AS job ON job.id = request.id
     WHERE job.state = 'running' AND job.attempt = request.attempt
         AND job.attempted_by[cardinality(job.attempted_by)] = $7
-    ORDER BY job.id
-    FOR UPDATE OF job SKIP LOCKED
+    ORDER BY job.id FOR UPDATE OF job SKIP LOCKED
 ), settled AS (
     UPDATE @river_job AS job
     SET state = (CASE
@@ -137,12 +135,10 @@ FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS request (id, attempt, err
 // The jobs that are still ours while lock_is_held, and when their cancellation was requested. $1 ids, $2 owner.
 inline constexpr postgres_statement confirm = {"confirm", R"(
 SELECT job.id, coalesce(job.metadata ->> 'cancel_attempted_at', '')
-FROM @river_job AS job
-WHERE job.id = ANY ($1::bigint[]) AND job.state = 'running'
+FROM @river_job AS job WHERE job.id = ANY ($1::bigint[]) AND job.state = 'running'
     AND job.attempted_by[cardinality(job.attempted_by)] = $2)"};
 inline constexpr postgres_statement lock_is_held = {"lock_is_held", R"(
-SELECT FROM pg_locks
-WHERE locktype = 'advisory' AND granted AND pid = $2 AND objsubid = 1
+SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = $2 AND objsubid = 1
     AND (classid::bigint << 32 | objid::bigint) = hashtextextended($1, 0))"};
 
 // River's rescuer treats a job that has run for an hour as stuck. $1 ids, $2 owner.
@@ -174,8 +170,7 @@ WITH owner AS MATERIALIZED (
     SELECT job.id FROM owner JOIN @river_job AS job ON owner.is_gone
     WHERE job.state = 'running' AND job.queue = ANY ($2::text[])
         AND job.attempted_by[cardinality(job.attempted_by)] = $1 AND job.id BETWEEN $3::bigint AND $4::bigint
-    ORDER BY job.id LIMIT 1000
-    FOR UPDATE OF job SKIP LOCKED
+    ORDER BY job.id LIMIT 1000 FOR UPDATE OF job SKIP LOCKED
 ), rescued AS (
     UPDATE @river_job AS job
     SET state = (CASE
@@ -201,8 +196,7 @@ WITH due AS MATERIALIZED (
     SELECT id, priority, scheduled_at, unique_key, unique_states IS NOT NULL AS is_unique FROM @river_job
     WHERE state IN ('retryable', 'scheduled') AND queue = ANY ($1::text[]) AND scheduled_at <= now()
         AND id BETWEEN $3::bigint AND $4::bigint
-    ORDER BY priority, scheduled_at, id LIMIT 1000
-    FOR UPDATE SKIP LOCKED
+    ORDER BY priority, scheduled_at, id LIMIT 1000 FOR UPDATE SKIP LOCKED
 ), ranked AS (
     SELECT id, unique_key,
         unique_key IS NOT NULL AND is_unique AS is_unique,
@@ -254,6 +248,12 @@ OJS_SHUTDOWN_INLINE bool is_unresolved(const error& reason) {
     return reason.code == errc::timed_out || reason.code == errc::disconnected;
 }
 
+// Not if resources are short (53) or transactions collide (40).
+OJS_SHUTDOWN_INLINE bool may_concern_one_row(const error& reason) {
+    const bool may_pass = has_part(reason.text, "(53") || has_part(reason.text, "(40");
+    return reason.code == errc::rejected || (reason.code == errc::unavailable && !may_pass);
+}
+
 class database {
   public:
     database(const std::string& url, river_options river)
@@ -273,13 +273,12 @@ class database {
         return bool(done);
     }
 
-    // The statement's last two values are the first and last id. A rejected range is halved, if an empty one is not.
+    // The statement's last two values are the first and last id. A refused range is halved, if an empty one is accepted.
     result<void> run_by_halves(postgres_connection& connection, const postgres_statement& query,
                                const function<values()>& make_values, const function<void(const postgres_rows&)>& take,
                                time_point deadline, const function<bool()>& should_send = nullptr,
                                std::set<long long>* refused = nullptr) {
-        using ids = std::numeric_limits<long long>;
-        std::vector<std::pair<long long, long long>> ranges = {{ids::min(), ids::max()}};
+        std::vector<std::pair<long long, long long>> ranges = {{INT64_MIN, INT64_MAX}};
         while (!ranges.empty()) {
             const auto [from, to] = ranges.back();
             ranges.pop_back();
@@ -288,16 +287,19 @@ class database {
             const result<postgres_rows> rows = connection.run(query, all, deadline, should_send);
             if (rows) {
                 take(*rows);
-            } else if (rows.error().code != errc::rejected || from > to) {
+            } else if (from > to || !may_concern_one_row(rows.error())) {
                 return rows.error();
             } else if (from == to) {
                 notice("the database refused a statement for a job",
                        {field("statement", query.name), field("job_id", from), field("error", rows.error().text)});
                 if (refused != nullptr) refused->insert(from);
+            } else if (from == INT64_MIN) {
+                const result<postgres_rows> known = connection.run(sql::ids, {}, deadline);
+                if (!known) return known.error();
+                ranges = {{known->number(0, 0), known->number(0, 1)}, {1, 0}};
             } else {
-                const long long middle = (from >> 1) + (to >> 1) + (from & to & 1);
+                const long long middle = from + (to - from) / 2;
                 ranges.insert(ranges.end(), {{middle + 1, to}, {from, middle}});
-                if (ranges.size() == 2) ranges.push_back({1, 0});
             }
         }
         return {};

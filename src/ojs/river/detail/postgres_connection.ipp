@@ -350,8 +350,8 @@ class postgres_connection {
         const char* const severity = reply ? PQresultErrorField(reply.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
         if (state == nullptr || severity == nullptr || severity != std::string_view("ERROR"))
             return disconnect(errc::disconnected, reply ? PQresultErrorMessage(reply.get()) : nullptr);
-        // Of the connection, transaction, resources, locks, operators, system.
-        const bool may_pass = is_listed(std::string_view(state).substr(0, 2), "08 0A 25 26 40 53 55 57 58 XX");
+        // Of the connection, transaction, resources, locks, operators, disks.
+        const bool may_pass = is_listed(std::string_view(state).substr(0, 2), "08 0A 25 26 40 53 55 57 58");
         // Without DETAIL, which may quote a job's arguments.
         return failure(may_pass ? errc::unavailable : errc::rejected,
                        one_line(PQresultErrorField(reply.get(), PG_DIAG_MESSAGE_PRIMARY)) + " (" + state + ")");

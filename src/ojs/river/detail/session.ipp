@@ -121,14 +121,14 @@ class held_jobs {
         return out;
     }
     // Returns and touches the jobs not touched for `age`.
-    std::vector<long long> touch_older_than(std::chrono::milliseconds age) {
+    postgres_array touch_older_than(std::chrono::milliseconds age) {
         const time_point now = steady_clock::now();
-        std::vector<long long> out;
+        postgres_array out;
         const unique_lock held(mutex_);
         for (auto& entry : all_) {
             if (now - entry.second.touched < age) continue;
             entry.second.touched = now;
-            out.push_back(entry.first);
+            out.add(entry.first);
         }
         return out;
     }
@@ -408,11 +408,9 @@ class session {
     }
 
     void renew_attempted_at() {
-        const std::vector<long long> jobs = jobs_.touch_older_than(std::chrono::minutes(10));
-        postgres_array ids;
-        for (const long long id : jobs) ids.add(id);
-        if (jobs.empty()) return;
-        db_.ok_or_notice(db_.listening.run(sql::renew_attempted_at, {ids.text(), owner()}, call_deadline()),
+        const std::string ids = jobs_.touch_older_than(std::chrono::minutes(10)).text();
+        if (ids == "{}") return;
+        db_.ok_or_notice(db_.listening.run(sql::renew_attempted_at, {ids, owner()}, call_deadline()),
                          "cannot renew attempted_at; River's rescuer may take jobs of over an hour");
     }
 
