@@ -119,7 +119,7 @@ TEST_CASE("launcher: a second stop signal forces the stop; a process that outliv
         counter named;
         options.log.level = log_level::error;
         options.log.hook = [&](const log_record& record) {
-            if (record.message == "cannot stop the process: it outlived SIGKILL") named.add();
+            if (record.message == "SIGKILL did not end the process; exiting without it") named.add();
         };
         for (group_options& each : options.groups) {
             shutdown_timeouts& times = each.process.shutdown;

@@ -335,7 +335,7 @@ class launcher_body : public ref_counted {
         for (const ref<process_group>& group : groups_) {
             for (const ref<group_member>& member : group->members()) {
                 ++remaining;
-                context_->log.write(log_level::error, "cannot stop the process: it outlived SIGKILL",
+                context_->log.write(log_level::error, "SIGKILL did not end the process; exiting without it",
                                     {field("process_id", member->id)});
             }
         }
