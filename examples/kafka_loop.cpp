@@ -53,16 +53,12 @@ class kafka_member {
         rd_kafka_conf_set_offset_commit_cb(conf, [](auto, auto error, auto offsets, auto me) {
             if (error == RD_KAFKA_RESP_ERR_NO_ERROR) of(me).accept(*offsets);
         });
-        rd_kafka_conf_set_stats_cb(conf, [](auto, char* json, auto, auto me) {
-            of(me).is_steady_ = std::string(json).find(R"("join_state": "steady")") != std::string::npos;
-            return 0;
-        });
         // Cooperative: a rebalance interrupts only the partitions that move. A heartbeat's response announces it.
-        client_ = connect(RD_KAFKA_CONSUMER, conf, this,
-                          {"bootstrap.servers", brokers, "group.id", group, "auto.offset.reset", "earliest",
-                           "enable.auto.offset.store", "false", "auto.commit.interval.ms", "50",
-                           "heartbeat.interval.ms", "500", "session.timeout.ms", "6000", "statistics.interval.ms",
-                           "200", "partition.assignment.strategy", "cooperative-sticky"});
+        client_ =
+            connect(RD_KAFKA_CONSUMER, conf, this,
+                    {"bootstrap.servers", brokers, "group.id", group, "auto.offset.reset", "earliest",
+                     "enable.auto.offset.store", "false", "auto.commit.interval.ms", "50", "heartbeat.interval.ms",
+                     "500", "session.timeout.ms", "6000", "partition.assignment.strategy", "cooperative-sticky"});
         rd_kafka_poll_set_consumer(client_);
         partition_list* const topics = rd_kafka_topic_partition_list_new(1);
         rd_kafka_topic_partition_list_add(topics, topic_, RD_KAFKA_PARTITION_UA);
@@ -90,14 +86,19 @@ class kafka_member {
     // Waits for the handlers, and 6 s, or 1.5 s from an interrupt, for the last commit and the end of a rebalance.
     bool leave(const ojs::cancel_token& interrupt) {
         auto end = ojs::time_point::max();
-        for (bool is_first = true;; is_first = false, std::this_thread::sleep_for(10ms)) {
+        for (bool is_first = true, is_leaving = false;; is_first = false, std::this_thread::sleep_for(10ms)) {
             const std::lock_guard<std::mutex> lock(mutex_);
-            if (is_first) has_lost_ = is_steady_ = false;  // until the next statistics
+            if (is_first) has_lost_ = false;
             poll(true);
             if (in_flight_ == 0) end = std::min(end, ojs::deadline_after(6s));
             if (interrupt.cancelled()) end = std::min(end, ojs::deadline_after(1500ms));
-            if (in_flight_ == 0 && uncommitted_ == 0 && is_steady_) return close();
-            if (ojs::steady_clock::now() >= end) return close();
+            // Empty before the first response of the group, and once LeaveGroup is sent.
+            const std::unique_ptr<char, decltype(&std::free)> id(rd_kafka_memberid(client_), std::free);
+            const bool is_late = ojs::steady_clock::now() >= end, is_member = id && *id != 0;
+            if (is_leaving && (is_late || !is_member)) return close() && !has_lost_ && !is_member;
+            if (is_leaving || !(is_late || (is_member && in_flight_ == 0 && uncommitted_ == 0))) continue;
+            is_leaving = true, has_lost_ = has_lost_ || uncommitted_ > 0;
+            rd_kafka_unsubscribe(client_);  // at the end of a rebalance. Without it the close may send no LeaveGroup
         }
     }
 
@@ -108,12 +109,11 @@ class kafka_member {
         int turn = 0;                // how often it has been revoked
     };
     static kafka_member& of(void* opaque) { return *static_cast<kafka_member*>(opaque); }
-    bool close() {
-        const bool is_committed = !has_lost_ && uncommitted_ == 0;
+    bool close() const {
         rd_kafka_queue_t* const events = rd_kafka_queue_new(client_);
         rd_kafka_error_destroy(rd_kafka_consumer_close_queue(client_, events));
         for (const auto end = ojs::deadline_after(1s); ojs::steady_clock::now() < end;)
-            if (rd_kafka_queue_poll_callback(events, 20); rd_kafka_consumer_closed(client_)) return is_committed;
+            if (rd_kafka_queue_poll_callback(events, 20); rd_kafka_consumer_closed(client_)) return true;
         return false;
     }
     message poll(bool is_paused) {
@@ -188,7 +188,7 @@ class kafka_member {
     std::map<std::int32_t, partition> partitions_;
     std::uint64_t in_flight_ = 0;   // of the last store()
     std::int64_t uncommitted_ = 0;  // that are done, but Kafka has not confirmed it
-    bool is_paused_ = false, is_behind_ = false, is_steady_ = false, has_lost_ = false;
+    bool is_paused_ = false, is_behind_ = false, has_lost_ = false;
     std::string failure_;
     ojs::time_point polled_at_;
 };

@@ -38,6 +38,15 @@ class Partitions(ctypes.Structure):
     _fields_ = [("count", c_int), ("size", c_int), ("all", POINTER(Partition))]
 
 
+class Group(ctypes.Structure):
+    _fields_ = [("broker", c_int32), ("host", c_char_p), ("port", c_int), ("name", c_char_p), ("error", c_int), ("state", c_char_p),
+                ("protocol_type", c_char_p), ("protocol", c_char_p), ("members", c_void_p), ("member_count", c_int)]
+
+
+class Groups(ctypes.Structure):
+    _fields_ = [("all", POINTER(Group)), ("count", c_int)]
+
+
 class Client:
     """Of librdkafka."""
 
@@ -74,6 +83,12 @@ class Client:
             self.call("topic_partition_list_add", listed, topic, number, returns=c_void_p)
         assert self.call("committed", self.handle, listed, MILLISECONDS) == 0
         return [max(listed.contents.all[number].offset, 0) for number in range(partitions)]  # none: negative
+
+    def members(self, group):
+        """How many the group has."""
+        listed = POINTER(Groups)()
+        assert self.call("list_groups", self.handle, group, byref(listed), MILLISECONDS) == 0
+        return sum(listed.contents.all[number].member_count for number in range(listed.contents.count))
 
 
 class Kafka:

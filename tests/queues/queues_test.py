@@ -139,6 +139,17 @@ class Loops(unittest.TestCase):
         Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE))
         first.prints("item lost")
 
+    def test_kafka_member_without_partitions_leaves_its_group(self):
+        kafka = started(self, type("", (KafkaServer,), {"partitions": 1}), "kafka_loop")
+        kafka.publish(QUEUE, ["begun 1"])
+        first = Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE))
+        first.prints("done begun")
+        second = Program(self, BUILD / "kafka_loop", *kafka.arguments(QUEUE), OJS_SIGNAL_DEBOUNCE="0")
+        self.assertTrue(eventually(lambda: kafka.producer.members("ojs") == 2), second.said())
+        second.process.send_signal(signal.SIGTERM)
+        self.assertEqual(second.process.wait(20), 0, second.said())
+        self.assertEqual(kafka.producer.members("ojs"), 1)
+
 
 class GrpcDrain(unittest.TestCase):
     """examples/grpc_drain.cpp: calls and the health service through a stop."""
