@@ -17,9 +17,10 @@ namespace {
 using namespace std::chrono_literals;
 
 void log(const char* text, natsStatus status) {
-    const char* const why = nats_GetLastError(nullptr);
-    const ojs::log_record record{
-        ojs::log_level::error, text, {{"error", why ? why : natsStatus_GetText(status)}}, "", "nats"};
+    natsStatus last = NATS_OK;  // of this thread, which another call may have left
+    const char* why = nats_GetLastError(&last);
+    if (last != status || *why == 0) why = natsStatus_GetText(status);
+    const ojs::log_record record{ojs::log_level::error, text, {{"error", why}}, "", "nats"};
     ojs::write_log_line(STDERR_FILENO, ojs::format_log_record(record, ojs::log_format::json));
 }
 
@@ -30,8 +31,7 @@ struct jetstream {  // thread-safe
     std::atomic<std::chrono::nanoseconds> ack_wait{};  // of the consumer
     std::atomic<ojs::time_point> lease_end{};          // then the server delivers again what is in flight
     bool connect(const char* url, const char* stream, const char* name) {  // does not wait. False: no such URL
-        jsSubOptions_Init(&consumer);
-        consumer.Stream = stream, consumer.Consumer = name;
+        jsSubOptions_Init(&consumer), consumer.Stream = stream, consumer.Consumer = name;
         const auto ignore = [](auto, auto) {};
         natsOptions* options = nullptr;
         natsOptions_Create(&options);
@@ -113,8 +113,7 @@ int main(int argc, char** argv) {
     ojs::loop loop;  // first: a SIGTERM during start-up is kept
     jetstream nats;
     if (argc != 4 || !nats.connect(argv[1], argv[2], argv[3]))
-        return ojs::report_startup_error(
-            {ojs::errc::invalid_argument, 0, "usage: nats_loop nats://HOST STREAM CONSUMER"});
+        return ojs::report_startup_error({ojs::errc::invalid_argument, 0, "usage: nats_loop URL STREAM CONSUMER"});
     loop.add_consumers(0, [&](ojs::consumer& consumer) { consume(consumer, nats); });
     loop.on_renew(1s, [&](const auto& ids) { return nats.renew(ids); });
     return loop.run();
