@@ -3,6 +3,8 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <signal.h>
 
 #include "contract/doctest.hpp"
@@ -18,6 +20,7 @@ using transport_contract::share;
 using transport_contract::soon;
 using transport_contract::traits;
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 
 std::string variable(const char* name, const char* otherwise = "") {
     const char* const value = std::getenv(name);
@@ -174,6 +177,43 @@ struct lone_worker : on_queue, transport_contract::lone_worker {
         : transport_contract::lone_worker(connect(options), queue) {}
 };
 
+// Sends a text to each client, and ends that connection. Port 0: any.
+class brief_server {
+  public:
+    brief_server(const char* address, std::uint16_t port, std::string text) : text_(std::move(text)) {
+        sockaddr_in at{};
+        at.sin_family = AF_INET;
+        at.sin_port = htons(port);
+        ::inet_pton(AF_INET, address, &at.sin_addr);
+        socklen_t size = sizeof at;
+        REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&at), size) == 0);
+        REQUIRE(::listen(listener_, 8) == 0);
+        REQUIRE(::getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size) == 0);
+        port_ = ntohs(at.sin_port);
+        serves_ = std::thread([this] { serve(); });
+    }
+    ~brief_server() {
+        ::shutdown(listener_, SHUT_RDWR);
+        serves_.join();
+        ::close(listener_);
+    }
+    std::uint16_t port() const { return port_; }
+
+  private:
+    void serve() const {
+        for (int client = 0; (client = ::accept(listener_, nullptr, nullptr)) >= 0; ::close(client)) {
+            static_cast<void>(::send(client, text_.data(), text_.size(), MSG_NOSIGNAL));
+            ::shutdown(client, SHUT_WR);
+            char sink[1024];
+            while (::recv(client, sink, sizeof sink, 0) > 0) continue;
+        }
+    }
+    const std::string text_;
+    const int listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    std::uint16_t port_ = 0;
+    std::thread serves_;
+};
+
 // Loses the connection, and waits for the next one.
 void reconnect(transport_contract::relay& wire, lone_worker& worker) {
     wire.lose(1);
@@ -181,6 +221,19 @@ void reconnect(transport_contract::relay& wire, lone_worker& worker) {
     CHECK(eventually([&] { return worker.fetch(0).has_value(); }));
 }
 }  // namespace
+
+#ifdef __GLIBC__
+namespace {
+constexpr const char* moving_name = "amqp.name-server-test";  // first at 127.0.0.2, then at 127.0.0.1
+}
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
+    static auto* const real = reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+    static std::atomic<int> lookups{0};
+    const bool is_numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+    if (is_numeric || host == nullptr || std::strcmp(host, moving_name) != 0) return real(host, service, hints, found);
+    return real(lookups++ == 0 ? "127.0.0.2" : "127.0.0.1", service, hints, found);
+}
+#endif
 
 TEST_CASE("open_amqp: an invalid URL is refused with an error that does not show its password") {
     for (const char* url : {"amqp://u:secret@host:port/", "amqps://u:secret@host/", "http://u:secret@host/", ""}) {
@@ -209,6 +262,34 @@ TEST_CASE("amqp_transport: a refused login, missing virtual host or closed port 
         CHECK(registered.error().text.find("secret") == std::string::npos);
     }
 }
+
+TEST_CASE("amqp_transport: a broker that sends another class's properties is disconnected") {
+    const auto frame = [](char type, char channel, std::string payload) {
+        const std::string size = {0, 0, 0, static_cast<char>(payload.size())};
+        return type + std::string{0, channel} + size + std::move(payload) + '\xce';
+    };
+    const std::string login = frame(1, 0, "\0\x0a\0\x0a\0\x09\0\0\0\0\0\0\0\5PLAIN\0\0\0\5en_US"s) +
+                              frame(1, 0, "\0\x0a\0\x1e\x7\xff\0\2\0\0\0\x0a"s) + frame(1, 0, "\0\x0a\0\x29\0"s) +
+                              frame(1, 1, "\0\x14\0\x0b\0\0\0\0"s);
+    const std::string delivery = frame(1, 1, "\0\x3c\0\x3c\5ojs.1\0\0\0\0\0\0\0\1\0\0\1q"s);
+    const brief_server hostile("127.0.0.1", 0, login + delivery + frame(2, 1, "\0\x0a\0\0\0\0\0\0\0\0\0\5\xff\xfe"s));
+    lone_worker worker(options_at(hostile.port()));
+    CHECK(eventually([&] {
+        const auto got = worker.fetch();
+        return !got && got.error().text.find("not a message's header") != std::string::npos;
+    }));
+}
+
+#ifdef __GLIBC__
+TEST_CASE("amqp_transport: an address that accepts and serves no login is looked up again") {
+    const transport_contract::relay second(broker_port());
+    const brief_server first("127.0.0.2", second.port(), "");
+    ojs::amqp_options options = options_at();
+    options.url = std::string("amqp://") + moving_name + ":" + std::to_string(second.port()) + "/";
+    lone_worker worker(options);
+    CHECK(eventually([&] { return worker.fetch(0).has_value(); }));
+}
+#endif
 
 TEST_CASE("amqp_transport: a missing queue or a stream stops no other queue; a queue created later is consumed") {
     lone_worker worker;
@@ -245,7 +326,8 @@ TEST_CASE("amqp_transport: the properties of a message decide type, args_json, b
     worker.server.publish(worker.queue, {"2", "[1.50]", "sum", json, 0, 0, {}});
     worker.server.publish(worker.queue, {"3", "{\"a\":1}", "", json, 0, 7, {}});
     worker.server.publish(worker.queue, {"4", "{\"a\":", "", json, 3, 0, {{"traceparent", "00-1"}, {"say", "\""}}});
-    worker.server.publish(worker.queue, {"5", "", "", "", 3, 3, {{"x-ojs-error", "no"}}});  // a dead letter, moved back
+    const std::pair<std::string, std::string> failed = {"x-ojs-error", "no"};  // a dead letter, moved back
+    worker.server.publish(worker.queue, {"5", "", "", "", 3, 3, {failed}, 9});
     const auto jobs = worker.await(5);
     CHECK(jobs[4].attempt == 1);
     CHECK(jobs[0].type == "message");

@@ -14,6 +14,7 @@ struct message {
     std::string id, body, type, content_type;
     std::int64_t attempt = 0, max_attempts = 0;              // 0: without the header
     std::vector<std::pair<std::string, std::string>> texts;  // more headers
+    std::int64_t delivery_count = 0;                         // as above
 };
 
 class broker {
@@ -56,6 +57,7 @@ class broker {
         std::vector<amqp_table_entry_t> headers;
         if (what.attempt > 0) headers.push_back(number_entry("x-ojs-attempt", what.attempt));
         if (what.max_attempts > 0) headers.push_back(number_entry("x-ojs-max-attempts", what.max_attempts));
+        if (what.delivery_count > 0) headers.push_back(number_entry("x-delivery-count", what.delivery_count));
         for (const auto& [name, value] : what.texts) headers.push_back(text_entry(name.c_str(), value));
         amqp_basic_properties_t properties{};
         properties._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_HEADERS_FLAG;

@@ -7,9 +7,8 @@
 //   an array as it is, any other value as the only element. Its headers that are text are members of meta_json.
 // - job::attempt is its header x-ojs-attempt (1 if it is missing) plus x-delivery-count, by which a quorum
 //   queue counts returns. A classic queue counts nothing: `redelivered` does not change the attempt.
-// Each queue has a connection, and another one once a message of it is published again. Prefetched are as many messages
-// as the worker has slots, split over its queues, and at least one for each. A queue that alone has messages may have as
-// many as there are slots. Beside them are those that wait in the worker for max_concurrency.
+// Each queue has a connection, and another one once a message of it is published again. Prefetched is a message per slot,
+// split over the queues, or all from the only queue that has any; and what waits in the worker for max_concurrency.
 #pragma once
 
 #include <chrono>

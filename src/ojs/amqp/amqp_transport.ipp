@@ -205,7 +205,7 @@ class consumer : public link {
         amqp_table_entry_t priority = number_entry("x-priority", 0);  // which a stream refuses: it has no claims
         amqp_basic_consume(state_, channel, bytes_of(queue), bytes_of(tag_), 0, 0, 0, {1, &priority});
         if (!check()) return false;
-        report(log_level::info, "consuming the queue", field("broker", on_.broker.name));
+        report(log_level::info, "consuming the queue", field("broker", on_.broker.at.name));
         return true;
     }
 
@@ -269,7 +269,9 @@ class consumer : public link {
 
     bool on_frame(const amqp_frame_t& frame) {
         if (frame.frame_type == AMQP_FRAME_METHOD) return on_method(frame.payload.method);
-        if (frame.frame_type == AMQP_FRAME_HEADER) read_properties(frame, incoming_);
+        const bool is_header = frame.frame_type == AMQP_FRAME_HEADER;
+        if (is_header && frame.payload.properties.class_id != AMQP_BASIC_CLASS) return fail("not a message's header");
+        if (is_header) read_properties(frame, incoming_);
         if (frame.frame_type == AMQP_FRAME_BODY) incoming_.body += view_of(frame.payload.body_fragment);
         if (incoming_.tag != 0 && incoming_.body.size() >= incoming_.body_size) hold(exchange(incoming_, {}));
         return true;
@@ -343,16 +345,13 @@ class amqp_transport : public transport {
   public:
     amqp_transport(broker_address broker, amqp_options options) : on_(std::move(broker), std::move(options)) {}
     ~amqp_transport() override {
-        unique_lock held(on_.guard);
-        on_.cut_at = deadline_after(std::chrono::milliseconds(250));
-        held.unlock();
-        notify();
+        change([this] { on_.cut_at = deadline_after(std::chrono::milliseconds(250)); });
     }
 
     // What has arrived, or else what arrives before the broker has responded.
     result<std::vector<job>> fetch(const fetch_request& request, time_point deadline) override {
         if (request.should_send && !request.should_send()) return unwanted();
-        const cancel_registration ends = request.until.on_cancel([this] { notify(); });
+        const cancel_registration ends = request.until.on_cancel([this] { change([] {}); });
         unique_lock held(on_.guard);
         const result<void> known = set_worker(*request.worker);
         if (!known) return known.error();
@@ -413,16 +412,15 @@ class amqp_transport : public transport {
         on_.on_work = std::move(callback);
     }
     void on_phase(phase now) override {
-        unique_lock held(on_.guard);
-        on_.now = now;
-        held.unlock();
-        notify();
+        change([&] { on_.now = now; });
     }
 
   private:
     static error unwanted() { return {errc::cancelled, 0, "cancelled: the worker stopped fetching"}; }
-    void notify() {
+    template <class Make>
+    void change(const Make& make) {
         const unique_lock held(on_.guard);
+        make();
         on_.changed.notify_all();
         for (const auto& [queue, each] : consumers_) each.notify();
     }
@@ -498,7 +496,7 @@ class amqp_transport : public transport {
         if (message->now == state::lost) return disconnected();
         return error{errc::timed_out, 0,
                      published ? cat({"RabbitMQ has not confirmed a publication to ", published->queue,
-                                      " in time; while it is short of memory or disk, it accepts none"})
+                                      " in time; it accepts none while short of memory, disk or a majority"})
                                : "RabbitMQ did not confirm an ACK or FAIL before the deadline"};
     }
     // Also after a publication that failed.

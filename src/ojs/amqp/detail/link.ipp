@@ -30,8 +30,8 @@ OJS_SHUTDOWN_INLINE std::string_view view_of(amqp_bytes_t bytes) {
 
 // Where the broker is. The password is in no text that is made of it.
 struct broker_address {
-    std::string name, user, password, virtual_host;  // "host:5672"
-    ref<resolver> host;
+    endpoint at;
+    std::string user, password, virtual_host;
 };
 
 OJS_SHUTDOWN_INLINE result<broker_address> parse_url(std::string url) {
@@ -44,7 +44,7 @@ OJS_SHUTDOWN_INLINE result<broker_address> parse_url(std::string url) {
     at.port = static_cast<std::uint16_t>(found.port);
     at.name = host_port(at.host, at.port);
     const bool is_default = found.vhost == nullptr || *found.vhost == '\0';
-    return broker_address{at.name, found.user, found.password, is_default ? "/" : found.vhost, make_ref<resolver>(at)};
+    return broker_address{at, found.user, found.password, is_default ? "/" : found.vhost};
 }
 
 // What all links of a transport share.
@@ -174,7 +174,7 @@ class link {
 
     // Connects, logs in, and opens the channel.
     bool open() {
-        result<unique_fd> connected = shared_.broker.host->connect(deadline_after(connect_timeout));
+        result<unique_fd> connected = host_->connect(deadline_after(connect_timeout));
         if (!connected) return fail(connected.error().text);
         state_ = amqp_new_connection();
         amqp_socket_t* const tcp = state_ == nullptr ? nullptr : amqp_tcp_socket_new(state_);
@@ -183,7 +183,9 @@ class link {
         amqp_tcp_socket_set_sockfd(tcp, connected->release());
         amqp_set_handshake_timeout(state_, &login_timeout);
         amqp_set_rpc_timeout(state_, &rpc_timeout);
-        if (!check(log_in())) return fail(cat({"cannot log in to ", shared_.broker.name, ": ", fault_.text}));
+        const bool is_served = check(log_in());
+        if (!is_served) host_ = make_ref<resolver>(shared_.broker.at);  // a name may have another address now
+        if (!is_served) return fail(cat({"cannot log in to ", shared_.broker.at.name, ": ", fault_.text}));
         amqp_channel_open(state_, channel);
         return check();
     }
@@ -225,6 +227,7 @@ class link {
 
     wake wake_;
     thread thread_;
+    ref<resolver> host_ = make_ref<resolver>(shared_.broker.at);  // of the thread
     // Guarded.
     int socket_ = -1;
     bool has_ended_ = false;

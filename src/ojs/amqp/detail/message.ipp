@@ -64,7 +64,7 @@ OJS_SHUTDOWN_INLINE void read_headers(const amqp_table_t& headers, delivery& out
                    {out.meta.empty() ? "" : ",", json_quote(name), ":", json_quote(view_of(value.value.bytes))});
         const std::int64_t number = detail::min(detail::max(number_of(value), std::int64_t{0}), max);
         if (name == "x-ojs-attempt") published = detail::max(number, std::int64_t{1});
-        if (name == "x-delivery-count") returned = number;
+        if (name == "x-delivery-count" && out.redelivered) returned = number;  // else a copy, of another queue
         if (name == "x-ojs-max-attempts") out.max_attempts = number;
         was_dead = was_dead || name == "x-ojs-error" || (name == "x-death" && last_death(value) != "expired");
     }
