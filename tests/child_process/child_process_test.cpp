@@ -630,20 +630,4 @@ TEST_CASE("child_process: the child dies with its parent process, unless death_s
     }
 }
 #endif
-
-TEST_CASE("reset_child_signals: after a custom fork(), no signal is blocked or ignored") {
-    const pid_t other = forked([] {
-        sigset_t all;
-        sigfillset(&all);
-        ::sigprocmask(SIG_SETMASK, &all, nullptr);
-        ::signal(SIGHUP, SIG_IGN);
-        reset_child_signals();
-        sigset_t now;
-        ::sigprocmask(SIG_SETMASK, nullptr, &now);
-        struct sigaction hangup {};
-        ::sigaction(SIGHUP, nullptr, &hangup);
-        return sigismember(&now, SIGTERM) == 0 && hangup.sa_handler == SIG_DFL ? 0 : 1;
-    });
-    CHECK(status_of(other) == 0);
-}
 }  // namespace

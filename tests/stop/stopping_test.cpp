@@ -5,28 +5,7 @@
 using namespace recorder;
 
 // [GS 5.1 (b)]
-TEST_CASE("stopping: quiet() and resume() send a heartbeat at once") {
-    recorder::transport wire;
-    const auto worker = start_worker(wire, do_nothing);
-    REQUIRE(wire.wait_for("fetch", 1));
-    REQUIRE(wire.wait_for("beat", 1, "running"));  // the first one, which could else say `quiet` as well
-    CHECK(!worker->resume());
-    CHECK(worker->quiet());
-    CHECK(!worker->quiet());
-    CHECK(worker->phase() == phase::quiet);
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
-    wire.give(make_job("a"));
-    CHECK(wire.calls("fetch").size() == 1);
-    CHECK(worker->resume());
-    REQUIRE(wire.wait_for("ack", 1));
-    REQUIRE(wire.wait_for("beat", 2, "running"));
-    REQUIRE(worker->stop(guard));
-    CHECK(!worker->resume());
-    CHECK(!worker->quiet());
-    check_last_word(wire);
-}
-
-TEST_CASE("stopping: SIGCONT resumes a worker that SIGTSTP or its own quiet() made quiet") {
+TEST_CASE("stopping: quiet(), resume(), SIGTSTP and SIGCONT send a heartbeat at once; SIGCONT ends either quiet") {
     recorder::transport wire;
     lifecycle life(0ms);
     std::vector<int> resumed_by;
@@ -35,21 +14,35 @@ TEST_CASE("stopping: SIGCONT resumes a worker that SIGTSTP or its own quiet() ma
         if (now.phase == phase::running) resumed_by.push_back(now.cause.signal);
     };
     const auto worker = start_worker(wire, options, life, do_nothing);
-    REQUIRE(wire.wait_for("beat", 1, "running"));
-    send(life, SIGTSTP);
-    REQUIRE(wire.wait_for("beat", 1, "quiet"));
-    send(life, SIGCONT);
-    REQUIRE(wire.wait_for("beat", 2, "running"));
+    REQUIRE(wire.wait_for("fetch", 1));
+    REQUIRE(wire.wait_for("beat", 1, "running"));  // the first one, which could else say `quiet` as well
+    CHECK(!worker->resume());
     CHECK(worker->quiet());  // it alone
-    REQUIRE(wire.wait_for("beat", 2, "quiet"));
+    CHECK(!worker->quiet());
+    CHECK(worker->phase() == phase::quiet);
     CHECK(life.phase() == phase::running);
+    REQUIRE(wire.wait_for("beat", 1, "quiet"));  // the interval is an hour
     wire.give(make_job("a"));
-    send(life, SIGCONT);
+    CHECK(wire.calls("fetch").size() == 1);
+    CHECK(worker->resume());
     REQUIRE(wire.wait_for("ack", 1));
+    REQUIRE(wire.wait_for("beat", 2, "running"));
+    send(life, SIGTSTP);
+    REQUIRE(wire.wait_for("beat", 2, "quiet"));
+    send(life, SIGCONT);
     REQUIRE(wire.wait_for("beat", 3, "running"));
+    CHECK(worker->quiet());
+    REQUIRE(wire.wait_for("beat", 3, "quiet"));
+    wire.give(make_job("b"));
+    send(life, SIGCONT);
+    REQUIRE(wire.wait_for("ack", 2));
+    REQUIRE(wire.wait_for("beat", 4, "running"));
     CHECK(worker->phase() == phase::running);
     REQUIRE(worker->stop(guard));
-    CHECK(resumed_by == std::vector<int>{SIGCONT, SIGCONT});
+    CHECK(resumed_by == std::vector<int>{0, SIGCONT, SIGCONT});
+    CHECK(!worker->resume());
+    CHECK(!worker->quiet());
+    check_last_word(wire);
 }
 
 TEST_CASE("stopping: a library replaces the handler of SIGTERM -> one error is logged with the next heartbeat") {
@@ -675,26 +668,4 @@ TEST_CASE("reclaim: SIGUSR1 reads no file, and cancel callbacks run after the li
         for (const char* line : reclaim_lines) CHECK(log.count(line) == 1);
         CHECK(log.count(read_file) == 0);
     }
-}
-
-TEST_CASE("stopping: with first_signal_wins, later signals neither cancel jobs nor end the stop") {
-    worker_options options = patient();
-    options.profile.stop.first_signal_wins = true;
-    const kept_log log(options);
-    const shared_event let_go = make_event();
-    busy_worker busy(options, [=](job_context& job) {
-        CHECK(let_go->wait());
-        CHECK_FALSE(job.cancel_requested());
-    });
-    for (int i = 0; i < 3; ++i) busy.signal();
-    // Its line comes with one of the changes above at the earliest: after four of them, all three have been noticed.
-    for (std::size_t i = 1; i <= 4; ++i) {
-        busy.life.apply(ojs::event::report_request, {});
-        REQUIRE(test::eventually([&] { return log.count("info jobs in flight") == i; }));
-    }
-    CHECK(busy.body->phase() == phase::draining);
-    let_go->set();
-    REQUIRE(busy.body->wait(deadline_after(guard)));
-    CHECK(log.count("error third stop signal") == 0);
-    CHECK(sums(*busy.body) == "claimed 1 completed 1 exit 0");
 }

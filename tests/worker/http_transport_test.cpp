@@ -80,14 +80,11 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
     REQUIRE(failed);
     CHECK(*failed == settle_result::accepted);
     CHECK(peer.last().target == "/ojs/v1/workers/nack");
-    const picojson::value body = parse(peer.last().body);
-    CHECK(body.get("job_id").to_str() == "j");
-    CHECK(body.get("requeue").get<bool>());
-    CHECK(body.get("error").get("code").to_str() == "ShutdownError");
-    CHECK(body.get("error").get("type").to_str() == "ShutdownError");
-    CHECK(body.get("error").get("message").to_str() == "\"quoted\" \xef\xbf\xbd");
-    CHECK(body.get("error").get("retryable").get<bool>());
-    CHECK(body.get("error").get("details").get("reason").to_str() == "forced");
+    CHECK(parse(peer.last().body).serialize() ==
+          R"({"error":{"code":"ShutdownError","details":{"reason":"forced"},"message":"\"quoted\" )"
+          "\xef\xbf\xbd"
+          R"(","retryable":true,"type":"ShutdownError"},"job_id":"j","meta":{"checkpoint":{"n":9007199254740992}},)"
+          R"("requeue":true})");
     CHECK(peer.last().body.find(R"("meta":{"checkpoint":)" + checkpoint + "}") != std::string::npos);
     failure.retryable = false;
     REQUIRE(wire->fail({{{}, "j"}, failure, false}, soon()));
@@ -105,19 +102,10 @@ TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs i
     CHECK(got->directive == directive::none);
     CHECK(got->jobs_extended == std::vector<std::string>{"j1"});  // of those asked about
     CHECK(peer.last().target == "/ojs/v1/workers/heartbeat");
-    const picojson::value body = parse(peer.last().body);
-    CHECK(body.get("worker_id").to_str() == "w\"1");
-    CHECK(body.get("hostname").to_str() == "h");
-    CHECK(body.get("pid").get<double>() == doctest::Approx(7));
-    CHECK(body.get("queues").serialize() == "[\"a\",\"b\"]");
-    CHECK(body.get("concurrency").get<double>() == doctest::Approx(3));
-    CHECK(body.get("labels").serialize() == "[\"x\"]");
-    CHECK(body.get("started_at").to_str() == "2026-01-02T03:04:05.000Z");
-    CHECK(body.get("state").to_str() == "running");
-    CHECK(body.get("active_jobs").serialize() == "[\"j1\",\"j2\"]");
-    CHECK(body.get("active_job_ids").serialize() == "[\"j1\",\"j2\"]");
-    CHECK(body.get("active_job_count").get<double>() == doctest::Approx(2));
-    CHECK(body.get("visibility_timeout_ms").get<double>() == doctest::Approx(30000));
+    CHECK(parse(peer.last().body).serialize() ==
+          R"({"active_job_count":2,"active_job_ids":["j1","j2"],"active_jobs":["j1","j2"],"concurrency":3,)"
+          R"("hostname":"h","labels":["x"],"pid":7,"queues":["a","b"],"started_at":"2026-01-02T03:04:05.000Z",)"
+          R"("state":"running","visibility_timeout_ms":30000,"worker_id":"w\"1"})");
 }
 
 // [WP 4.4 (a)]
@@ -565,16 +553,6 @@ TEST_CASE("http: every request has the headers of the worker, and the last reque
         for (const http_header& header : each.headers) CHECK(header.value != "1.0");  // ours, which is replaced
         CHECK(find_header(each.headers, "Authorization") == "Bearer t0k");
         CHECK(find_header(each.headers, "X-OJS-Extra") == "e");
-        const picojson::value body = parse(each.body);
-        if (each.target == "/base/ojs/v1/workers/ack") {
-            CHECK(body.get("job_id").to_str() == "j1");
-            CHECK(each.body.find("\"result\":9007199254740993}") != std::string::npos);
-        }
-        if (each.target == "/base/ojs/v1/workers/nack") {
-            CHECK(body.get("job_id").to_str() == "j2");
-            CHECK(body.get("error").get("code").to_str() == "handler_error");
-            CHECK(body.get("error").get("message").to_str() == "argument 0: half of a surrogate pair");
-        }
     }
     CHECK(peer.last().target == "/base/ojs/v1/workers/heartbeat");
     const picojson::value last = parse(peer.last().body);

@@ -67,21 +67,6 @@ TEST_CASE("job log: a failed job's record has the attempt and up to 1 KiB of the
     CHECK(wire.settlements("a").at(0).error.message == text);
 }
 
-TEST_CASE("job log: each try of a report that fails is logged with retry_in_ms, and the last one as an error") {
-    worker_options options = recorder::options();
-    const kept_log log(options);
-    recorder::transport wire;
-    wire.refuse("ack", 1, unreachable);
-    wire.refuse("ack", 7, rejected);  // the last time without its result
-    wire.give(make_job("a"));
-    run_until("fetch", 2, wire, options, [](job_context&) { return "[1]"; });
-    const std::vector<log_record> failed = log.records("warn cannot report a completed job");
-    REQUIRE(failed.size() == 7);
-    CHECK(std::stoi(value_of(failed[0], "retry_in_ms")) > 0);
-    CHECK(value_of(failed[6], "retry_in_ms") == "0");
-    CHECK(value_of(log.records("error job could not be reported").at(0), "error") == rejected.text);
-}
-
 TEST_CASE("job log: an outage that only FETCHes or heartbeats notice, and its end, are logged once") {
     worker_options options = recorder::options();
     options.poll_interval = 1ms;

@@ -94,7 +94,7 @@ TEST_CASE("settlement: a report is refused six times -> its slot is free, the jo
     wire.give(make_job("without"));
     wire.give(make_job("unknown", "no such type"));
     worker_options options = recorder::options(3);
-    const kept_log log(options, log_level::error);
+    const kept_log log(options);
     const auto worker =
         start_worker(wire, options, [](job_context& job) { return std::string(job.id() == "without" ? "" : "[1]"); });
     REQUIRE(wire.wait_for("ack", 13));
@@ -108,6 +108,11 @@ TEST_CASE("settlement: a report is refused six times -> its slot is free, the jo
     CHECK(wire.settlements("unknown").size() == 6);
     CHECK(worker->report().unreported.size() == 3);
     CHECK(worker->exit_code() == 75);
+    std::string delays;
+    for (const log_record& each : log.records("warn cannot report a completed job")) {
+        if (value_of(each, "job_id") == "with-result") delays += value_of(each, "retry_in_ms") == "0" ? "0" : "+";
+    }
+    CHECK(delays == "+++++0");  // the one without the result is sent at once
     std::vector<std::string> logged;
     for (const log_record& each : log.records("error job could not be reported"))
         logged.push_back(value_of(each, "job_id") + " " + value_of(each, "handler") + ": " + value_of(each, "error"));

@@ -4,31 +4,19 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <ojs_memory.hpp>
+
+#include "../../support/events.hpp"
 
 namespace {
 constexpr std::size_t stack_size = std::size_t{3} << 20;  // tells the worker's threads from others
 constexpr int slots = 6;
 
-std::mutex mutex;
-std::condition_variable changed;
-int starts = 0;          // of slots; the third fails while the fourth begins
-bool is_logged = false;  // that it failed
-int running = 0;         // jobs
+test::counter starts;   // of slots; the third fails while the fourth begins
+test::event is_logged;  // that it failed
+test::counter running;  // jobs
 
-template <class Ready>
-bool await(Ready ready) {
-    std::unique_lock<std::mutex> held(mutex);
-    return changed.wait_for(held, std::chrono::seconds(20), ready);
-}
-template <class Change>
-void change(Change made) {
-    const std::lock_guard<std::mutex> held(mutex);
-    made();
-    changed.notify_all();
-}
+ojs::time_point soon() { return ojs::deadline_after(std::chrono::seconds(20)); }
 }  // namespace
 
 extern "C" int pthread_create(pthread_t* out, const pthread_attr_t* attributes, void* (*body)(void*),
@@ -40,10 +28,9 @@ extern "C" int pthread_create(pthread_t* out, const pthread_attr_t* attributes, 
     sigset_t mask;
     ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
     const bool is_slot = stack == stack_size && sigismember(&mask, SIGUSR2) == 0;  // in others all are blocked
-    int number = 0;
-    if (is_slot) change([&] { number = ++starts; });
-    if (number == 3) return await([] { return starts > 3; }), EAGAIN;
-    if (number == 4) await([] { return is_logged; });
+    const int number = is_slot ? starts.add() : 0;
+    if (number == 3) return starts.wait_until(4, soon()), EAGAIN;
+    if (number == 4) is_logged.wait_until(soon());
     return original(out, attributes, body, argument);
 }
 
@@ -54,14 +41,14 @@ int main() {
     options.concurrency = slots;
     options.thread_stack_size = stack_size;
     options.log.hook = [](const ojs::log_record& record) {
-        if (record.message == "cannot create threads; concurrency reduced for now") change([] { is_logged = true; });
+        if (record.message == "cannot create threads; concurrency reduced for now") is_logged.set();
     };
     ojs::worker worker(options, queue);
     worker.register_handler("test.job", [](ojs::job_context& job) {
-        change([] { ++running; });
+        running.add();
         static_cast<void>(job.sleep_for(std::chrono::milliseconds(100)));
-        change([] { --running; });
+        running.add(-1);
     });
     if (!worker.start()) return 64;
-    return await([] { return running == slots; }) ? 0 : 1;
+    return running.wait_until(slots, soon()) ? 0 : 1;
 }
