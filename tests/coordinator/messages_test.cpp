@@ -198,9 +198,9 @@ TEST_CASE("launcher messages: an integer field accepts only whole numbers in its
         }
     }
     CHECK(fault_of<shutdown_metrics>(R"({"open_connections":2147483648})") ==
-          "ShutdownMetrics.open_connections: not a 32-bit integer");
+          "ShutdownMetrics.open_connections: must be a 32-bit integer");
     CHECK(fault_of<shutdown_metrics>(R"({"bufferedBytes":0.5})") ==
-          "ShutdownMetrics.buffered_bytes: not a 64-bit integer");
+          "ShutdownMetrics.buffered_bytes: must be a 64-bit integer");
 }
 
 TEST_CASE("launcher messages: an error names the field and type, never parts of the input") {
@@ -218,21 +218,22 @@ TEST_CASE("launcher messages: an error names the field and type, never parts of 
          "ReadinessResponse.checks.custom_checks: duplicate name"},
         {fault_of<ready_ack>, R"({"later":1,"later":2})", ""},  // unknown
         {fault_of<shutdown_request>, "{\"reason\":\"\xff\"}", "invalid JSON: not UTF-8"},
-        {fault_of<shutdown_request>, "[1]", "ShutdownRequest: not an object"},
-        {fault_of<shutdown_ack>, R"({"acknowledged":1})", "ShutdownAck.acknowledged: not true or false"},
+        {fault_of<shutdown_request>, "[1]", "ShutdownRequest: must be an object"},
+        {fault_of<shutdown_ack>, R"({"acknowledged":1})", "ShutdownAck.acknowledged: must be true or false"},
         {fault_of<shutdown_metrics>, R"({"blockingOperations":["x",[]]})",
-         "ShutdownMetrics.blocking_operations: not a list of strings"},
+         "ShutdownMetrics.blocking_operations[1]: must be a string"},
         {fault_of<readiness_checks>, R"({"customChecks":{"x":null}})",
-         "ReadinessChecks.custom_checks: not an object of true and false"},
-        {fault_of<group_status>, R"({"processes":{}})", "GroupStatus.processes: not a list"},
-        {fault_of<shutdown_status>, R"({"metrics":[]})", "ShutdownStatus.metrics: not an object"},
-        {fault_of<shutdown_status>, R"({"state":6})", "ShutdownStatus.state: not a ShutdownStatus.State known here"},
-        {fault_of<shutdown_request>, R"({"processId":["hunter2"]})", "ShutdownRequest.process_id: not a string"},
-        {fault_of<shutdown_request>, R"({"hunter2":1,"reason":{"hunter2":1}})", "ShutdownRequest.reason: not a string"},
+         "ReadinessChecks.custom_checks: must be an object of true and false"},
+        {fault_of<group_status>, R"({"processes":{}})", "GroupStatus.processes: must be a list"},
+        {fault_of<shutdown_status>, R"({"metrics":[]})", "ShutdownStatus.metrics: must be an object"},
+        {fault_of<shutdown_status>, R"({"state":6})", "ShutdownStatus.state: must be a known ShutdownStatus.State"},
+        {fault_of<shutdown_request>, R"({"processId":["hunter2"]})", "ShutdownRequest.process_id: must be a string"},
+        {fault_of<shutdown_request>, R"({"hunter2":1,"reason":{"hunter2":1}})",
+         "ShutdownRequest.reason: must be a string"},
         {fault_of<shutdown_status>, R"({"state":"HUNTER2"})",
-         "ShutdownStatus.state: not a ShutdownStatus.State known here"},
+         "ShutdownStatus.state: must be a known ShutdownStatus.State"},
         {fault_of<group_status>, R"({"processes":[{},{"shutdown":{"state":9}}]})",
-         "GroupStatus.processes.shutdown.state: not a ShutdownStatus.State known here"}};
+         "GroupStatus.processes[1].shutdown.state: must be a known ShutdownStatus.State"}};
     for (const auto& row : rows) CHECK_MESSAGE(row.fault(row.json) == row.text, row.json);
     const std::string broken = fault_of<shutdown_request>(R"({"hunter2)");
     CHECK(test::holds(broken, "invalid JSON"));

@@ -207,7 +207,8 @@ TEST_CASE("launcher: invalid options -> start() fails, and no process is started
     fake_fleet fleet;
     launcher_options options = two_groups();
     options.groups[1].min_healthy = 2;
-    CHECK(fault_of(options, fleet) == "group \"ps\": min_healthy_instances (2) > desired_instances (1)");
+    CHECK(fault_of(options, fleet) ==
+          "group \"ps\": min_healthy_instances (2): must not be above desired_instances (1)");
     options = two_groups();
     options.socket_folder = "/tmp/" + std::string(90, 'x');
     CHECK(fault_of(options, fleet).find("too long") != std::string::npos);

@@ -223,7 +223,7 @@ inline std::string read_number_or_fault(const message_field& into, std::string_v
     std::string text;
     const std::string_view number = read_json_string(source, text) ? text : source;
     if (read_whole_number(number, is_wide ? INT64_MAX : INT32_MAX, out)) return "";
-    return is_wide ? ": not a 64-bit integer" : ": not a 32-bit integer";
+    return is_wide ? ": must be a 64-bit integer" : ": must be a 32-bit integer";
 }
 
 inline std::string read_enumeration_or_fault(const enum_type& type, std::string_view source, std::int64_t& out) {
@@ -236,24 +236,24 @@ inline std::string read_enumeration_or_fault(const enum_type& type, std::string_
     } else if (read_whole_number(source, type.count - 1, out) && out >= 0) {
         return "";
     }
-    return cat({": not a ", type.name, " known here"});
+    return cat({": must be a known ", type.name});
 }
 
 inline std::string read_texts_or_fault(std::string_view source, std::vector<std::string>& out) {
-    if (source.front() != '[') return ": not a list";
+    if (source.front() != '[') return ": must be a list";
     for (const auto& each : json_view(source)) {
         out.emplace_back();
-        if (!read_json_string(each.value.text(), out.back())) return ": not a list of strings";
+        if (!read_json_string(each.value.text(), out.back())) return cat({"[", out.size() - 1, "]: must be a string"});
     }
     return "";
 }
 
 inline std::string read_checks_or_fault(std::string_view source, std::vector<readiness_check>& out) {
-    if (source.front() != '{') return ": not an object";
+    if (source.front() != '{') return ": must be an object";
     std::vector<std::string> names;
     for (const auto& each : json_view(source)) {
         const result<bool> passed = each.value.boolean();
-        if (!passed) return ": not an object of true and false";
+        if (!passed) return ": must be an object of true and false";
         names.push_back(each.key.string().value_or(""));
         out.push_back({names.back(), *passed});
     }
@@ -264,11 +264,12 @@ inline std::string read_checks_or_fault(std::string_view source, std::vector<rea
 inline std::string read_members_or_fault(std::string_view object, const array<message_field>& fields);
 
 inline std::string read_messages_or_fault(std::string_view source, const message_field& into) {
-    if (source.front() != '[') return ": not a list";
+    if (source.front() != '[') return ": must be a list";
     std::size_t i = 0;
     for (const auto& each : json_view(source)) {
-        std::string fault = read_members_or_fault(each.value.text(), into.element(into.value, i++).fields);
-        if (!fault.empty()) return fault;
+        const std::string fault = read_members_or_fault(each.value.text(), into.element(into.value, i).fields);
+        if (!fault.empty()) return cat({"[", i, "]", fault});
+        ++i;
     }
     return "";
 }
@@ -279,10 +280,10 @@ inline std::string read_value_or_fault(const message_field& into, std::string_vi
     std::string fault;
     switch (into.kind) {
         case field_kind::text:
-            return read_json_string(source, *static_cast<std::string*>(into.value)) ? "" : ": not a string";
+            return read_json_string(source, *static_cast<std::string*>(into.value)) ? "" : ": must be a string";
         case field_kind::flag:
             *static_cast<bool*>(into.value) = source == "true";
-            return source == "true" || source == "false" ? "" : ": not true or false";
+            return source == "true" || source == "false" ? "" : ": must be true or false";
         case field_kind::texts: return read_texts_or_fault(source, *static_cast<std::vector<std::string>*>(into.value));
         case field_kind::checks:
             return read_checks_or_fault(source, *static_cast<std::vector<readiness_check>*>(into.value));
@@ -308,7 +309,7 @@ inline const message_field* find_field(const array<message_field>& fields, std::
 }
 
 inline std::string read_members_or_fault(std::string_view object, const array<message_field>& fields) {
-    if (object.front() != '{') return ": not an object";
+    if (object.front() != '{') return ": must be an object";
     std::uint32_t seen = 0;
     for (const auto& each : json_view(object)) {
         const message_field* const found = find_field(fields, each.key.string().value_or(""));

@@ -77,8 +77,8 @@ inline std::string fault_in_process(const process_options& options) {
     if (options.pre_shutdown_timeout <= zero) return "pre_shutdown.timeout: must be greater than 0";
     if (times.grace_period <= zero) return "shutdown.grace_period: must be greater than 0";
     if (times.max_duration < times.grace_period)
-        return cat({"shutdown.max_duration (", format_duration(times.max_duration), ") < shutdown.grace_period (",
-                    format_duration(times.grace_period), ")"});
+        return cat({"shutdown.max_duration (", format_duration(times.max_duration),
+                    "): must not be below shutdown.grace_period (", format_duration(times.grace_period), ")"});
     if (times.report_time < zero) return "shutdown.report_time: must not be negative";
     if (times.poll_interval <= zero) return "shutdown.poll_interval: must be greater than 0";
     return times.kill_delay < zero ? "shutdown.kill_delay: must not be negative" : "";
@@ -88,8 +88,8 @@ inline std::string fault_in_backoff(const char* prefix, std::chrono::millisecond
                                     std::chrono::milliseconds last) {
     if (first.count() < 0) return cat({prefix, "initial_backoff: must not be negative"});
     if (last < first)
-        return cat({prefix, "max_backoff (", format_duration(last), ") < ", prefix, "initial_backoff (",
-                    format_duration(first), ")"});
+        return cat({prefix, "max_backoff (", format_duration(last), "): must not be below ", prefix,
+                    "initial_backoff (", format_duration(first), ")"});
     return last > max_pause ? cat({prefix, "max_backoff: must be at most 24 days"}) : "";
 }
 
@@ -101,7 +101,8 @@ inline std::string fault_in_group(const group_options& group) {
     if (group.desired < 0) return "desired_instances: must not be negative";
     if (group.min_healthy < 0) return "min_healthy_instances: must not be negative";
     if (group.min_healthy > group.desired)
-        return cat({"min_healthy_instances (", group.min_healthy, ") > desired_instances (", group.desired, ")"});
+        return cat({"min_healthy_instances (", group.min_healthy, "): must not be above desired_instances (",
+                    group.desired, ")"});
     if (group.max_surge < 0) return "max_surge: must not be negative";
     if (group.health_check_timeout.count() <= 0) return "health_check_timeout: must be greater than 0";
     if (group.min_ready_time.count() < -1) return "min_ready_time: must not be below -1 ms";

@@ -34,7 +34,7 @@ struct spool_options {
     bool accept_any_file = false;
     /// Runs files with the names of backups, temporary and partial files, too: NAME~, NAME.bak, NAME.part, ...
     bool accept_backup_names = false;
-    /// An incomplete file is malformed once unchanged for this time; another user's after 10 s, because the worker cannot
+    /// An incomplete file is malformed once unchanged for this time; another user's after at least 10 s: the worker cannot
     /// see whether it is open.
     std::chrono::milliseconds incomplete_timeout{2000};
     /// How often a FETCH recovers the jobs of dead workers.

@@ -115,7 +115,7 @@ class watched_file {
     std::array<long long, 5> last_{};
 };
 
-// When the first certificate of a chain expires; 0 if there is none.
+// The earliest expiry of a chain's certificates; 0 if there are none.
 OJS_SHUTDOWN_INLINE std::int64_t expiry_of(const STACK_OF(X509) * chain) {
     const std::time_t now = std::time(nullptr);
     std::int64_t out = 0;
@@ -175,7 +175,8 @@ class shared_context {
         SSL_set1_verify_cert_store(ssl, store_.get());
         // An unusable pair, such as one of which a file is still old, replaces none.
         if (const char* const problem = reload_changed_client())
-            unusable_ = std::string(" (not the one on disk: ") + problem + ": " + queued_error() + ")";
+            unusable_ = std::string(" (an earlier version; the one on disk cannot be used: ") + problem + ": " +
+                        queued_error() + ")";
         STACK_OF(X509)* chain = nullptr;
         if (client_) SSL_CTX_get0_chain_certs(client_.get(), &chain);
         if (client_ && SSL_use_cert_and_key(ssl, certificate(), SSL_CTX_get0_privatekey(client_.get()), chain, 1) != 1)

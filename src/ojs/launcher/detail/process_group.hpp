@@ -224,7 +224,7 @@ class process_group : public ref_counted {
         return {};
     }
 
-    // Those that are not leaving, oldest first.
+    // The members that are not leaving, oldest first.
     group_members staying() const {
         const unique_lock held(mutex_);
         group_members out;

@@ -239,7 +239,7 @@ inline void process_group::collect_unhealthy(pending_actions& actions) {
     }
 }
 
-// Those whose on_unroutable has returned or timed out.
+// Collects the leaving members whose on_unroutable has returned or timed out.
 inline void process_group::collect_shutdown_requests(time_point now, pending_actions& actions) {
     for (const ref<group_member>& member : members_) {
         if (!member->leaving) continue;

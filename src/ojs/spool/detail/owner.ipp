@@ -285,7 +285,8 @@ inline owner_check lock_if_dead(const spool_folders& spool, const std::string& n
     owner_lock held(std::move(lock));
     if (may_be_alive_elsewhere(read_own_file(folder.get(), owner_file_name), is_local_folder(folder.get())))
         return unknown_owner(
-            "its owner is of another boot or machine, and may be alive: the file system can be shared");
+            "its owner is of another boot or machine, and may be alive: the file system can be shared; if it is dead, "
+            "mv its files to request/");
     return {owner_state::dead, {}, std::move(folder), std::move(held)};
 }
 }  // namespace ojs::detail

@@ -306,7 +306,8 @@ class spool_examiner {
         if (is_hidden)
             out.reason = cat({"user ", static_cast<unsigned>(info.st_uid),
                               " may still be writing the file, which the kernel does not show; it is claimed once it "
-                              "is unchanged for 10s, or at once if a complete file is moved there"});
+                              "is unchanged for ",
+                              format_duration(timeout), ", or at once if a complete file is moved there"});
         return out;
     }
 
