@@ -427,7 +427,7 @@ int take_over(signals& parents, const lifecycle& parents_target) {
 }
 
 // The ways to make a child.
-TEST_CASE("signals: a child of any kind of fork dies of SIGTERM, or can install signals itself") {
+TEST_CASE("signals: SIGTERM ends a child of each kind of fork, and a child can install signals itself") {
     for (const auto& way : test::ways_to_fork) {
         CAPTURE(&way - test::ways_to_fork);
         lifecycle target(0ms);

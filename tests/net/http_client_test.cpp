@@ -64,7 +64,7 @@ TEST_CASE("http_client: a token file is read for each request; while the file is
     http_client_options options;
     options.bearer_token = "over";
     options.bearer_token_file = folder.file("token");
-    CHECK(http_client::create(server.url(), options).error().text.find(options.bearer_token_file + "' cannot") == 12);
+    CHECK(http_client::create(server.url(), options).error().text.find(options.bearer_token_file + "' cannot") == 34);
     std::optional<http_client> client;
     for (const auto& [text, sent] : std::initializer_list<std::pair<const char*, std::string>>{
              {"t1\n", "t1"}, {" t2\r\n", "t2"}, {"", "t1"}, {"a\nb", "t1"}, {"t3", "t3"}}) {

@@ -117,7 +117,7 @@ class AmalgamateTest(unittest.TestCase):
 
 
 class VariantTest(AmalgamateTest):
-    def test_a_header_whose_includes_a_variant_left_out_is_an_error(self):
+    def test_including_the_whole_header_after_a_smaller_variant_is_an_error(self):
         whole, core, net = self.header(), self.header("--modules", "core"), self.header("--modules", "net")
         # What was asked for does not count, what is in it does.
         same_as_core = self.header("--modules", "base,core")

@@ -47,7 +47,7 @@ class Checks(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=120)  # fmt: skip
         return done.returncode, done.stdout.splitlines()
 
-    def test_the_last_line_is_the_total_and_counts_failed_builds(self):
+    def test_checks_print_the_total_last_and_count_failed_builds(self):
         self.assertEqual((0, "2 passed, 0 failed"), self.last(*self.run_checks("format", "a/unit")))
         status, lines = self.run_checks("format", "build/unit")
         self.assertEqual((1, "1 passed, 1 failed"), self.last(status, lines))

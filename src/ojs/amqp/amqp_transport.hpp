@@ -29,7 +29,7 @@ struct amqp_options {
     /// and /. amqp() sets it.
     std::string url;
     std::string default_type = "message";  ///< job::type of a message without the property `type`
-    /// Of a message without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any return.
+    /// For messages without the header x-ojs-max-attempts. An attempt is a run, or on a quorum queue any return.
     std::int64_t max_attempts = 20;
     /// Delays before the second, third, ... run; the last one repeats; 0: at once; none: 1 s, 10 s, 60 s. Each
     /// waits in a queue NAME.retry.MS, declared as a quorum queue (RabbitMQ 3.10 or later) if it is missing.
@@ -39,7 +39,7 @@ struct amqp_options {
     std::string dead_letter_queue;
     /// True: such messages are rejected instead: the queue's own dead-letter exchange gets them, if it has one.
     bool use_dead_letter_exchange = false;
-    /// Of AMQP's heartbeats: a broker that is silent for twice as long is disconnected.
+    /// The interval of AMQP's heartbeats; a broker that is silent for twice as long is disconnected.
     std::chrono::seconds heartbeat{10};
     log_hook log;  ///< changes of a queue, messages that leave it without success; empty: the worker's log, with amqp()
 };

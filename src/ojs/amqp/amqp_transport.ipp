@@ -98,7 +98,7 @@ class consumer : public link {
         message.now = state::due;
         notify();
     }
-    // As a retry, for later, or with an error as a dead letter.
+    // Publishes the message again: as a retry, or with an error as a dead letter.
     void publish(held_message& message, const std::string& body, const std::string& error, bool is_attempt) {
         decide(message, verb::fail);
         message.error = printable(error, 1000);
@@ -499,7 +499,7 @@ class amqp_transport : public transport {
                                       " in time; it accepts none while short of memory, disk or a majority"})
                                : "RabbitMQ did not confirm an ACK or FAIL before the deadline"};
     }
-    // Also after a publication that failed.
+    // Begins the FAIL, or tries again after a publication that failed.
     void begin_fail(held_message& message, const fail_request& request) {
         const delivery& content = message.content;
         const bool is_unreadable = request.error.code == "invalid_payload";

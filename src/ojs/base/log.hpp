@@ -84,7 +84,7 @@ class logger {
     std::string worker_id_;
 };
 
-// `format` is that of a record.
+// Writes `line`. `format`: of the notice of dropped lines; automatic: no notice.
 void write_line(int fd, const std::string& line, log_format format = log_format::automatic);
 
 void limit_log_wait(std::chrono::milliseconds total) noexcept;

@@ -69,7 +69,7 @@ struct message_field {
     const enum_type* enumerated = nullptr;  // of an enumeration
     const char* message_name = "";          // of a message, as are its fields
     array<message_field> fields;
-    // Of a repeated message. element() with index == size appends one.
+    // Only for a repeated message. element() with index == size appends one.
     std::size_t (*size)(const void* list) = nullptr;
     message_view (*element)(void* list, std::size_t index) = nullptr;
 };

@@ -102,7 +102,7 @@ class split_source : public cancel_source {
     }
     // A source that is cancelled by cancel_members() of this one.
     split_source member() const { return split_source(make_ref<cancel_state>(state_)); }
-    // One store, so that all are cancelled even if the caller then makes no progress. It wakes nobody.
+    // One store: all are cancelled even if the caller then makes no progress. Wakes nobody.
     bool cancel_members(cancel_reason reason) noexcept { return state_->set_reason(reason); }
     void wake_waiters() { state_->wake_waiters(); }  // of a member's tokens, after that
 

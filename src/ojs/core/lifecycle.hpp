@@ -162,7 +162,7 @@ namespace detail {
 struct lifecycle_access {
     // Later ones change nothing; during a drain that no signal started, the first only becomes its cause. [Spot]
     static void set_first_signal_wins(lifecycle& target, bool enabled) noexcept { target.first_signal_wins_ = enabled; }
-    // Also of those that changed nothing: a follower may be quiet on its own account.
+    // Counts those that changed nothing, too: a follower may be quiet by itself.
     static std::uint32_t requests(const lifecycle& in, event of) noexcept { return in.requests_[static_cast<int>(of)]; }
     // The signal of the latest resume request, 0 if that was a call.
     static int resume_signal(const lifecycle& target) noexcept { return target.resume_signal_; }

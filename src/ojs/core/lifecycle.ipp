@@ -58,7 +58,7 @@ OJS_SHUTDOWN_INLINE void lifecycle::set_signal_debounce(detail::any_ms gap) noex
 
 OJS_SHUTDOWN_INLINE lifecycle_state lifecycle::state() const noexcept { return detail::unpack(word_.load()); }
 
-// Applies the table to `state`; false if the event changes nothing.
+// Applies table, debounce and first_signal_wins to `state`. False: no change.
 OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::event event,
                                                ojs::cause cause) const noexcept {
     const std::uint32_t now_ms = detail::steady_ms();
@@ -82,7 +82,7 @@ OJS_SHUTDOWN_INLINE bool lifecycle::next_state(lifecycle_state& state, ojs::even
     const bool changed = detail::pack(next) != detail::pack(state);
     // An internal event keeps the cause: the log still names the signal that ended the worker.
     if (cause.kind != cause_kind::none) next.cause = cause;
-    // Who follows a lifecycle gets its signal as a request.
+    // A follower gets the signal as a request.
     const bool is_signal = event == ojs::event::stop_request && cause.kind == cause_kind::signal;
     next.last_event = is_signal ? ojs::event::stop_signal : event;
     next.sequence = static_cast<std::uint8_t>(state.sequence + 1);

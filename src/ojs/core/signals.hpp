@@ -36,7 +36,7 @@ class signal_claim;
 bool drives_signals(const lifecycle& target) noexcept;
 // Claims what the active installer lacks. Returns those that stay ignored. Not while that installer is being destroyed.
 result<std::vector<int>> add_signals(const signal_options& options);
-// Those claimed whose handler the program has replaced since, each once: "SIGTERM,SIGINT".
+// Claimed signals whose handler the program has replaced, each once: "SIGTERM,SIGINT".
 std::string replaced_signals();
 // The latest signal of that number; number 0 if there was none. Thread-safe.
 received_signal last_signal(int number);

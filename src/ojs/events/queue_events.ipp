@@ -18,7 +18,7 @@ class announcement_schedule {
         if (due_ == time_point::max()) due_ = now + random_half(std::chrono::milliseconds(spread_ms_ * 2));
     }
     void note_notified() noexcept { due_ = time_point::max(); }
-    // Of a FETCH after an event. Any thread may call it.
+    // The result of a FETCH after an event. Any thread may call it.
     void note_fetch_result(bool found) noexcept { spread_ms_ = found ? 0 : min(max_spread_ms, max(1, spread_ms_ * 2)); }
 
   private:

@@ -26,7 +26,7 @@ inline bool is_plain_name(std::string_view text) noexcept {
     return text.find_first_not_of(plain) == std::string_view::npos;
 }
 
-// Of restarts and retries.
+// The limit of max_backoff, in `restart` and `retry`.
 inline constexpr std::chrono::milliseconds max_pause{max_duration_ms};
 
 inline std::chrono::milliseconds min_ready_time(const group_options& group) noexcept {

@@ -98,8 +98,8 @@ class loop : public stoppable {
     /// run() calls `body(consumer&)` on `count` threads (0: loop_options::concurrency). The loop stops when all have
     /// returned, or one has thrown: run() then returns 70, and its items are unreported. False after the start.
     bool add_consumers(std::size_t count, function<void(consumer&)> body);
-    /// Extends leases: calls `renew` every `interval`, on its own thread, with the ids in flight. Those that it returns
-    /// are lost: their tokens are cancelled.
+    /// Extends leases: calls `renew` every `interval` (min 1 ms), on its own thread, with the ids in flight. It returns
+    /// the lost ones: their tokens are cancelled. False after the start.
     bool on_renew(detail::any_ms interval,
                   function<std::vector<std::string>(const std::vector<std::string>& ids)> renew);
 

@@ -21,7 +21,7 @@ struct http_client_options {
 
 /// How to send one request.
 struct http_call {
-    /// Of all from name resolution on. A response that has arrived by then is a value even if it is read later.
+    /// Includes name resolution. A response that has arrived by then is a value even if it is read later.
     time_point deadline = time_point::max();
     /// Called right before the first byte is written; false: nothing is sent, errc::cancelled.
     function<bool()> should_send{};

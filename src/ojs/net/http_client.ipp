@@ -85,7 +85,7 @@ class idle_connections {
     array<connection_ref> kept_;
 };
 
-// After the deadline, of up to 16 KiB each: as much as a socket holds.
+// Reads after the deadline, of up to 16 KiB: what a socket holds.
 inline constexpr int max_late_reads = 512;
 // A request on a kept connection stalls. Documented as a second: its thread then notices in time.
 inline constexpr auto stall_time = milliseconds(900);
@@ -102,7 +102,7 @@ inline const char* request_error(const http_request& request) noexcept {
     return nullptr;
 }
 
-// Each time, as another program replaces the file.
+// Another program may replace the file.
 inline result<std::string> read_token(const http_client_options& options) {
     const std::string& path = options.bearer_token_file;
     if (path.empty()) return options.bearer_token;
@@ -129,7 +129,7 @@ result<Value> named(result<Value> read, const Describe& describe) {
     return failure;
 }
 
-// Of a body that the end of its connection ends, only JSON says whether it is whole.
+// If the end of the connection ends a body, only JSON says whether it is whole.
 inline bool is_cut(const http_request& message) {
     const bool is_json_type = has_part(find_header(message.headers, "Content-Type"), "json");
     return (is_json_type || starts_with(message.body, "{")) && !is_json(message.body);
@@ -267,7 +267,7 @@ class http_exchange final : public ref_counted {
         if (write(*conn, left, call.deadline) == io_status::timed_out)
             return {error{errc::timed_out, 0, "the deadline passed while the request was sent"}};
         if (left.size() == text.size()) return broken(*conn, true);
-        // A peer that closes in the middle of a request may have responded (413).
+        // A peer that closes during a request may have responded (413).
         return receive(conn, request.method == "HEAD", left.empty(), call);
     }
 
@@ -332,7 +332,8 @@ OJS_SHUTDOWN_INLINE result<http_client> http_client::create(std::string_view url
     for (const http_header& header : options.headers) {
         const bool is_first = find_header(options.headers, header.name).data() == header.value.data();
         if (!is_first || detail::is_framing_header(header.name))
-            return detail::invalid("headers of the HTTP client: a second " + header.name);
+            return detail::invalid(detail::cat(
+                {"headers of the HTTP client: ", header.name, is_first ? " is set by the client" : " is given twice"}));
     }
     return http_client(detail::make_ref<detail::http_exchange>(std::move(*target), std::move(options)));
 }

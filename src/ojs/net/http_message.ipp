@@ -28,7 +28,7 @@ inline bool has_list_word(std::string_view header, std::string_view word) noexce
     return false;
 }
 
-// Whether the library writes this header itself and ignores the caller's.
+// Whether only the library sets this header.
 inline bool is_framing_header(std::string_view name) noexcept {
     return has_list_word("Content-Length,Transfer-Encoding,Connection", name);
 }

@@ -97,7 +97,7 @@ inline bool take_json(std::string_view& rest, char expected) noexcept {
     return true;
 }
 
-// Behind the string that begins with that quote. A quote behind an odd number of backslashes is within it.
+// The index behind the string. A quote after an odd number of backslashes is within it.
 inline std::size_t json_string_end(std::string_view text, std::size_t quote) noexcept {
     std::size_t end = quote;
     for (bool is_escaped = true; is_escaped;) {

@@ -100,7 +100,7 @@ class redis_transport final : public transport {
     result<settle_result> ack(const ack_request& request, time_point deadline) override {
         return settle(request, {"ack"}, deadline);
     }
-    // One that is malformed is not requeued: it would come back at once, forever.
+    // A malformed entry is not requeued: it would come back at once, forever.
     result<settle_result> fail(const fail_request& request, time_point deadline) override {
         const job_error& error = request.error;
         const bool is_malformed = error.code == "invalid_payload";

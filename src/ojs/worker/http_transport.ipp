@@ -79,7 +79,7 @@ class http_transport : public transport {
         const std::string call = "GET /jobs/" + path_segment(query.job_id);
         const result<http_response> response = checked(call, send(call, "", {deadline, query.should_send}));
         if (!response) return response.error();
-        return named(read_claim(response->body, query), [&] { return name_of(call); });
+        return named(is_claim_ours(response->body, query), [&] { return name_of(call); });
     }
 
   private:

@@ -135,10 +135,10 @@ class publisher : public link {
         return amqp_basic_publish(state_, channel, amqp_empty_bytes, bytes_of(what.queue), 1, 0, &properties,
                                   bytes_of(what.body));
     }
-    // Declares it if it is missing: who may not, may use one that is there.
+    // Declares the queue if it is missing; a user without that right may use an existing one.
     bool has_queue(const publication& what) {
         if (what.queue == what.origin || known_.count(what.queue) != 0) return true;
-        if (what.queue.size() > 255) return fail("a queue's name has at most 255 bytes", true);
+        if (what.queue.size() > 255) return fail("the queue's name has more than 255 bytes", true);
         if (!declare(what, true) && (fault_.code != errc::rejected || !declare(what, false))) return false;
         known_.insert(what.queue);
         return true;

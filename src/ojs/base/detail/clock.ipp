@@ -64,7 +64,7 @@ inline std::uint64_t random_number() noexcept {
     return out;
 }
 
-// From 0 to half of `delay`: workers that do something at the same time do the next thing apart.
+// 0 to half of `delay`, at random: spreads workers that act at the same time.
 inline milliseconds random_half(milliseconds delay) noexcept {
     const double share = static_cast<double>(random_number() % 512) / 1024;
     return milliseconds(static_cast<std::int64_t>(static_cast<double>(delay.count()) * share));

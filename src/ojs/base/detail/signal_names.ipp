@@ -46,7 +46,7 @@ inline bool is_realtime(int number) noexcept {
     return number >= realtime_signal(true) && number <= realtime_signal(false) && number < signal_limit;
 }
 
-// Of "TERM", "SIGTERM", "RTMIN+3", "RTMAX-1" or "15"; 0: unknown.
+// Reads "TERM", "SIGTERM", "RTMIN+3", "RTMAX-1" or "15"; 0: unknown.
 inline int signal_number(std::string_view name) noexcept {
     std::uint64_t number = 0;
     if (parse_number(name, signal_limit - 1, number)) return static_cast<int>(number);

@@ -187,6 +187,7 @@ class managed_instance final : public instance {
         on_exit(child_.wait());
         return false;
     }
+    // Waits for what is due next, then does it: polls, or stops or kills the child.
     void watch() {
         const time_point limit = force_deadline();
         if (!sleep_until(std::min(next_poll_, limit))) return;

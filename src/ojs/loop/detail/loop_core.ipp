@@ -158,7 +158,7 @@ class loop_core final : public held_options<loop_options>, public machine {
         --renewals_;
         waker.notify();
     }
-    // Of those that `renew` has lost nothing is settled, or renewed again.
+    // Items that `renew` has lost are not settled or renewed again.
     void lose(const work_list& asked, const std::vector<std::string>& ids) {
         for (const ref<work>& each : asked) {
             if (!contains(ids, each->job.id)) continue;

@@ -114,7 +114,7 @@ inline socket_addresses known_addresses(const endpoint& target) {
     return out;
 }
 
-// TCP connects a socket to itself if the kernel picks the unused destination port as the source port.
+// TCP connects a socket to itself if the kernel picks the unused destination port as its source.
 inline bool is_connected_to_itself(int fd) noexcept {
     socket_address local;
     socket_address peer;

@@ -47,8 +47,7 @@ inline const char* split_host_port(std::string_view text, std::string& host, std
                          all_of(host, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; });
     if (begin == 1 ? end == text.size() || !is_ip(AF_INET6, host) : !is_name)
         return "the host is not a name, an IPv4 address, or an IPv6 address in brackets";
-    if (!port.empty() && (port.front() != ':' || port.size() == 1))
-        return "only a colon and a port may follow the host";
+    if (!port.empty() && (port.front() != ':' || port.size() == 1)) return "what follows the host is no colon and port";
     port.remove_prefix(port.empty() ? 0 : 1);
     return nullptr;
 }

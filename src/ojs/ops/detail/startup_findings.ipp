@@ -26,7 +26,7 @@ struct variable_names {
         while (!variables.empty()) names.push_back(std::string(next_part(variables, " ")));
     }
 };
-// Of a worker, a loop, and the programs of this library.
+// The variables of a worker, a loop, and the programs of this library.
 inline array<std::string> known_variables() {
     variable_names known{{"OJS_JOB_TYPES", "OJS_LIFECYCLE_ADDR", "OJS_PROCESS_ID", "OJS_LAUNCHER_ADDR",
                           "OJS_SERVER_SHUTDOWN_TIMEOUT", "OJS_SPOOL_GROUP_WRITE", "OJS_CONTROLLER_CONFIG"}};

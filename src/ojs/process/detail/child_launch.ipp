@@ -211,7 +211,7 @@ class child_launch {
 
     void choose_environment(const child_options& options) {
         const std::vector<std::string>& given = options.environment;
-        // Of several of one name, the last: those of the process are unique.
+        // The last of several variables of one name counts: those of the process are unique.
         const auto add = [&](const char* variable, std::size_t later) {
             while (later < given.size() && !same_variable(variable, given[later].c_str())) ++later;
             if (later == given.size()) environment_.push_back(const_cast<char*>(variable));

@@ -227,7 +227,7 @@ class pool {
         held.unlock();
         return connect(by, deadline, interrupt_fd);
     }
-    // Those to a useless server are closed. Its name is looked up again: it may lead to another server now.
+    // If the server is useless, closes its connections and looks its name up again: it may be another server now.
     void give_back(connection_ptr used, bool is_useless) {
         const std::lock_guard<std::mutex> held(mutex_);
         if (used->by.get() != resolver_.get()) return;

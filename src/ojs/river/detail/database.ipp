@@ -229,7 +229,7 @@ ON CONFLICT (name) DO UPDATE SET updated_at = now())"};
 using turn = postgres_connection::turn;
 using values = std::vector<postgres_value>;
 
-// PostgreSQL stores neither NUL nor invalid UTF-8.
+// Replaces NUL, which PostgreSQL cannot store, and with `ascii_only` every byte above 0x7f, by '?'.
 OJS_SHUTDOWN_INLINE std::string storable(std::string text, bool ascii_only) {
     for (char& byte : text) {
         if (byte == '\0' || (ascii_only && static_cast<unsigned char>(byte) >= 0x80)) byte = '?';

@@ -187,10 +187,9 @@ class postgres_connection {
         no_reconnect_ = false;
         close();
     }
-    // A readable `descriptor` ends every wait.
-    void set_interrupt_fd(int descriptor) noexcept { interrupt_fd_ = descriptor; }
+    void set_interrupt_fd(int descriptor) noexcept { interrupt_fd_ = descriptor; }  // readable: ends every wait
 
-    // Passes NOTIFY messages to `take`. Does not wait. False: disconnected.
+    // Passes NOTIFY messages to `take`, without waiting. Disconnects if the session is lost: false.
     template <class Take>
     bool take_notifications(Take take) {
         if (!is_connected()) return false;
@@ -216,7 +215,6 @@ class postgres_connection {
         return out;
     }
 
-    // After a server restart, for example.
     bool is_closed_by_server() {
         pollfd polled = {PQsocket(connection_.get()), POLLIN, 0};
         if (::poll(&polled, 1, 0) <= 0) return false;
@@ -340,17 +338,17 @@ class postgres_connection {
             if (next == nullptr) break;
             last.reset(next);
         }
-        return read(std::move(last));
+        return rows_or_error(std::move(last));
     }
 
-    result<postgres_rows> read(postgres_result reply) {
+    result<postgres_rows> rows_or_error(postgres_result reply) {  // disconnects if the session is lost
         const ExecStatusType status = reply ? PQresultStatus(reply.get()) : PGRES_FATAL_ERROR;
         if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK) return postgres_rows(std::move(reply));
         const char* const state = reply ? PQresultErrorField(reply.get(), PG_DIAG_SQLSTATE) : nullptr;
         const char* const severity = reply ? PQresultErrorField(reply.get(), PG_DIAG_SEVERITY_NONLOCALIZED) : nullptr;
         if (state == nullptr || severity == nullptr || severity != std::string_view("ERROR"))
             return disconnect(errc::disconnected, reply ? PQresultErrorMessage(reply.get()) : nullptr);
-        // Of the connection, transaction, resources, locks, operators, disks.
+        // Classes: connection, transaction, resources, locks, operators, disks.
         const bool may_pass = is_listed(std::string_view(state).substr(0, 2), "08 0A 25 26 40 53 55 57 58");
         // Without DETAIL, which may quote a job's arguments.
         return failure(may_pass ? errc::unavailable : errc::rejected,

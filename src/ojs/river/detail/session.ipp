@@ -105,7 +105,7 @@ class held_jobs {
             found->second.reported ? ours.push_back(name) : forget(found);
         }
     }
-    // Of these the worker has given up the reports.
+    // Forgets jobs whose reports the worker has given up.
     void forget_given_up(const std::vector<std::string>& active) {
         const unique_lock held(mutex_);
         for (auto next = all_.begin(); next != all_.end();) {
@@ -403,7 +403,9 @@ class session {
         const auto lost = [&] { return values({name, queues}); };
         const auto count = [&](const postgres_rows& rows) { rescued += rows.size(); };
         const auto done = db_.run_by_halves(db_.listening, sql::rescue, lost, count, call_deadline());
-        db_.ok_or_notice(done, "cannot rescue a dead worker's jobs; retrying");
+        if (!done)
+            db_.notice("cannot rescue a dead worker's jobs; retrying",
+                       {field("error", done.error().text), field("owner", name)});
         if (rescued > 0) db_.notice("rescued a dead worker's jobs", {field("jobs", rescued), field("owner", name)});
     }
 

@@ -10,7 +10,7 @@ namespace ojs::detail {
 // Should the program have closed the waker's descriptor. The simulation sleeps for ever.
 inline std::int64_t max_sleep_ms = 5000;
 
-// The thread of run() turns it, and never blocks: what may is done by threads of jobs or consumers, and by tasks.
+// The thread of run() turns it, and never blocks: other threads and tasks do what may block.
 class machine : public machine_log {
   public:
     // Before any thread starts: if an extension fails, none does. After an error the caller calls tear_down().
@@ -148,7 +148,7 @@ class machine : public machine_log {
             const bool shared_changed = take_change(phases.shared, shared_seen_);
             if (shared_changed) phases.follow(shared_before, shared_seen_);
             const std::uint32_t resumes = lifecycle_access::requests(phases.shared, event::resume_request);
-            if (exchange(resumes_seen_, resumes) != resumes) phases.resume();
+            if (exchange(resumes_seen_, resumes) != resumes) phases.follow_resume();
             const bool own_changed = take_change(phases.own, seen_);
             if (own_changed) act_on(before);
             if (shared_changed && !own_changed) on_change(false);  // it may have been quiet for a moment
@@ -389,9 +389,9 @@ class machine : public machine_log {
         if (status != exit_status::unreported) unsettled_machines.fetch_sub(1);
     }
 
-    // Of the turning thread.
+    // Used only by the turning thread.
     lifecycle_state shared_seen_;  // as seen_
-    // Those from before count as seen.
+    // Earlier requests count as seen.
     std::uint32_t resumes_seen_ = lifecycle_access::requests(phases.shared, event::resume_request);
     std::uint32_t reports_seen_ = 0;
     time_point entered_ = {};       // the stage in progress

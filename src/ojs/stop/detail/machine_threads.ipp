@@ -54,7 +54,7 @@ class machine_threads {
         if (to.idle < to.tasks.size() && to.threads < to.max) static_cast<void>(start_server(held, to));
         to.due.notify_one();
     }
-    // Starts so many threads beforehand: once handlers keep all processors busy, that is slow.
+    // Starts `count` threads early: it is slow once handlers keep all processors busy.
     result<void> prepare(task_kind kind, std::size_t count) {
         unique_lock held(guard_);
         pool& of = pools_[static_cast<int>(kind)];
@@ -62,7 +62,7 @@ class machine_threads {
         while (started && of.threads < count) started = start_server(held, of);
         return started;
     }
-    // Those that do tasks end when none is left; until a new start.
+    // The threads end when no task is left. Undone by a new start.
     void close(bool is_closed = true) {
         const unique_lock held(guard_);
         is_closed_ = is_closed;

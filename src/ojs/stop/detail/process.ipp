@@ -40,7 +40,7 @@ class user_call {
     const pid_t process_ = this_process();
 };
 
-// That in which a worker runs, or a loop holds the signals. 0: none. A child of fork() may claim it anew.
+// The pid while a worker runs, or a loop holds the signals, else 0. A child of fork() may claim it anew.
 __attribute__((visibility("default"))) inline atomic<pid_t> running_process{0};
 
 class run_claim {

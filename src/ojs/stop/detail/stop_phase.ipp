@@ -28,7 +28,7 @@ enum class stage : std::uint8_t {
 constexpr milliseconds last_beat_time(const stop_times& times) noexcept {
     return min(times.stop_timeout / 5, milliseconds(500));
 }
-// Of what is left then, for reports of what was cancelled.
+// The part of the time left that reports get.
 inline steady_clock::duration report_time(steady_clock::duration left) noexcept {
     return min<steady_clock::duration>(left / 2, std::chrono::seconds(3));
 }
@@ -104,7 +104,7 @@ class stop_phase {
         };
         apply_if(now.phase == phase::quiet, event::quiet_request);
         apply_if(now.phase == phase::running && before.phase == phase::quiet, event::resume_request);
-        // Before the drain, which reads the termination-mode file: SIGUSR1 is a reclaim whatever it says.
+        // Before the drain reads the termination-mode file: SIGUSR1 is always a reclaim.
         const bool was_signalled = before.stop_signals > 0 || before.mode == stop_mode::reclaim;
         const bool first_wins = options_.profile.stop.first_signal_wins;
         apply_if(now.mode == stop_mode::reclaim && !(first_wins && was_signalled), event::reclaim);
@@ -113,8 +113,8 @@ class stop_phase {
         const bool forced = now.last_event == event::stop_signal && now.mode == stop_mode::forced;
         apply_if(forced && !first_wins, event::stop_signal);
     }
-    // SIGCONT also resumes what alone is quiet. A resume is counted before its change, which follow() then applies.
-    void resume() noexcept {
+    // A shared resume also ends a quiet of its own. It is counted before its change, which follow() applies.
+    void follow_resume() noexcept {
         if (shared.phase() != phase::running) return;
         const int number = lifecycle_access::resume_signal(shared);
         own.apply(event::resume_request, {number != 0 ? cause_kind::signal : cause_kind::api, number});

@@ -54,7 +54,7 @@ class heartbeats : public reports {
         const std::string state = current_state();
         named_jobs missing;
         const result<void> sent = send_and_apply(
-            state, false, [this, &state] { return !last_has_begun() && state == current_state(); }, missing);
+            state, false, [this, &state] { return !last_beat_has_begun() && state == current_state(); }, missing);
         const bool is_outdated = !sent && sent.error().code == errc::cancelled;
         {
             const unique_lock held(guard);
@@ -166,7 +166,7 @@ class heartbeats : public reports {
         for (const named_job& each : jobs) {
             const active_job& job = *each.job;
             unique_lock held(guard);
-            const job_request asked = request_about(job, [this] { return !last_has_begun(); });
+            const job_request asked = request_about(job, [this] { return !last_beat_has_begun(); });
             held.unlock();
             const result<bool> ours =
                 call([&](ojs::transport& backend) { return backend.confirm_claim(asked, deadline); });
@@ -178,7 +178,7 @@ class heartbeats : public reports {
     }
 
     const milliseconds interval_ = options.heartbeat_interval;
-    // To the second: at random, to spread those of workers that started together.
+    // Random: spreads the second heartbeats of workers that start together.
     const milliseconds first_gap_ = interval_ - random_half(interval_);
     std::string sent_state_;  // of the latest with a response; of the task that sends
     // Guarded.

@@ -1,4 +1,4 @@
-// The bodies of HTTP requests, in full or with the members of the published schemas only; the responses. [WIRE 1]
+// HTTP bodies: requests, in full or only with members of the published schemas; responses. [WIRE 1]
 #pragma once
 
 #include "../../base/detail/clock.ipp"
@@ -46,7 +46,7 @@ inline std::string fail_body(const fail_request& request, fail_form form) {
                 has_checkpoint ? cat({",\"meta\":{\"checkpoint\":", request.checkpoint_json, "}"}) : "", "}"});
 }
 
-// `active_jobs` as a list or a number, because documents disagree; other members carry both. [WIRE]
+// `active_jobs` is a list or a number, as documents disagree; other members have both. [WIRE]
 inline std::string heartbeat_body(const heartbeat_request& request, bool is_full, bool active_jobs_as_count) {
     const worker_identity& worker = *request.worker;
     const std::string ids = json_strings(request.active_jobs);
@@ -142,10 +142,10 @@ inline heartbeat_response read_heartbeat(std::string_view body, const std::vecto
         if (text == "quiet" && out.directive == directive::none) out.directive = directive::quiet;
         if (text == "terminate") out.directive = directive::terminate;
     }
-    // One that names queues is not for the worker: the backend hands out none of their jobs.
+    // `quiet` with `queues` is ignored: the backend returns none of their jobs.
     if (out.directive == directive::quiet && json_iterator(raw_member(body, "queues"), '['))
         out.directive = directive::none;
-    // Of the worker's own jobs, each once: the list may be long.
+    // Only the worker's own jobs, each once: the list may be long.
     std::string id;
     for (json_iterator at(raw_member(body, "jobs_extended"), '['); at; ++at) {
         const bool is_own = read_json_string(at->value.text(), id) && contains(own_ids, id);
@@ -154,8 +154,8 @@ inline heartbeat_response read_heartbeat(std::string_view body, const std::vecto
     return out;
 }
 
-// INFO, the job or an object with a member `job`: whether the claim of that worker and attempt holds. [WIRE 7]
-inline result<bool> read_claim(std::string_view body, const job_request& query) {
+// `body`: a job, or an object with a member `job`. [WIRE 7]
+inline result<bool> is_claim_ours(std::string_view body, const job_request& query) {
     const std::string_view nested = raw_member(body, "job");
     const json_view job(nested.empty() ? body : nested);
     const std::string state = job.member("state").string().value_or("");
@@ -167,6 +167,7 @@ inline result<bool> read_claim(std::string_view body, const job_request& query) 
     if (state == "active" && !owner.empty() && owner != query.worker->worker_id) return false;
     if (knows_attempt && attempt != query.attempt) return false;
     if (state == "active" && (!owner.empty() || knows_attempt)) return true;
-    return error{errc::unsupported, 0, "the response has no worker_id of the job"};
+    return error{errc::unsupported, 0,
+                 cat({"its state \"", printable(state), "\", worker_id and attempt do not say who has the job"})};
 }
 }  // namespace ojs::detail

@@ -76,7 +76,7 @@ inline job_report cut_short(const worker_state& worker, const active_job& job, c
     return out;
 }
 
-// Of a handler that has returned. One that saw its cancellation and returns nothing is interrupted, not completed.
+// A handler that returns nothing after it saw its cancellation is interrupted, not completed.
 inline job_report returned(const worker_state& worker, const active_job& job, outcome got) {
     const cancel_token token = job.cancel.token();
     const bool saw_cancel = token.seen();

@@ -1,4 +1,4 @@
-// worker_core: the machine of a worker, put together of its parts; what it does in each stage of a stop.
+// worker_core: the machine of a worker, its parts, and the stages of its stop.
 #pragma once
 
 #include "../transport_scheme.ipp"
@@ -231,7 +231,7 @@ class worker_core final : public slots {
         }
         if (is_stuck) handle_stuck(job);
     }
-    // One that its own timeout or its backend has cancelled is reported; its slot stays taken. [WIRE 5]
+    // A job cancelled by its timeout or its backend is reported; its slot stays taken. [WIRE 5]
     void handle_stuck(const ref<active_job>& job) {
         const std::size_t count = report().stuck.size();
         std::vector<log_field> fields = job_fields(*job);

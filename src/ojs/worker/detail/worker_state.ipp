@@ -155,7 +155,7 @@ class worker_state : public held_options<worker_options>, public machine {
     void request_renewal(time_point since, milliseconds lease) noexcept {
         if (lease / 2 < options.heartbeat_interval) request_beat(since + lease / 2);
     }
-    bool last_has_begun() const noexcept {
+    bool last_beat_has_begun() const noexcept {
         return locked([this] { return beats.last_has_begun; });
     }
     job_request request_about(const active_job& job, function<bool()> should_send) const {
