@@ -139,54 +139,19 @@ std::shared_ptr<void> change_option(inspector& redis, const std::string& name, c
     return {nullptr, [&redis, name, former](void*) { redis.ask({"CONFIG", "SET", name, former}); }};
 }
 
-// Says `reply` to EVALSHA, OK to what comes before. It serves one connection after the other; if `is_endless`, it sends
-// the reply until that is closed.
-class fake_redis {
-  public:
-    explicit fake_redis(std::string reply, bool is_endless = false)
-        : reply_(std::move(reply)), is_endless_(is_endless) {
-        sockaddr_in at{};
-        at.sin_family = AF_INET;
-        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof at;
-        const auto address = reinterpret_cast<sockaddr*>(&at);
-        if (::bind(listener_, address, size) != 0 || ::listen(listener_, 8) != 0 ||
-            ::getsockname(listener_, address, &size) != 0)
-            throw std::runtime_error("the server cannot listen");
-        port = ntohs(at.sin_port);
-        serves_ = std::thread([this] { serve(); });
-    }
-    fake_redis(const fake_redis&) = delete;
-    fake_redis& operator=(const fake_redis&) = delete;
-    ~fake_redis() {
-        ::shutdown(listener_, SHUT_RDWR);
-        serves_.join();
-        ::close(listener_);
-    }
-    int port = 0;
-    std::atomic<int> connections{0};
-
-  private:
-    void serve() {
-        for (int fd; (fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(fd)) {
-            ++connections;
-            static char buffer[64 * 1024];
-            for (ssize_t size; (size = ::recv(fd, buffer, sizeof buffer, 0)) > 0;) {
-                const std::string_view request(buffer, static_cast<std::size_t>(size));
-                const auto has = [&](const char* word) { return request.find(word) != std::string_view::npos; };
-                const bool is_call = has("\r\nEVALSHA\r\n"), is_first = has("\r\nSELECT\r\n") || has("\r\nSCRIPT\r\n");
-                const std::string text = is_call ? reply_ : is_first ? "+OK\r\n" : "";
-                while (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) > 0 && is_call && is_endless_) {
-                }
-            }
+// A script that says `reply` to EVALSHA, OK to what comes before; if `is_endless`, again until the connection is closed.
+peer::server::script replies(const std::string& reply, bool is_endless = false) {
+    return [=](int fd, int /*connection*/) {
+        char buffer[64 * 1024];
+        for (ssize_t size; (size = ::recv(fd, buffer, sizeof buffer, 0)) > 0;) {
+            const std::string_view request(buffer, static_cast<std::size_t>(size));
+            const auto has = [&](const char* word) { return request.find(word) != std::string_view::npos; };
+            const bool is_call = has("\r\nEVALSHA\r\n"), is_first = has("\r\nSELECT\r\n") || has("\r\nSCRIPT\r\n");
+            const std::string text = is_call ? reply : is_first ? "+OK\r\n" : "";
+            while (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) > 0 && is_call && is_endless) continue;
         }
-    }
-
-    const std::string reply_;
-    const bool is_endless_;
-    const int listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    std::thread serves_;
-};
+    };
+}
 
 struct a_stream {
     inspector redis;
@@ -547,18 +512,18 @@ TEST_CASE_FIXTURE(a_stream, "redis_streams: a dead entry added again begins at a
 }
 
 TEST_CASE("redis_streams: a response without an end ends at the deadline") {
-    fake_redis server("+" + std::string(64 * 1024, 'x'), true);
-    lone_worker worker("queue", "alone", options_for(server.port));
+    const peer::server server(replies("+" + std::string(64 * 1024, 'x'), true));
+    lone_worker worker("queue", "alone", options_for(server.port()));
     const auto got = worker.wire->fetch({{&worker.identity, nullptr}, 1, {}}, ojs::deadline_after(2s));
     check_refused(got, ojs::errc::timed_out, "no response before the deadline");
 }
 
 TEST_CASE("redis_streams: after a response that nothing asked for the connection is replaced") {
-    fake_redis server("*0\r\n:7\r\n");
-    lone_worker worker("queue", "alone", options_for(server.port));
+    const peer::server server(replies("*0\r\n:7\r\n"));
+    lone_worker worker("queue", "alone", options_for(server.port()));
     for (int connections : {1, 2}) {
         check_refused(worker.fetch(), ojs::errc::bad_response, "cannot read the claims in the response");
-        CHECK(server.connections == connections);
+        CHECK(server.connections() == connections);
     }
 }
 

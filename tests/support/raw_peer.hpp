@@ -1,24 +1,14 @@
 // Raw sockets for both ends of a conversation that no decent HTTP library would have.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
+#include "peer_server.hpp"
 #include "test.hpp"
 
 namespace peer {
 inline ojs::time_point soon() { return ojs::steady_clock::now() + 20s; }
-
-inline sockaddr_in loopback(std::uint16_t port, std::uint32_t host = INADDR_LOOPBACK) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(host);
-    return address;
-}
 
 inline bool readable(int fd, int timeout_ms = 20000) {
     pollfd waiting{fd, POLLIN, 0};
@@ -102,45 +92,6 @@ inline void reset(int fd) {
 inline std::string ok(const std::string& body = "ok", const std::string& headers = "") {
     return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + headers + "\r\n" + body;
 }
-
-// A server that does to its connections, one after the other, whatever the script says.
-class server {
-  public:
-    using script = std::function<void(int fd, int connection)>;
-
-    explicit server(script play, std::uint16_t port = 0, std::uint32_t host = INADDR_LOOPBACK)
-        : play_(std::move(play)) {
-        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const int yes = 1;
-        ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-        sockaddr_in address = loopback(port, host);
-        socklen_t size = sizeof address;
-        REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0);
-        REQUIRE(::listen(listener_, 16) == 0);
-        ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-        port_ = ntohs(address.sin_port);
-        thread_ = std::thread([this] {
-            for (int fd; (fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(fd))
-                play_(fd, connections_++);
-        });
-    }
-    ~server() {
-        ::shutdown(listener_, SHUT_RDWR);
-        thread_.join();
-        ::close(listener_);
-    }
-
-    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-    std::uint16_t port() const { return port_; }
-    int connections() const { return connections_; }
-
-  private:
-    script play_;
-    int listener_ = -1;
-    std::uint16_t port_ = 0;
-    std::atomic<int> connections_{0};
-    std::thread thread_;
-};
 
 class client {
   public:

@@ -1,20 +1,12 @@
 // A TCP relay in front of a server, which can lose its responses. Independent of the protocol.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
 #include <list>
 #include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
+
+#include "../peer_server.hpp"
 
 namespace transport_contract {
 class relay {
@@ -23,7 +15,7 @@ class relay {
     // each chunk from the client.
     explicit relay(std::uint16_t to, std::function<bool(const std::string&)> may_lose = nullptr)
         : to_(to), may_lose_(std::move(may_lose)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in at = loopback(0);
+        sockaddr_in at = peer::loopback(0);
         socklen_t size = sizeof at;
         const bool listens = ::bind(listener_, reinterpret_cast<const sockaddr*>(&at), size) == 0 &&
                              ::listen(listener_, 64) == 0 &&
@@ -61,13 +53,6 @@ class relay {
         bool may_lose = true;  // the response to its last request
     };
 
-    static sockaddr_in loopback(std::uint16_t port) {
-        sockaddr_in out{};
-        out.sin_family = AF_INET;
-        out.sin_port = htons(port);
-        out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        return out;
-    }
     void end(connection& of) {
         const std::lock_guard<std::mutex> held(mutex_);
         ::close(of.near);
@@ -79,7 +64,7 @@ class relay {
             const int near = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
             if (near < 0) continue;
             const int far = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            const sockaddr_in at = loopback(to_);
+            const sockaddr_in at = peer::loopback(to_);
             if (::connect(far, reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) ::shutdown(near, SHUT_RDWR);
             const std::lock_guard<std::mutex> held(mutex_);
             connections_.emplace_back();
