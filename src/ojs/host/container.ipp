@@ -10,7 +10,7 @@
 namespace ojs {
 inline namespace v0_1_0 {
 namespace detail {
-// The first that matches counts: the scheduler, not the runtime, stops a container. docs/deploying.md has the table.
+// The first that matches counts: the scheduler, not the runtime, stops a container.
 inline constexpr stop_platform stop_platforms[] = {
     {"fly", "Fly.io", "FLY_MACHINE_ID", std::chrono::seconds(5), false, false},
     {"heroku", "Heroku", "DYNO", std::chrono::seconds(30), true, false},

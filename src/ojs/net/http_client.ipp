@@ -221,8 +221,8 @@ class http_exchange final : public ref_counted {
                 nothing_sent, true};
     }
 
-    // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. If the request
-    // stalls, the connections that were idle when it was sent are closed, too.
+    // Waits if an operation that ended like this asks for it. ok: it was done, or is to be repeated. A request that
+    // stalls also closes the connections that were idle when it was sent.
     io_status await(connection& conn, stream_status ended, time_point deadline, int interrupt_fd = -1) {
         if (ended == stream_status::ok) return io_status::ok;
         if (ended == stream_status::closed) return io_status::closed;

@@ -16,7 +16,7 @@ void visit_log_options(Options& log, Visit& visit) {
     visit("log.format", "OJS_LOG_FORMAT", log.format, "text logfmt json");
 }
 
-// visit(name, variables, value, constraints) per option; the first set variable counts. A test checks docs/options.md.
+// visit(name, variables, value, constraints) per option; the first set variable counts.
 template <class Options, class Visit>
 void visit_loop_options(Options& o, Visit& visit) {
     using namespace std::chrono_literals;

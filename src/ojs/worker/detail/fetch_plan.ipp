@@ -62,8 +62,8 @@ constexpr bool may_have_claimed(const error& failure) noexcept {
            failure.code == errc::disconnected || failure.code == errc::system;
 }
 
-// How many jobs a FETCH asks for at most: one, and twice as many after each response that has them all; but no more than
-// a response holds if each is four times as large as the largest of late. Guarded by the machine's mutex. [WIRE 8]
+// How many jobs a FETCH asks for at most: one, and twice as many after each response that has them all; but so few that
+// four times the largest of late fit into a response. Guarded by the machine's mutex. [WIRE 8]
 class fetch_limit {
   public:
     // A size counts in full for `memory`, in which the jobs of a lost response come back; then for half, and so on.
@@ -77,8 +77,7 @@ class fetch_limit {
         largest_ = max(bytes, largest_ / 2);
         halves_at_ = now + memory_;
     }
-    // A job that makes each response unreadable must not use up the attempts of its neighbours: they are not fetched with
-    // it again. Where one job alone was lost otherwise, the number was not the cause.
+    // A job that makes each response unreadable must not use up its neighbours' attempts: it is fetched alone.
     void note(std::size_t asked, const result<std::size_t>& fetched, time_point now) noexcept {
         if (fetched && *fetched >= asked && asked >= limit_) limit_ = asked * 2;
         if (fetched || !may_have_claimed(fetched.error())) return;
