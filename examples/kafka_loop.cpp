@@ -119,7 +119,8 @@ class kafka_member {
     message poll(bool is_paused) {
         if (!failure_.empty()) throw std::runtime_error("kafka: " + failure_);
         store();
-        const bool is_behind = uncommitted_ > (is_behind_ ? 0 : 200);  // which come again if Kafka restarts
+        const bool is_late = uncommitted_ > 200 && ojs::steady_clock::now() - in_time_at_ > 500ms;
+        const bool is_behind = is_late || (is_behind_ && uncommitted_ > 0);  // these come again if Kafka restarts
         if (std::exchange(is_behind_, is_behind) != is_behind)
             log(is_behind ? "commits are late: no message is taken" : "commits are in time again");
         is_paused = is_paused || is_behind;
@@ -129,24 +130,22 @@ class kafka_member {
             (is_paused ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(client_, assigned);
             rd_kafka_topic_partition_list_destroy(assigned);
         }
-        const std::unique_ptr<rd_kafka_message_t, decltype(&rd_kafka_message_destroy)> taken(
+        const std::unique_ptr<rd_kafka_message_t, decltype(&rd_kafka_message_destroy)> got(
             rd_kafka_consumer_poll(client_, 0), rd_kafka_message_destroy);
         polled_at_ = ojs::steady_clock::now();
-        if (taken && taken->err == RD_KAFKA_RESP_ERR__FATAL) failure_ = rd_kafka_message_errstr(taken.get());
-        if (taken && taken->err != 0) log(rd_kafka_message_errstr(taken.get()));
-        if (!taken || taken->err != 0) return {};
-        partition& from = partitions_[taken->partition];
-        if (from.accepted < 0) from.accepted = taken->offset;
-        auto ticket = from.offsets.begin(static_cast<std::uint64_t>(taken->offset));
+        if (got && got->err == RD_KAFKA_RESP_ERR__FATAL) failure_ = rd_kafka_message_errstr(got.get());
+        if (got && got->err != 0) log(rd_kafka_message_errstr(got.get()));
+        if (!got || got->err != 0) return {};
+        partition& from = partitions_[got->partition];
+        if (from.accepted < 0) from.accepted = got->offset;
+        auto ticket = from.offsets.begin(static_cast<std::uint64_t>(got->offset));
         if (!ticket) throw std::runtime_error(ticket.error().text);
-        const std::string id = std::to_string(taken->partition) + "/" + std::to_string(taken->offset) + "/";
-        std::string body(static_cast<const char*>(taken->payload), taken->len);
-        return {id + std::to_string(from.turn), std::move(body), std::move(*ticket)};
+        const std::string id = std::to_string(got->partition) + "/" + std::to_string(got->offset) + "/";
+        return {id + std::to_string(from.turn), {static_cast<const char*>(got->payload), got->len}, *std::move(ticket)};
     }
     void move(rd_kafka_resp_err_t change, const partition_list& moved) {
-        if (change == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
-            rd_kafka_error_t* const error = rd_kafka_incremental_assign(client_, &moved);
-            if (error) failure_ = rd_kafka_error_string(error);  // the group has another kind of assignor
+        if (change == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {  // an error: the group has another kind of assignor
+            if (auto* error = rd_kafka_incremental_assign(client_, &moved)) failure_ = rd_kafka_error_string(error);
             if (is_paused_) rd_kafka_pause_partitions(client_, const_cast<partition_list*>(&moved));
             return;
         }
@@ -164,10 +163,10 @@ class kafka_member {
         rd_kafka_error_destroy(rd_kafka_incremental_unassign(client_, &moved));  // commits what is stored
     }
     void accept(const partition_list& committed) {
-        for (int i = 0; i < committed.cnt; ++i) {
-            auto& accepted = partitions_[committed.elems[i].partition].accepted;
-            if (accepted >= 0) accepted = std::max(accepted, committed.elems[i].offset);
-        }
+        in_time_at_ = ojs::steady_clock::now();
+        for (int i = 0; i < committed.cnt; ++i)
+            if (auto& position = partitions_[committed.elems[i].partition].accepted; position >= 0)
+                position = std::max(position, committed.elems[i].offset);
     }
     void store() {  // what is to be committed; and counts
         partition_list* const list = rd_kafka_topic_partition_list_new(8);
@@ -178,6 +177,7 @@ class kafka_member {
             if (next > 0) rd_kafka_topic_partition_list_add(list, topic_, number)->offset = next;
             if (next > each.accepted && next > 0) uncommitted_ += next - each.accepted;
         }
+        if (uncommitted_ == 0) in_time_at_ = ojs::steady_clock::now();
         rd_kafka_offsets_store(client_, list);
         rd_kafka_topic_partition_list_destroy(list);
     }
@@ -190,7 +190,7 @@ class kafka_member {
     std::int64_t uncommitted_ = 0;  // that are done, but Kafka has not confirmed it
     bool is_paused_ = false, is_behind_ = false, has_lost_ = false;
     std::string failure_;
-    ojs::time_point polled_at_;
+    ojs::time_point polled_at_, in_time_at_;  // of the commits
 };
 
 void send(const char* brokers, const std::string& topic, std::string body) {  // throws: the loop ends with 70
