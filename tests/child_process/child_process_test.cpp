@@ -1,5 +1,4 @@
-// child_process with real children. Pipes force the order; a pipe that a whole group holds ends
-// with its last process.
+// child_process with real children. Pipes force the order; a pipe that a whole group holds ends with its last process.
 #include "processes.hpp"
 
 using namespace std::string_literals;

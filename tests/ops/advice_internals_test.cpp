@@ -105,8 +105,7 @@ TEST_CASE("budget: a cancel_grace that stop_timeout cuts short is reported with 
     CHECK(check_budget(options).empty());
 }
 
-// [GS 6.3 (a)] [GS 6.3 (b)] [GS 8.1 (b)] [GS 8.2 (b)] [Website Grace period (b)] [Website Kubernetes]
-// [Website preStop]
+// [GS 6.3 (a)] [GS 6.3 (b)] [GS 8.1 (b)] [GS 8.2 (b)] [Website Grace period (b)] [Website Kubernetes] [Website preStop]
 TEST_CASE("budget: the grace period exceeds or barely fits container_grace_period -> the finding has values that fit") {
     const struct {
         milliseconds grace, container, prestop, stop;

@@ -114,13 +114,12 @@ probe_run run_of_rare_beats() {
 }
 }  // namespace
 
-// [GS-003] [GS 5.2 (b)] [WP 2.3 (b)] [WP 9.4] [GS-001] [GS 4.2 (b)] [GS 5.1 (a)] [GS 5.2 (a)] [GS 5.3 (c)]
-// [GS 12.3] [Website Phase 1] [Website Signals] [WP 7.2 (4)] [WP 7.2 (7)] [WP 9.2]
-// [GS-002] [WP 9.1, 9.5] [GS-004] [Website Phase 2] [GS-005] [GS 5.3 (a)] [GS 7.2 (1)] [GS 7.2 (2)]
-// [Website In-flight (a)] [Timeouts 9.4] [River no jobs lost]
-// [River must return an error (b)] [Website In-flight (b)] [GS-R001] [GS 4.1 (b)] [GS 4.2 (a)] [WP 9.3]
-// [GS-R002] [GS 3] [GS 4.2 (d)] [GS-R003] [GS 5.2 (c)] [GS 5.1 (d)] [WP 6.6] [WP 7.2 (2)] [Website Grace period (a)]
-// [GS 6.1]
+// [GS-003] [GS 5.2 (b)] [WP 2.3 (b)] [WP 9.4] [GS-001] [GS 4.2 (b)] [GS 5.1 (a)] [GS 5.2 (a)] [GS 5.3 (c)] [GS 12.3]
+// [Website Phase 1] [Website Signals] [WP 7.2 (4)] [WP 7.2 (7)] [WP 9.2] [GS-002] [WP 9.1, 9.5] [GS-004]
+// [Website Phase 2] [GS-005] [GS 5.3 (a)] [GS 7.2 (1)] [GS 7.2 (2)] [Website In-flight (a)] [Timeouts 9.4]
+// [River no jobs lost] [River must return an error (b)] [Website In-flight (b)] [GS-R001] [GS 4.1 (b)] [GS 4.2 (a)]
+// [WP 9.3] [GS-R002] [GS 3] [GS 4.2 (d)] [GS-R003] [GS 5.2 (c)] [GS 5.1 (d)] [WP 6.6] [WP 7.2 (2)]
+// [Website Grace period (a)] [GS 6.1]
 TEST_CASE("shutdown-probe: each breakage fails its own check only, and an intact worker passes every check") {
     constexpr std::size_t intact = 4;
     std::vector<probe_run> runs(intact + 1);

@@ -457,6 +457,7 @@ TEST_CASE(
         CHECK(worker.try_fail(refused, {"x", "no", false, "{}"}).error().code == ojs::errc::rejected);
         worker.publish("next", "");
         CHECK(worker.ack(worker.await_one()) == "accepted");
+        CHECK(worker.renews(refused));
         worker.wire.reset();
         CHECK(eventually([&] { return worker.count() == 1; }));
     }
@@ -521,24 +522,6 @@ TEST_CASE("amqp_transport: a FETCH beyond the slots returns messages behind thos
     CHECK(bodies == "abcde");
     for (const ojs::job& each : held) CHECK(worker.ack(each) == "accepted");
     CHECK(worker.count() == 0);
-}
-
-TEST_CASE("amqp_transport: a FAIL that cannot be published is rejected, and another message is prefetched") {
-    lone_worker worker;
-    const std::string longest = worker.queue + std::string(250 - worker.queue.size(), 'x');
-    worker.declare(longest);
-    worker.identity.queues = {longest};
-    worker.identity.concurrency = 1;
-    ojs::amqp_options options = options_at();
-    options.retry_delays = {1s};
-    worker.wire = worker.connect(options);
-    for (const char* body : {"bad", "good"}) worker.server.publish(longest, {"", body, "", "", 0, 0, {}});
-    const ojs::job bad = worker.await_one();
-    const auto refused = worker.try_fail(bad, {"handler_error", "no", true, "{}"});
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().code == ojs::errc::rejected);
-    CHECK(worker.await_one().body == "good");
-    CHECK(worker.renews(bad));
 }
 
 TEST_CASE("amqp_transport: the destructor does not wait for a frozen broker") {

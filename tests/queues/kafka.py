@@ -3,14 +3,11 @@
 import ctypes
 import socket
 import subprocess
-import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
-from server import Server
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-from programs import BUILD  # noqa: E402
+from server import Server  # which makes programs importable
+from programs import BUILD
 
 PRODUCER, CONSUMER, COPY = 0, 1, 2
 MILLISECONDS = 20_000  # that a call may take

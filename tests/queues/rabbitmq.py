@@ -3,13 +3,10 @@
 import contextlib
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-from server import Server
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
-from programs import BUILD, unprivileged  # noqa: E402
+from server import Server  # which makes programs importable
+from programs import BUILD, unprivileged
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONFIGURATION = """loopback_users = none

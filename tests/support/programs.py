@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from pathlib import Path
 
 BUILD = Path(os.environ.get("OJS_TEST_BUILD", "build")).resolve()
@@ -40,11 +41,12 @@ class Ports:
 
     def __init__(self, count=1):
         for self.first in random.sample(range(20000, 30000 - count), 1000):
-            self.sockets = [socket.socket() for _ in range(count)]
-            with contextlib.suppress(OSError):
-                for port, each in enumerate(self.sockets, self.first):
-                    each.bind(("127.0.0.1", port))
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # before bind() two callers could have one port
+            with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+                for port in range(self.first, self.first + count):
+                    one = held.enter_context(socket.socket())
+                    one.bind(("127.0.0.1", port))
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: two could bind it
+                weakref.finalize(self, held.pop_all().close)
                 return
         raise RuntimeError("no port is free")
 

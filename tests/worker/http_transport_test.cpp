@@ -92,8 +92,7 @@ TEST_CASE("http: ACK and FAIL send the job id, result, error and requeue as JSON
     CHECK(!parse(peer.last().body).get("error").get("retryable").get<bool>());
 }
 
-// [Website Phase 3 (b)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)] [WP 3.1 (a)]
-// [WP 5.4] [Progress 6.3]
+// [Website Phase 3 (b)] [WP 2.1 (b)] [WP 3.1 (b)] [WP 3.4] [WP 4.2 (c)] [WP 3.1 (a)] [WP 5.4] [Progress 6.3]
 TEST_CASE("http: a heartbeat has the worker's identity and state, and the jobs in both forms") {
     const backend peer(200, "{\"state\":\"running\",\"jobs_extended\":[\"j1\",7,\"j3\"],\"server_time\":\"x\"}");
     const transport_ref wire = connect(peer);

@@ -129,4 +129,6 @@ TEST_CASE("job log: lost claims and `gone` -> an outage goes on, as neither need
     REQUIRE(wire.wait_for("ack", 1));
     REQUIRE(body->stop(guard));
     CHECK(log.text().find(again) == std::string::npos);
+    CHECK(wire.settlements("b").size() == 1);  // not repeated
+    CHECK(sums(*body) == "claimed 2 gone 2 exit 0");
 }

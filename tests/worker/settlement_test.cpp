@@ -3,18 +3,6 @@
 using namespace ojs;
 using namespace recorder;
 
-namespace {
-// One worker, one job whose handler returns a result, stopped once the slot is free again.
-struct settled_job {
-    explicit settled_job(recorder::transport& wire) {
-        wire.give(make_job("a"));
-        body = run_until("fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; });
-        check_last_word(wire);
-    }
-    std::unique_ptr<worker> body;
-};
-}  // namespace
-
 TEST_CASE("settlement: an ACK or FETCH is not repeated before its Retry-After is over") {
     recorder::transport wire;
     error later{errc::unavailable, 0, "later"};
@@ -52,9 +40,10 @@ TEST_CASE("settlement: five refusals and one `unavailable` -> the report is sent
     recorder::transport wire;
     wire.refuse("ack", 1, {errc::unavailable, 0, "later"});
     wire.refuse("ack", 5, {errc::rejected, 0, "no"});
-    const settled_job done(wire);
+    wire.give(make_job("a"));
+    const auto worker = run_until("fetch", 2, wire, recorder::options(), [](job_context&) { return "\"result\""; });
     CHECK(wire.settlements("a").back().result_json == "\"result\"");
-    CHECK(sums(*done.body) == "claimed 1 completed 1 exit 0");
+    CHECK(sums(*worker) == "claimed 1 completed 1 exit 0");
 }
 
 TEST_CASE("settlement: a report refused at the end of the stop is sent once more without its payload") {
@@ -74,15 +63,6 @@ TEST_CASE("settlement: a report refused at the end of the stop is sent once more
     REQUIRE(saved.wait());
     REQUIRE(busy.body->stop(guard));
     CHECK(busy.body->exit_code() == 0);
-}
-
-// [WP 10.4 (a)]
-TEST_CASE("settlement: a job whose claim is gone at its ACK is counted as gone, and the ACK is not repeated") {
-    recorder::transport wire;
-    wire.on.ack = [](const ack_request&, time_point) { return settle_result::gone; };
-    const settled_job done(wire);
-    CHECK(wire.settlements("a").size() == 1);
-    CHECK(sums(*done.body) == "claimed 1 gone 1 exit 0");
 }
 
 // [River blocking]
