@@ -48,7 +48,6 @@ TEST_CASE("max_concurrency: a waiting job is requeued without an attempt: after 
         CAPTURE(meanwhile);
         recorder::transport wire;
         wire.give(make_job("a", "slow"));
-        wire.give(make_job("b", "slow"));
         worker_options options = recorder::options();
         options.concurrency = 2;
         recorder::event begun, quiet;
@@ -61,8 +60,9 @@ TEST_CASE("max_concurrency: a waiting job is requeued without an attempt: after 
         one.register_handler("slow", slow, {false, 1});
         REQUIRE(one.start());
         REQUIRE(begun.wait());
+        wire.give(make_job("b", "slow"));
         if (!meanwhile.empty()) {
-            REQUIRE(wire.wait_for("fetch", 2));
+            CHECK(test::eventually([&] { return one.report().claimed == 2; }));
             CHECK((meanwhile == "drain" ? one.request_stop() : one.quiet()));
             quiet.set();
         }
