@@ -15,7 +15,7 @@ inline std::string read_replies(std::string_view bytes, std::size_t step, unsign
         for (std::optional<ojs::detail::redis::reply> got; reader.next(got) && got; got.reset()) {
             ojs::detail::redis::claim_reader from(std::move(got->texts));
             ojs::detail::redis::claim held("");
-            while (from.has_more() && from.is_valid) report += make_job(from, held, "queue", "type").envelope_json;
+            while (from.has_more() && from.is_valid) report += read_job(from, held, "queue", "type").envelope_json;
         }
     }
 #endif

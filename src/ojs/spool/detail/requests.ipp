@@ -305,8 +305,7 @@ class spool_examiner {
         examination out = check_later(timeout - age);
         if (is_hidden)
             out.reason = cat({"user ", static_cast<unsigned>(info.st_uid),
-                              " may still be writing the file, which the kernel does not show; it is claimed once it "
-                              "is unchanged for ",
+                              " may still be writing the file, unseen by the kernel; it is claimed once unchanged for ",
                               format_duration(timeout), ", or at once if a complete file is moved there"});
         return out;
     }

@@ -36,9 +36,9 @@ class slots : public heartbeats {
         unique_lock held(guard);
         if (now < retry_at_) return retry_at_;
         limit_ = max_threads_;
-        const time_point due = retry_at_;
+        const time_point before = retry_at_;
         if (!is_closed_ || ready_.size() > 0) add_thread(held);
-        if (retry_at_ == due) retry_at_ = never;
+        if (retry_at_ == before) retry_at_ = never;
         return retry_at_;
     }
     void return_unrun(const ref<active_job>& job) {
