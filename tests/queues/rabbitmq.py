@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from server import Server  # which makes programs importable
-from programs import BUILD, unprivileged
+from programs import BUILD, eventually, unprivileged
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONFIGURATION = """loopback_users = none
@@ -68,6 +68,9 @@ class RabbitMQ(Server):
 
     def declare(self, queue):
         self.tool("declare", queue, "quorum")  # a classic one forgets the last ACKs when the broker is killed
+        names, = (self.folder / "mnesia").glob("*/quorum/*/names.dets")
+        # After a kill before that, the queue would have no leader.
+        eventually(lambda: f"_{queue}".encode() in names.read_bytes(), "the queue's name is not on disk")
 
     def publish(self, queue, bodies):
         self.tool("publish", queue, lines="".join(body + "\n" for body in bodies))
