@@ -168,6 +168,6 @@ inline result<bool> is_claim_ours(std::string_view body, const job_request& quer
     if (knows_attempt && attempt != query.attempt) return false;
     if (state == "active" && (!owner.empty() || knows_attempt)) return true;
     return error{errc::unsupported, 0,
-                 cat({"its state \"", printable(state), "\", worker_id and attempt do not say who has the job"})};
+                 cat({"its state \"", printable(state), "\", worker_id and attempt do not name the job's worker"})};
 }
 }  // namespace ojs::detail
