@@ -110,6 +110,7 @@ TEST_CASE("job log: lost claims and `gone` -> an outage goes on, as neither need
         heartbeat_response out;
         out.jobs_extended = {"b"};
         out.claims_lost = ++beats == 3;
+        if (out.claims_lost) out.directive = directive::quiet;
         if (beats == 2) return unreachable;
         if (beats > 3 && !request.is_last) return error{errc::cancelled, 0, "not sent"};
         return out;
@@ -127,6 +128,7 @@ TEST_CASE("job log: lost claims and `gone` -> an outage goes on, as neither need
         a_ended.set();
     });
     REQUIRE(wire.wait_for("ack", 1));
+    CHECK(test::eventually([&] { return body->phase() == phase::quiet; }));
     REQUIRE(body->stop(guard));
     CHECK(log.text().find(again) == std::string::npos);
     CHECK(wire.settlements("b").size() == 1);  // not repeated

@@ -126,10 +126,10 @@ class heartbeats : public reports {
             has_lost = true;
         }
         renew_leases(jobs, leased_at, sent_at, missing);
-        if (has_lost && !is_last) return error{errc::cancelled, 0, "claims_lost needs no request"};
         // "running" resumes nothing: backends send it with every response. [WIRE]
         if (response->directive == directive::quiet) phases.apply(event::quiet_request, cause_kind::directive);
         if (response->directive == directive::terminate) phases.apply(event::stop_request, cause_kind::directive);
+        if (has_lost && !is_last) return error{errc::cancelled, 0, "claims_lost needs no request"};
         return {};
     }
     named_jobs name_jobs(heartbeat_request& request, time_point sent_at) {
